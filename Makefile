@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test test-slow hostile perf check picture seed-history seed-history-gpu install install-dev clean
+.PHONY: app test test-slow hostile perf check picture seed-history install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
@@ -48,10 +48,6 @@ picture: install-dev
 # The runs that the pages show at first start; on a machine that does nothing else, some minutes.
 seed-history: install
 	$(BIN)/python -m data.history_seed.make
-
-# Its part of a GPU, in a clone on that machine: make seed-history-gpu CONFIG=config.json CHECKPOINT=DIR
-seed-history-gpu: install
-	$(BIN)/python -m data.history_seed.record_gpu --config $(CONFIG) --checkpoint $(CHECKPOINT)
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

@@ -6,11 +6,13 @@ from pathlib import Path
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-from pages.widgets.shared.own_origin import OwnOrigin
-from pages.widgets.shared.page_addresses import page_addresses
+from pages.widgets.shared.messages import show_script_error
+from pages.widgets.streamlit_mends import OwnOrigin, page_addresses
 
 SCRIPT = Path(__file__).resolve().parent / "pages" / "dashboard.py"
 # Streamlit puts a script's folder at the head of sys.path for each run and takes it out again, unless it is
 # there. As the list moves, an import in another thread passes over an entry: "No module named 'torch'".
 sys.path.append(str(SCRIPT.parent))
-app = App(SCRIPT, routes=page_addresses(), middleware=[Middleware(OwnOrigin)])
+app = App(
+    SCRIPT, routes=page_addresses(), middleware=[Middleware(OwnOrigin)], on_script_error=show_script_error
+)

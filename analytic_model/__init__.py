@@ -1,1 +1,1 @@
-"""What a page costs, by arithmetic alone: FLOPs, bytes and time bounds of every stage, from shapes."""
+"""Cost of a page, by arithmetic alone: FLOPs, bytes and time bounds of every stage, from shapes."""

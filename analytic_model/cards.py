@@ -1,4 +1,4 @@
-"""Which card a GPU's name and compute capability say, and the peaks that a profile states of its own."""
+"""Cards by a GPU's name and compute capability, and the peaks that a profile states of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device can do at most: published peaks with their source, and figures measured here.
+"""Limits of devices: published peaks with their source, and figures measured here.
 
 Peaks are dense (no structured sparsity) and accumulate in float32. The float32 figure is that of plain
 float32, which torch's products use unless TF32 is allowed.
@@ -26,7 +26,7 @@ class Hardware:
     bandwidth_gb_s: float
     memory_gb: float | None
     source: str
-    """Where the figures are from: an address, or how they were measured."""
+    """Source of the figures: an address, or a measurement."""
 
     def __post_init__(self) -> None:
         for field in ("bfloat16_tflops", "float32_tflops", "bandwidth_gb_s", "memory_gb"):

@@ -23,7 +23,7 @@ SIGMOID_FLOPS = 4
 
 
 class Cost(NamedTuple):
-    """What an operator, or a sum of them, computes and moves.
+    """FLOPs and bytes of an operator, or of a sum of them.
 
     A tuple, not a dataclass, because a prediction makes hundreds and has to keep up with a slider.
     """

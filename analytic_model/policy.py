@@ -1,4 +1,4 @@
-"""What a prediction counts: the conventions under which two honest counters may differ."""
+"""Conventions of a prediction: those under which two honest counters may differ."""
 
 from __future__ import annotations
 

@@ -13,21 +13,22 @@ from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.requirements import Target, work_of
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.kernel_profiles import figures
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import all_stages, inside_prefill, load_config
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.records import VENDOR
 from dsocr_core.settings import PROJECT_ROOT
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 from dsocr_core.words import amount
 
 PUBLISHED = Path(__file__).with_name("published.json")
 """The sizes of the published checkpoint."""
 SHAPE = ("width", "height", "preset", "prompt_tokens", "new_tokens")
-"""What a run has to record of a page for its work to be counted."""
+"""Facts that a run has to record of a page for its work to be counted."""
 _OF_EXAMPLES = "published"
 """The folder that held the published config, which comes along, on the examples' GPU machine."""
 _MOST_RUNS = 30
@@ -108,7 +109,7 @@ def reading(history: History, pages: pd.DataFrame, run: str, page: str, backend:
     size, preset = (int(shape["width"]), int(shape["height"])), str(shape["preset"])
     timed, _ = history.query("page_timings", run_ids=[run], backends=[backend], page=page)
     medians = timed.groupby("stage")["milliseconds"].median().to_dict()
-    times = {stage: float(medians[stage.value]) for stage in Stage if stage.value in medians}
+    times = {stage: float(medians[stage.value]) for stage in all_stages() if stage.value in medians}
     attention = record.attention or "not known"
     if backend == VENDOR and attention == "sdpa":
         attention = "eager"  # the record has our engine's; the published decoder knows no SDPA
@@ -130,7 +131,7 @@ def _device(record: RunRecord, backend: str) -> str:
 
 
 def config_of(record: RunRecord) -> Path:
-    """Where the sizes of a run's model are on this machine. Raises DsocrError where it names none."""
+    """Find the sizes of a run's model on this machine. Raises DsocrError where it names none."""
     checkpoint = Path(str(record.settings.get("checkpoint") or "").removeprefix("random:"))
     if not checkpoint.name:
         raise DsocrError(f"run {record.id}: it does not name its checkpoint; choose a model on the left")
@@ -149,7 +150,8 @@ _REACHED = [
 def reached(
     history: History, config: ModelConfig, preset: str, target: Target, policy: Policy
 ) -> pd.DataFrame:
-    """What recorded runs of that model and preset reached: each run's, backend's and grid's median page.
+    """Collect what recorded runs of that model and preset reached: each run's, backend's and grid's median
+    page.
 
     Raises DsocrError and what DuckDB raises.
     """
@@ -205,9 +207,11 @@ def _reached_row(
 
 
 def timed(times: pd.DataFrame, target: Target) -> pd.DataFrame:
-    """What counts of each page's stages: run_id, page, backend, milliseconds. Of a page all that follow."""
+    """Keep the times that count of each page's stages: run_id, page, backend, milliseconds. Of a page all
+    that follow.
+    """
     if target == "pages":
-        times = times[~times["stage"].isin([stage.value for stage in INSIDE_PREFILL])]
+        times = times[~times["stage"].isin([stage.value for stage in inside_prefill()])]
     else:
         times = times[times["stage"] == (Stage.PREFILL if target == "ttft" else Stage.DECODE).value]
     return times.groupby(["run_id", "page", "backend"], as_index=False)["milliseconds"].sum()
@@ -240,7 +244,7 @@ def bench_rates(file: Path) -> dict[str, float]:
 
 
 def same_model(config: ModelConfig, record: RunRecord) -> bool:
-    """Whether a run read with a model of these sizes; not so where its sizes are not known here."""
+    """Tell whether a run read with a model of these sizes; not so where its sizes are not known here."""
     try:
         return load_config(config_of(record)) == config
     except DsocrError:

@@ -1,4 +1,4 @@
-"""What it would take: the rates that a target asks for, stage by stage, and the devices that can reach it.
+"""Requirements: the rates that a target asks for, stage by stage, and the devices that can reach it.
 
 A target is one of three: a time to first token, a time per output token, or pages a second. The work
 behind it is the prediction's; rates of stages add up to the target's, because stages share its time.
@@ -15,9 +15,10 @@ from analytic_model.hardware import HARDWARE, Hardware, HardwareError
 from analytic_model.policy import Policy
 from analytic_model.predict import StageCost, decode_step, predict
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.stages import Stage
+from dsocr_core.words import amount, percent
 
 Target = Literal["ttft", "tpot", "pages"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -48,14 +49,16 @@ class Need:
 
 @dataclass(frozen=True)
 class Reach:
-    """What a device makes of a target. Shares are of 1."""
+    """Chance of a device to reach a target. Shares are of 1."""
 
     key: str
     hardware: Hardware
     least_ms: float
     """The sum of the stages' bounds: no code takes less."""
     share: float
-    """Of what the device can do: the least time over the target's. Above 1 it cannot reach the target."""
+    """Share of what the device can do: the least time over the target's. Above 1 it cannot reach the
+    target.
+    """
     peak_share: float
     """The FLOP/s that are needed over the device's peak."""
     bandwidth_share: float
@@ -69,7 +72,7 @@ class Reach:
 class Requirements:
     target: Target
     seconds: float
-    """Of one first token, one output token of every page, or one batch of pages."""
+    """Time of one first token, one output token of every page, or one batch of pages."""
     stages: dict[Stage, Need]
     """Prefill is the language model alone: vision stands beside it."""
     total: Need
@@ -92,7 +95,7 @@ def work_of(
         return {Stage.DECODE: step}
     stages = predict(config, workload, policy).stages
     if target == "ttft":
-        return {stage: stages[stage] for stage in (*INSIDE_PREFILL, Stage.PREFILL)}
+        return {stage: cost for stage, cost in stages.items() if stage != Stage.DECODE}
     return dict(stages)
 
 
@@ -104,7 +107,7 @@ def requirements(
     policy: Policy | None = None,
     hardware: dict[str, Hardware] | None = None,
 ) -> Requirements:
-    """What `value` asks for: milliseconds of a time, or pages a second. Raises TargetError.
+    """Work out what `value` asks for: milliseconds of a time, or pages a second. Raises TargetError.
 
     With a batch, a time is that of all its pages, side by side.
     """
@@ -139,3 +142,23 @@ def _reach(key: str, device: Hardware, stages: dict[Stage, StageCost], total: Ne
         total.flops_per_s / device.peak_flops(policy.dtype),
         total.bytes_per_s / device.bandwidth,
     )
+
+
+def sentence(workload: Workload, needed: Requirements) -> str:
+    """Write the answer in a line: "50.0 ms to the first token of 2 x 3 tiles take 85.1 TFLOP/s ..."."""
+    columns, rows = workload.grid
+    size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
+    several = f", {workload.batch} pages at once" if workload.batch > 1 else ""
+    time = amount(needed.seconds, "s")
+    goal = {
+        "ttft": f"{time} to the first token",
+        "tpot": f"{time} a token",
+        "pages": f"{amount(workload.batch / needed.seconds)} pages a second",
+    }[needed.target]
+    total = needed.total
+    rates = f"{amount(total.flops_per_s, 'FLOP/s')} and {amount(total.bytes_per_s, 'B/s')}"
+    words = f"{goal} at {size}{several}: {rates}"
+    able = needed.first_possible
+    if able is None:
+        return f"{words}; no device of the list reaches it"
+    return f"{words}; {able.hardware.name} reaches it at {percent(100 * able.share)} of what it can do"

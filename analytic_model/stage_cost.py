@@ -15,7 +15,7 @@ FUSED_ATTENTION: dict[Counter, str] = {
     "cuda": "scaled_dot_product_attention",
     "cpu": "_scaled_dot_product_flash_attention_for_cpu",
 }
-"""What torch's fused attention is called where its counter runs; on CUDA whichever kernel is taken."""
+"""Names of torch's fused attention by where its counter runs; on CUDA whichever kernel is taken."""
 
 
 class OperatorCost(NamedTuple):
@@ -43,7 +43,7 @@ class StageCost:
 
     @property
     def compulsory_bytes(self) -> int:
-        """What has to move however the operators are fused: weights, KV cache, inputs and outputs."""
+        """Sum what has to move however the operators are fused: weights, KV cache, inputs and outputs."""
         cost = self.cost
         return cost.weight_bytes + cost.kv_bytes + self.boundary_bytes
 

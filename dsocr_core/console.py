@@ -1,4 +1,4 @@
-"""What every command shows: exit codes, errors, tables, and how Ctrl-C ends it."""
+"""Output of every command: exit codes, errors, tables, and how Ctrl-C ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where errors that nobody foresaw are written: people get a sentence and a number, the log has the rest."""
+"""Log of errors that nobody foresaw: people get a sentence and a number, the log has the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 LOG_FILE = RUNS_DIRECTORY / "errors.log"
 _MOST_BYTES = 8 * 1024 * 1024
-"""Of the log; then it begins anew, and the one before stays beside it."""
+"""Largest size of the log; then it begins anew, and the one before stays beside it."""
 
 
 class Unforeseen(DsocrError):
@@ -49,5 +49,7 @@ def unforeseen(error: BaseException, where: str) -> str:
 
 
 def page_error(error: BaseException, page: str) -> DsocrError:
-    """What a page failed with: an error that people read as it is, any other by its number in the log."""
+    """Give what a page failed with: an error that people read as it is, any other by its number in the
+    log.
+    """
     return error if isinstance(error, DsocrError) else Unforeseen(unforeseen(error, page))

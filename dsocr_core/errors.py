@@ -13,5 +13,5 @@ class Cancelled(DsocrError):
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """What an error of a library says, on one line of so many characters at most."""
+    """Write what an error of a library says, on one line of so many characters at most."""
     return " ".join(str(error).split())[:most] or type(error).__name__

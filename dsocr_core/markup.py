@@ -126,7 +126,7 @@ def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...
 
 
 def _unclosed(text: str, position: int) -> list[_Row]:
-    """What begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
+    """Find what begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
     spans: list[_Row] = []
     start = text.find(REF, position)
     while start >= 0:

@@ -1,4 +1,4 @@
-"""What a comparison of two results says: verdict, box pairs, divergence, inputs."""
+"""Records of a comparison of two results: verdict, box pairs, divergence, inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 VERDICT_WORDS: dict[Verdict, str] = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
 
 NOT_KNOWN = "not known"
-"""What is shown where a backend could not tell, or a run did not record it."""
+"""Words where a backend could not tell, or a run did not record it."""
 
 
 def passes(verdict: Verdict) -> bool:
-    """Whether a page passes: identical, or within tolerance."""
+    """Tell whether a page passes: identical, or within tolerance."""
     return verdict in ("identical", "within_tolerance")
 
 
@@ -75,7 +75,7 @@ class InputLine:
 
     @property
     def unequal(self) -> bool:
-        """Whether the sides are known to differ in a line that decides."""
+        """Tell whether the sides are known to differ in a line that decides."""
         return self.decides and self.state == "differs"
 
 
@@ -87,7 +87,7 @@ def input_line(name: str, a: str | None, b: str | None, decides: bool = True) ->
 
 @dataclass(frozen=True)
 class Margins:
-    """What both sides' two best logits say of the step in which their tokens diverge."""
+    """Margins of both sides' two best logits in the step in which their tokens diverge."""
 
     a: TopTwo | None
     """None when that side did not record them; at least one did."""
@@ -98,7 +98,7 @@ class Margins:
     """By how much the difference of the two tokens' logits changed from one side to the other: the sum of
     both margins, in units in the last place of that type (`outputs.margins`)."""
     tie: bool
-    """Whether rounding alone can explain the divergence."""
+    """True where rounding alone can explain the divergence."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """What two results have in common. Made by `outputs.parity.parity`, a pure function."""
+    """Parity of two results. Made by `outputs.parity.parity`, a pure function."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    """What differs, one sentence each, the root cause first; empty only where both are identical."""
+    """Differences, one sentence each, the root cause first; empty only where both are identical."""
     pairs: tuple[BoxPair, ...]
     boxes_a: int
     boxes_b: int
@@ -136,16 +136,16 @@ class ParityReport:
     character_error_rate: float
     inputs: tuple[InputLine, ...]
     boxes_known: bool = True
-    """Whether both sides tell boxes; where one does not, texts without boxes were compared."""
+    """True where both sides tell boxes; where one does not, texts without boxes were compared."""
 
     @property
     def input_parity(self) -> bool | None:
-        """Whether all lines that decide are equal; None where none differs and not all are known."""
+        """Tell whether all lines that decide are equal; None where none differs and not all are known."""
         return input_parity(self.inputs)
 
 
 def input_parity(lines: tuple[InputLine, ...]) -> bool | None:
-    """Whether all lines that decide are equal; None where none differs and not all are known."""
+    """Tell whether all lines that decide are equal; None where none differs and not all are known."""
     if any(line.unequal for line in lines):
         return False
     deciding = [line for line in lines if line.decides]

@@ -1,4 +1,4 @@
-"""What travels between the layers: requests, results, timings.
+"""Records that travel between the layers: requests, results, timings.
 
 Nothing after a backend depends on which one a result is from.
 """
@@ -14,18 +14,12 @@ from typing import Any, Literal, Protocol, get_args
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.markup import Box, Span, page_boxes, parse
+from dsocr_core.models.family import FIRST, Family, all_stages, family_named, preset_named
 from dsocr_core.outside.visible import name_text, text_name
-from dsocr_core.resolution import MAX_TILES, TILE_SIZE, Preset, preset_cut
+from dsocr_core.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.stages import TOP_LEVEL, Stage
 
-GROUNDING_PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
-PROMPTS: dict[str, str] = {
-    "markdown": GROUNDING_PROMPT,
-    "free_ocr": "<image>\nFree OCR.",
-    "figure": "<image>\nParse the figure.",
-    "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
-}
-
+GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
 IMAGE_PLACEHOLDER = "<image>"
 
 
@@ -45,14 +39,14 @@ def prompt_problem(prompt: str) -> str | None:
     return f"{needs}; the published code would leave out the text between the first and the last"
 
 
-NGRAM_SAVE_RESULTS = 20
+NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size
 """The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
 
-NGRAM_EVAL = 35
+NGRAM_EVAL = FIRST.decoding.ngram_size_eval
 """Its n-gram size under `eval_mode=True`."""
 
 Template = Literal["plain", "no_newline", "roles"]
-"""How a prompt is put before the model: as published; without the newline after `<image>`; as a chat."""
+"""Forms of a prompt: as published; without the newline after `<image>`; as a chat."""
 
 MOST_EXEMPT = 8
 """Tokens that the n-gram rule may leave out."""
@@ -60,7 +54,7 @@ MOST_EXEMPT = 8
 
 @dataclass(frozen=True)
 class NgramPolicy:
-    """Which tokens may not come next. The default is no rule; size alone is the published kind.
+    """Rule of the tokens that may not come next. The default is no rule; size alone is the published kind.
 
     A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
     counts, prompt and image ids included. With one, only n-grams that lie within the last `window` *new*
@@ -100,7 +94,7 @@ VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
 BackendName = str
-"""What reads a page: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
+"""Name of a backend: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
 
 VENDOR: BackendName = "vendor"
 Side = Literal["a", "b"]
@@ -137,11 +131,11 @@ class OcrRequest:
     max_new_tokens: int | None = VENDOR_TOKEN_CEILING
     no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
     source: str = ""
-    """What to call the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    """Name of the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
     eval_mode: bool = False
-    """Whether the published code is asked for its text alone: it streams nothing and writes no files."""
+    """True where the published code is asked for its text alone: it streams nothing and writes no files."""
     test_compress: bool = False
-    """Whether to count what `outputs.compression` sums up."""
+    """True to count what `outputs.compression` sums up."""
     ngram_window: int = 0
     """New tokens that the n-gram rule looks back on; 0: the whole sequence, as published."""
     ngram_whitelist: tuple[str, ...] = ()
@@ -150,9 +144,13 @@ class OcrRequest:
     tile_size: int = TILE_SIZE
     template: Template = "plain"
     exif: bool = True
-    """Whether the page is turned as its EXIF says."""
+    """True to turn the page as its EXIF says."""
     file: PageFile | None = field(default=None, compare=False)
-    """What the page's file held when it was taken up; None where nobody has looked."""
+    """Content of the page's file when it was taken up; None where nobody has looked."""
+    model: str = FIRST.name
+    """Row of `models.family` whose presets these are."""
+    more: tuple[Path, ...] = ()
+    """Images that follow the first one in the same prompt."""
     unknown: tuple[str, ...] = ()
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
@@ -174,16 +172,28 @@ class OcrRequest:
     @property
     def resolution(self) -> Preset:
         """The preset with this request's tiles. Raises UnknownPresetError."""
-        return preset_cut(self.preset, self.max_tiles, self.tile_size)
+        return cut(preset_named(self.preset, self.family), self.max_tiles, self.tile_size)
+
+    @property
+    def family(self) -> Family:
+        """The row of its model. Raises UnknownModelError."""
+        return family_named(self.model)
+
+    @property
+    def images(self) -> tuple[Path, ...]:
+        """All images of the prompt."""
+        return (self.image, *self.more)
 
     @property
     def unpublished(self) -> dict[str, Any]:
-        """What this request asks for that the published `infer` cannot do, by field."""
+        """List what this request asks for that the published `infer` cannot do, by field."""
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
 
 NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
-"""What a request holds that other programs may not tell: no preset and no prompt that a model would take."""
+"""Preset and prompt of a request that other programs may not tell: no preset and no prompt that a model would
+take.
+"""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
 """Fields of a request in which other engines differ from the published code."""
@@ -201,7 +211,7 @@ class StageTiming:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What went into the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
+    """Input of the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
 
     prompt_ids: tuple[int, ...]
     image_mask: tuple[tuple[int, int], ...]
@@ -252,7 +262,7 @@ class TopTwo:
 
 @dataclass(frozen=True)
 class OcrResult:
-    """What one backend read on one page. None is what a backend cannot tell; it is never filled in."""
+    """Reading of one page by one backend. None is what a backend cannot tell; it is never filled in."""
 
     backend: BackendName
     request: OcrRequest
@@ -296,7 +306,7 @@ class OcrResult:
 
     @property
     def new_tokens(self) -> int | None:
-        """How many tokens were written, None when the backend cannot tell."""
+        """Count the tokens that were written, None when the backend cannot tell."""
         return None if self.token_ids is None else len(self.token_ids)
 
     @property
@@ -320,7 +330,7 @@ class OcrResult:
 
 
 class Observer(Protocol):
-    """What a caller may observe. Called on the thread that runs the backend; must not block."""
+    """Observer of a reading. Called on the thread that runs the backend; must not block."""
 
     def stage_started(self, stage: Stage) -> None: ...
 
@@ -375,6 +385,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     request["image"] = Path(text_name(request["image"]))
     for name in ("ngram_whitelist", "unknown"):
         request[name] = tuple(request.get(name, ()))
+    request["more"] = tuple(Path(text_name(path)) for path in request.get("more", ()))
     if (file := request.get("file")) is not None:
         request["file"] = PageFile(int(file["bytes"]), str(file["sha256"]))
     tokens, inputs = data["token_ids"], data["inputs"]
@@ -390,13 +401,19 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
         finish_reason=data["finish_reason"],
         inputs=None if inputs is None else _inputs(inputs),
         timings=tuple(
-            StageTiming(Stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
+            StageTiming(_stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
             for row in data["timings"]
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
         top_two=_steps(data.get("top_two", ())),
         text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
     )
+
+
+def _stage(name: str) -> Stage:
+    if name not in all_stages():
+        raise ValueError(f"stage '{name[:40]}'")
+    return Stage(name)
 
 
 def _inputs(data: Mapping[str, Any]) -> ModelInputs:

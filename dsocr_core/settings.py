@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,12 @@ from dsocr_core.backend_specs.conversion import SettingRefused, converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PROMPTS
+from dsocr_core.models.family import preset_named
 from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     MOST_EXEMPT,
-    PROMPTS,
     SIDES,
     VENDOR,
     VENDOR_TOKEN_CEILING,
@@ -32,18 +33,24 @@ from dsocr_core.records import (
     prompt_problem,
     published_ngram_size,
 )
-from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, preset_named
+from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 _RUNS = os.environ.get("DSOCR_RUNS", "")
 RUNS_DIRECTORY = Path(_RUNS).absolute() if _RUNS else PROJECT_ROOT / "data" / "runs"
-"""Where run directories, cached results, uploads, rendered pages and the history lie."""
+"""Place of run directories, cached results, uploads, rendered pages and the history lie."""
 HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
-"""Where runs are recorded unless a setting says otherwise."""
+"""Place of recorded runs unless a setting says otherwise."""
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
 """Hashes of the checkpoints' own code that was allowed to run."""
+
+DRAFT_OF_A = "a"
+DRAFTS = ("text-layer", "lookup", DRAFT_OF_A)
+DRAFTS_OF = ("run", "folder", "command")
+"""Sources of drafts: by themselves, and with what they are of after a colon."""
+DRAFT_WORDS = "text-layer, run:ID, folder:PATH, command:TEMPLATE, lookup or, in a comparison, a"
 
 _MOST_MEGAPIXELS = 10_000
 _MOST_TILES = 64
@@ -68,7 +75,7 @@ def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
 
 @dataclass(frozen=True)
 class InferSettings:
-    """How a page is decoded.
+    """Settings of decoding.
 
     Args:
         max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit
@@ -129,7 +136,7 @@ class InferSettings:
 
     @property
     def ngram_size(self) -> int:
-        """What no_repeat_ngram_size comes to."""
+        """Give what no_repeat_ngram_size comes to."""
         if self.no_repeat_ngram_size is not None:
             return self.no_repeat_ngram_size
         return published_ngram_size(self.eval_mode)
@@ -177,7 +184,8 @@ class Settings:
         history: where runs are recorded: a path, relative to the project, or a URL; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            text-layer (of a PDF), run:ID of the history, or folder:PATH with texts; empty is no draft
+            text-layer (of a PDF), run:ID of the history, folder:PATH with texts, command:TEMPLATE of a
+            program, lookup (the page's own text), a (for B, what A read); empty is no draft
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor
@@ -219,8 +227,8 @@ class Settings:
         if not 30 <= self.pdf_dpi <= 600:
             raise SettingsError(f"pdf_dpi is {self.pdf_dpi}: give 30 to 600")
         kind, _, target = self.draft.partition(":")
-        if self.draft and not (self.draft == "text-layer" or (kind in ("run", "folder") and target)):
-            raise SettingsError(f"draft '{self.draft[:60]}': give text-layer, run:ID or folder:PATH")
+        if self.draft and not (self.draft in DRAFTS or (kind in DRAFTS_OF and target)):
+            raise SettingsError(f"draft '{self.draft[:60]}': give {DRAFT_WORDS}")
         for name in self.backends:
             parse_backend(name, self.backends)
         for side in SIDES:
@@ -228,7 +236,7 @@ class Settings:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the checkpoint is the one the project ships."""
+        """Tell whether the checkpoint is the one the project ships."""
         return Path(self.checkpoint).resolve() == EMBEDDED_CHECKPOINT
 
     @property
@@ -245,12 +253,14 @@ class Settings:
 
     @functools.cached_property
     def specs(self) -> tuple[BackendSpec, BackendSpec]:
-        """What reads a page as A and as B of a comparison, under names that differ. Raises DsocrError."""
+        """Give what reads a page as A and as B of a comparison, under names that differ. Raises
+        DsocrError.
+        """
         a, b = parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
         return a, b
 
     def spec(self, side: Side) -> BackendSpec:
-        """What reads a page as that side of a comparison."""
+        """Give what reads a page as that side of a comparison."""
         return self.specs[SIDES.index(side)]
 
     @property
@@ -263,7 +273,7 @@ class Settings:
         return self.spec(side).name
 
     def names_backend(self, side: Side) -> bool:
-        """Whether that side's backend was named, and is not what the settings come to without a name."""
+        """Tell whether that side's backend was named, and is not what the settings come to without a name."""
         return (self.a, self.b)[SIDES.index(side)] is not None
 
     def of_side(self, side: Side) -> Settings:
@@ -311,7 +321,9 @@ class Settings:
         return replace(self, a=self._eager_attention("a"), b=self._eager_attention("b"))
 
     def _eager_attention(self, side: Side) -> BackendChoice | None:
-        """That side's choice, with eager attention where it is the eager engine and says nothing of it."""
+        """Give that side's choice, with eager attention where it is the eager engine and says nothing of
+        it.
+        """
         choice, spec = (self.a, self.b)[SIDES.index(side)], self.spec(side)
         if choice is None or not isinstance(spec, EagerSpec) or spec.attention is not None:
             return choice
@@ -356,6 +368,20 @@ class Settings:
         )
 
 
+def settings_of(document: Mapping[str, Any]) -> Settings:
+    """Settings again from what `asdict` made of them. Raises DsocrError."""
+    values, nested = (
+        dict(document),
+        {"infer": InferSettings, "vendor": VendorSettings, "tolerance": Tolerance},
+    )
+    for name, kind in nested.items():
+        if name in values:
+            values[name] = kind(**converted(kind, values[name], name))
+    if unknown := sorted(values.keys() - Settings.__dataclass_fields__.keys()):
+        raise SettingsError(f"'{unknown[0][:40]}' is no setting of this version")
+    return Settings(**values)
+
+
 def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
     """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
     first = settings.a or settings.engine
@@ -368,7 +394,7 @@ def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> lis
 
 
 def history_location(settings: Settings) -> str:
-    """Where the history of these settings is: a URL as it is, a relative path under the project.
+    """Find the history of these settings: a URL as it is, a relative path under the project.
 
     Raises SettingsError for a name that is not UTF-8: DuckDB takes no other.
     """

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history import earlier
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import SIDES, Side
 from dsocr_core.settings import Settings
-from pages.widgets.compare import address, cause_tab, details, earlier, example, progress, sidebar, verdict
+from pages.widgets.compare import address, cause_tab, details, example, progress, sidebar, verdict
 from pages.widgets.pair import viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
-from pages.widgets.shared.style import apply_style
-from pages.widgets.shared.tab import open_tab
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
 
 
 def page() -> None:
-    apply_style()
     heading.draw("compare")
-    address.read()
+    address.read(example.first)
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running
@@ -99,7 +99,7 @@ def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
 def _nothing_yet(choice: sidebar.Choice) -> None:
     if not choice.problem:
         st.markdown("Upload an image or a PDF, or type a path, on the left; or start with a sample.")
-    st.button("Open a sample", type="primary", on_click=address.show_samples)
+    st.button("Open a sample", type="primary", on_click=address.put, args=("source", "Sample"))
 
 
 def _strip(choice: sidebar.Choice, results: PageResults) -> None:
@@ -141,7 +141,7 @@ def _draw_results(
         shown,
         viewer.image_values(choice.page.key, picture, size, "viewer"),
         _pane_words(choice, comparison, job),
-        (address.mode(), _take_mode),
+        (address.value("mode"), partial(address.put, "mode")),
         position={"index": choice.position, "count": len(choice.pages.keys)},
     )
     if step:
@@ -180,10 +180,6 @@ def _pane_words(
             label = side_label(side, choice.settings.backend(side))
             shown[side] = {"summary": "not run", "message": f"{label}, has not read this page."} | run
     return shown
-
-
-def _take_mode(mode: str) -> None:
-    st.session_state["mode"] = mode
 
 
 page()

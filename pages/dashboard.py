@@ -4,12 +4,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.widgets.shared.closed_sessions import bound_closed_sessions
-from pages.widgets.shared.number_fields import take_finite_numbers
-from pages.widgets.shared.unforeseen import catch_all
+from pages.widgets.streamlit_mends import bound_closed_sessions, take_finite_numbers
 
 HERE = Path(__file__).parent
-catch_all()
 bound_closed_sessions()
 take_finite_numbers()
 st.set_page_config(

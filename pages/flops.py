@@ -10,13 +10,12 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from pages.widgets.flops import address, sidebar, views
 from pages.widgets.flops.selection import NotRecordedError
-from pages.widgets.shared import heading, part
+from pages.widgets.shared import heading
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.style import apply_style
+from pages.widgets.shared.url_state import part
 
 
 def page() -> None:
-    apply_style()
     heading.draw("flops")
     address.read()
     with st.sidebar:
@@ -30,7 +29,7 @@ def page() -> None:
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
     else:
-        part.draw(address.read, partial(views.draw, selection), address.write)
+        part(address.read, partial(views.draw, selection), address.write)
         return
     address.write()
 

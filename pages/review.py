@@ -15,14 +15,12 @@ from pages.widgets.review import address, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.style import apply_style
 
 if TYPE_CHECKING:
     from dsocr_core.review.review import Review
 
 
 def page() -> None:
-    apply_style()
     heading.draw("review")
     address.read()
     try:

@@ -9,13 +9,11 @@ from dsocr_core.history.store import History
 from pages.widgets.runs import address, cluster_run, import_runs, run_list, sidebar
 from pages.widgets.runs.address import VIEWS, key, value
 from pages.widgets.runs.tables import problem_table
-from pages.widgets.shared import figure, heading, new_runs, resources
+from pages.widgets.shared import figure, heading, new_runs, resources, table
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.style import apply_style
 
 
 def page() -> None:
-    apply_style()
     heading.draw("runs")
     address.read()
     try:
@@ -51,10 +49,10 @@ def _draw(history: History) -> None:
 
 def _problems(history: History) -> None:
     if history.problems:
-        table = problem_table(history.problems)
-        with st.expander(f"Left out: {len(table)} that could not be read", icon=":material/error:"):
-            figure.head(f"In {history.storage.location}", left_out=table)
-            figure.table(table)
+        found = problem_table(history.problems)
+        with st.expander(f"Left out: {len(found)} that could not be read", icon=":material/error:"):
+            figure.head(f"In {history.storage.location}", left_out=found)
+            table.draw(found)
 
 
 page()

@@ -8,14 +8,13 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from pages.widgets.shared import heading, part, resources
+from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.style import apply_style
+from pages.widgets.shared.url_state import part
 from pages.widgets.timing import address, sidebar, views
 
 
 def page() -> None:
-    apply_style()
     heading.draw("timing")
     address.read()
     try:
@@ -26,7 +25,7 @@ def page() -> None:
         show_error(error)
         address.write()
     else:
-        part.draw(address.read, partial(views.draw, shown), address.write)
+        part(address.read, partial(views.draw, shown), address.write)
 
 
 page()

@@ -2,8 +2,8 @@
 
 `python -m data.history_seed.make [ZIP...]`, on a machine that does nothing else, after a change of the
 embedded checkpoint, of a backend or of a sample. It reads every sample with both backends, once for each of
-our attentions; the first few once more with our engine under each of `VARIANTS`; and takes from `gpu/` what
-`record_gpu` recorded on a GPU machine. Runs of another machine come as zips of `history export`.
+our attentions, and the first few once more with our engine under each of `VARIANTS`. Runs of a GPU stay as
+they are; further ones come as zips of `history export` from the machine that made them with `--save`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from data.history_seed.recorded_runs import write_recorded
 from dsocr_core.backends.backend import Opening
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import record_run
 from dsocr_core.history.result_cache import portable
@@ -50,8 +50,7 @@ VARIANTS: tuple[tuple[tuple[str, ...], Settings, str], ...] = (
 )
 """Options, what they mean and a note: pages that differ from the other runs' for a known reason."""
 VARIANT_PAGES = 3
-"""Of the samples, from the first: three are enough to be set against a run of all."""
-GPU_RECORDINGS = Path(__file__).with_name("gpu")
+"""Samples of a variant, from the first: three are enough to be set against a run of all."""
 MOST_BYTES = 6_000_000
 """All files together: they lie in git. Pictures are left out, the samples are there."""
 
@@ -61,8 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("zips", nargs="*", type=Path, metavar="ZIP", help="exported runs to take along")
     parser.add_argument("--to", type=Path, default=SEED_LOCATION, help="where (default: data/history_seed)")
-    recorded = "recordings of a GPU machine (default: data/history_seed/gpu)"
-    parser.add_argument("--gpu", type=Path, default=GPU_RECORDINGS, metavar="DIR", help=recorded)
     options = parser.parse_args(arguments)
     zips, target = [file.resolve() for file in options.zips], options.to.resolve()
     wait_politely()
@@ -71,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     staging = Path(tempfile.mkdtemp(prefix=".making-", dir=target))
     try:
         _record(staging)
-        write_recorded(options.gpu.resolve(), staging)
         with History(staging) as history:
+            zips += _of_a_gpu(target, staging)
             left_out = import_paths(history, zips).skipped
             for run_id in history.run_ids():
                 history.tag(run_id, EXAMPLE)
@@ -91,6 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return 0
+
+
+def _of_a_gpu(target: Path, staging: Path) -> list[Path]:
+    """The runs of a GPU that are there already, as a file to import; none where there are none."""
+    with History(target) as history:
+        runs = history.runs()
+        run_ids = runs.loc[runs["gpu"].notna(), "run_id"].tolist()
+        if run_ids:
+            export_runs(history, run_ids, staging / "gpu.zip", "zip")
+    return [staging / "gpu.zip"] if run_ids else []
 
 
 def _record(root: Path) -> None:

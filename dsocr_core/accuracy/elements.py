@@ -32,7 +32,7 @@ _HTML_TABLE = re.compile(r"<table[^>]*>|</table>")
 _Marks = tuple[tuple[str, str], ...]
 _INLINE: _Marks = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"))
 _FORMULA: _Marks = (_INLINE[0], ("\\[", "\\]"), *_INLINE[1:])
-"""What opens and closes a formula; of two that open at one place the first that is closed counts."""
+"""Pairs that open and close a formula; of two that open at one place the first that is closed counts."""
 _OPENS = re.compile(r"\$|\\\[|\\\(")
 _MARKUP_TABLE = re.compile(r"<table.*?</table>", re.DOTALL)
 _CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
@@ -109,10 +109,11 @@ def _html_tables(content: _Blanked) -> Iterator[Element]:
 
 _HTML_STEP = len("</table>")
 _TABULAR_STEP = len("\\end{tabular}") + 1
-"""How far the benchmark goes on from a tag's begin: a tabular takes the character after it along, and the
-closing tag of an empty HTML table is overlooked."""
+"""Distance at which the benchmark goes on from a tag's begin: a tabular takes the character after it along,
+and the closing tag of an empty HTML table is overlooked.
+"""
 _PAST_UNCLOSED = 16
-"""Where it looks again, from the begin of a table that nothing closes."""
+"""Distance at which it looks again, from the begin of a table that nothing closes."""
 
 
 def _outermost(text: str, tags: re.Pattern[str], opening: str, step: int) -> list[tuple[int, int]]:

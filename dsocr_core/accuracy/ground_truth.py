@@ -45,7 +45,7 @@ class TrueBlock:
     content: str
     order: float | None
     latex: str | None = None
-    """Of a table; None where the file has no such field."""
+    """LaTeX of a table; None where the file has no such field."""
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,15 @@ class Match:
 
     category: str
     orders: tuple[float | None, ...]
-    """Of the true blocks."""
+    """Reading orders of the true blocks."""
     true: str
     true_form: str
     written: str
     written_form: str
     written_kind: str
-    """Of the first written part; empty without one."""
+    """Kind of the first written part; empty without one."""
     start: int | None
-    """Where the first written part begins."""
+    """Begin of the first written part."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,9 @@ def _paired(blocks: Sequence[TrueBlock], parts: Sequence[Element]) -> list[Match
 
 
 def pair_tables(true: Sequence[str], written: Sequence[str]) -> tuple[list[str], list[int]]:
-    """What answers each true table, "" for none; and the numbers of written tables that answer nothing."""
+    """Find what answers each true table, "" for none; and the numbers of written tables that answer
+    nothing.
+    """
     pairs = dict(_assignment(distances(true, written)))
     answers = [written[pairs[row]] if row in pairs else "" for row in range(len(true))]
     return answers, [column for column in range(len(written)) if column not in pairs.values()]

@@ -47,7 +47,7 @@ def measure(
     progress: Callable[[], None] | None = None,
     cancel: CancelToken | None = None,
 ) -> Side:
-    """How well a side read the pages of a ground truth. Raises Cancelled.
+    """Score how a side read the pages of a ground truth. Raises Cancelled.
 
     `progress` is called once a page.
     """

@@ -70,7 +70,7 @@ def _run(true: str, written: Sequence[str], start: int, taken: set[int], budget:
 
 
 def _is_part(true: str, part: str, budget: Budget, at_limit: bool) -> bool:
-    """Whether some stretch of a true block is near enough to a part; never for a part longer than it."""
+    """Tell whether some stretch of a true block is near enough to a part; never for a part longer than it."""
     nearest = nearest_window(part, true, _PART_OF, budget)
     return nearest is not None and (nearest <= _PART_OF if at_limit else nearest < _PART_OF)
 
@@ -88,7 +88,7 @@ def _overlapping(candidates: Sequence[_Candidate]) -> list[list[_Candidate]]:
 
 
 def _cheapest(group: Sequence[_Candidate]) -> list[Span]:
-    """Of choices of candidates that share no part, the one of least mean cost; of equal ones the first.
+    """Choose among candidates that share no part those of least mean cost; of equal ones the first.
 
     Choices grow as the benchmark grows them, one candidate after the other, and not by all combinations.
     """

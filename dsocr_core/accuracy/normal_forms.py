@@ -1,4 +1,4 @@
-"""What two texts, formulas or tables are compared as: the benchmark's normal forms."""
+"""Normal forms of the benchmark, as which two texts, formulas or tables are compared."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ _FORMULA_NOISE = (
     "\\negmedspace", "\\quad", "\\qquad", "\\enspace", "\\substackw",
     " ", "$$", "\\left", "\\right", "\\displaystyle",
 )  # fmt: skip
-"""What says how a formula is set and not what it says. Removed one after the other, so `\\symbfit` goes whole
-and of `\\mathbfcal` the end stays: the order is part of the rule."""
+"""Commands that say how a formula is set and not what it says. Removed one after the other, so `\\symbfit`
+goes whole and of `\\mathbfcal` the end stays: the order is part of the rule.
+"""
 
 _TABLE = re.compile(r"<table\b[^>]*>(.*)</table>", re.DOTALL | re.IGNORECASE)
 _STYLES = tuple(re.compile(f'( {name}=".*?")') for name in ("style", "height", "width", "align", "class"))

@@ -1,4 +1,4 @@
-"""What is said of the figures: one document for JSON, rows for CSV, a table for people."""
+"""Reports of the figures: one document for JSON, rows for CSV, a table for people."""
 
 from __future__ import annotations
 

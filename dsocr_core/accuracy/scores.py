@@ -33,7 +33,7 @@ class PageScore:
     """The same without what the cells say."""
     tables: int
     notes: tuple[str, ...] = ()
-    """What was not measured in full, and why."""
+    """Measures that were not taken in full, and why."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Total:
 
 
 def score_page(page: TruePage, markdown: str) -> PageScore:
-    """How well a page was read."""
+    """Score how a page was read."""
     notes = []
     if len(markdown) > MARKDOWN_LIMIT:
         notes.append(f"of {len(markdown):,} characters the first {MARKDOWN_LIMIT:,} are measured")
@@ -147,7 +147,7 @@ def _is_formula(match: Match) -> bool:
 
 
 def _as_text(match: Match) -> tuple[str, str] | None:
-    """What is compared as text, true and written."""
+    """Give what is compared as text, true and written."""
     if match.category in SCORED:
         return match.true_form, match.written_form
     if match.category != FORMULA or _is_formula(match):

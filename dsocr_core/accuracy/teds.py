@@ -61,7 +61,7 @@ def _costs() -> Any:
     from apted import Config
 
     class Costs(Config):  # type: ignore[misc]
-        """Of a rename; insertions and deletions cost 1."""
+        """Cost of a rename; insertions and deletions cost 1."""
 
         def rename(self, node1: _Node, node2: _Node) -> float:
             if node1.tag != node2.tag or node1.span != node2.span:

@@ -30,10 +30,10 @@ class SpecError(DsocrError):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """What all kinds may be given for themselves; None and empty are the run's own."""
+    """Settings that all kinds may be given for themselves; None and empty are the run's own."""
 
     name: str = ""
-    """What results, tables and recorded runs call it; empty is its kind."""
+    """Name in results, tables and recorded runs; empty is its kind."""
     preset: str | None = None
     prompt: str | None = None
     infer: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class BackendSpec:
 
     kind: ClassVar[Kind]
     target_words: ClassVar[str] = ""
-    """What stands after the colon of a specification; empty where nothing does."""
+    """Words for what stands after the colon of a specification; empty where nothing does."""
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class EndpointSpec(BackendSpec):
     timeout_s: float = 600.0
     """Seconds that a page may take, all attempts together."""
     attempts: int = 4
-    """How often a page is asked for where the server answers 429 or 503."""
+    """Number of times that a page is asked for where the server answers 429 or 503."""
     stream: bool = True
     body: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the request's body, which win over the flavour's; null takes a field out."""
@@ -144,7 +144,7 @@ class CommandSpec(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSpec(BackendSpec):
-    """What another program has left in a folder, matched to pages by name."""
+    """Texts that another program has left in a folder, matched to pages by name."""
 
     kind: ClassVar[Kind] = "folder"
     target_words: ClassVar[str] = "PATH"

@@ -67,7 +67,9 @@ def parse_backends(
 
 
 def names_backend(choice: BackendChoice, configured: Mapping[str, Any]) -> bool:
-    """Whether a choice is a backend, not a file or a run that one has left: only a backend has settings."""
+    """Tell whether a choice is a backend, not a file or a run that one has left: only a backend has
+    settings.
+    """
     if not isinstance(choice, str):
         return True
     return choice in configured or choice.strip().partition(":")[0] in KINDS

@@ -1,1 +1,1 @@
-"""What reads pages, behind one protocol: our engines, the vendor, servers, programs, folders."""
+"""Backends behind one protocol: our engines, the vendor, servers, programs, folders."""

@@ -23,12 +23,12 @@ OnWait = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Opening:
-    """How a backend is opened, beside its specification and its settings."""
+    """Options of opening a backend, beside its specification and its settings."""
 
     results: Path | None = None
     """Directory of the result cache; None is the usual one."""
     marks: Marks | None = None
-    """What our engines' stages leave behind; None is their times. Results without times are not cached."""
+    """Marks that our engines' stages leave; None is their times. Results without times are not cached."""
     ignore_eos: bool = False
     """Our engines decode on to the token limit, for measuring; nothing of that is cached."""
     caches: bool = True
@@ -57,12 +57,14 @@ class Backend:
 
     @property
     def concurrency(self) -> int:
-        """How many pages it takes at the same time, each on a thread of its caller; 1 or more."""
+        """Give the number of pages that it takes at the same time, each on a thread of its caller; 1 or
+        more.
+        """
         return 1
 
     @property
     def reads_many(self) -> bool:
-        """Whether it has `read_many`."""
+        """Tell whether it has `read_many`."""
         return False
 
     def check(self) -> None:
@@ -82,6 +84,9 @@ class Backend:
         Raises DsocrError.
         """
         return opened
+
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        """Hear what A read on a page, before it is read as B. Raises DsocrError."""
 
     def read(
         self,
@@ -112,7 +117,7 @@ class Backend:
         raise NotImplementedError
 
     def left_over(self) -> LeftOver | None:
-        """What it has of pages that nobody has asked for; None where it has no such thing."""
+        """List what it has of pages that nobody has asked for; None where it has no such thing."""
         return None
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
-"""What a program may leave for a page."""
+"""Bytes and files that a program may leave for a page."""
 _SHOWN = 300
 _POLL_S = 0.05
 _PLACES = re.compile(r"\{(image|out)\}")

@@ -1,4 +1,4 @@
-"""Sources of drafts by the setting `draft`: a text layer, a recorded run, a folder of texts.
+"""Sources of drafts by the setting `draft` (`drafts.kinds`).
 
 A source that has nothing for a page, or cannot read what it has, drafts nothing: the page is read as without.
 """
@@ -9,8 +9,10 @@ import logging
 import threading
 from collections.abc import Callable
 
+from dsocr_core.backend_specs.kinds import CommandSpec
+from dsocr_core.backends.command import CommandBackend
 from dsocr_core.backends.left_behind import read_left_behind
-from dsocr_core.drafts.text_layer import markup
+from dsocr_core.drafts.text_layer import drafted
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.documents import load_image, pdf_page_of
 from dsocr_core.inputs.opener import page_text
@@ -18,15 +20,20 @@ from dsocr_core.predictions.by_name import ByName
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
-MOST_CHARACTERS = 100_000
-"""Of a drafted text: more than a context holds."""
+MOST_CHARACTERS, MOST_TOKENS = 100_000, 16_384
+"""Limits of a drafted text: more than a context holds."""
+COMMAND_S = 30.0
+"""Time that a program that drafts a page has."""
 
 Encode = Callable[[str], list[int]]
 log = logging.getLogger(__name__)
 
 
-class _Source:
+class Source:
     """Base of the sources."""
+
+    own_text = False
+    """Whether the draft is what the page itself has said so far."""
 
     def __init__(self, settings: Settings) -> None:
         self.name, self.settings = settings.draft, settings
@@ -34,10 +41,13 @@ class _Source:
     def tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
         """The tokens that the page may have; empty without a draft."""
         try:
-            return self._tokens(request, encode)
+            return self._tokens(request, encode)[:MOST_TOKENS]
         except (DsocrError, OSError) as error:
             log.warning("no draft for %s: %s", request.name, error)
             return ()
+
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        """Hear what the other side of a comparison read on a page, before it is read."""
 
     def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
         return tuple(encode(self._text(request)[:MOST_CHARACTERS]))
@@ -46,15 +56,51 @@ class _Source:
         raise NotImplementedError
 
 
-class TextLayer(_Source):
+class TextLayer(Source):
     """The text layer of the PDF that a page is of."""
 
     def _text(self, request: OcrRequest) -> str:
         page = pdf_page_of(request.image)
-        return markup(page_text(*page)) if page else ""
+        return drafted(page_text(*page), "<|grounding|>" in request.prompt) if page else ""
 
 
-class Folder(_Source):
+class Lookup(Source):
+    """The page's own text so far."""
+
+    own_text = True
+
+    def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
+        return ()
+
+
+class OtherSide(Source):
+    """What A of a comparison read on the page."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._read: dict[str, OcrResult] = {}
+
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        self._read[request.name] = other
+
+    def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
+        other = self._read.pop(request.name, None)
+        return () if other is None else _tokens_of(other, encode)
+
+
+class Command(Source):
+    """What a program reads on the page."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        spec = CommandSpec(name="draft", target=self.name.partition(":")[2], timeout_s=COMMAND_S)
+        self._program = CommandBackend(spec, settings)
+
+    def _text(self, request: OcrRequest) -> str:
+        return self._program.read(request).text_raw
+
+
+class Folder(Source):
     """Texts in a folder, or of a run directory, by the page's name."""
 
     def __init__(self, settings: Settings) -> None:
@@ -74,7 +120,7 @@ class Folder(_Source):
         ).text
 
 
-class RecordedRun(_Source):
+class RecordedRun(Source):
     """A run of the history: the tokens where its backend told them, else the text."""
 
     def __init__(self, settings: Settings) -> None:
@@ -87,11 +133,7 @@ class RecordedRun(_Source):
             if self._read is None:
                 self._read = self._results()
         result = self._read.get(request.name)
-        if result is None:
-            return ()
-        if result.token_ids is not None and result.backend in ("eager", "fast"):
-            return result.token_ids
-        return tuple(encode(result.text_raw[:MOST_CHARACTERS]))
+        return () if result is None else _tokens_of(result, encode)
 
     def _results(self) -> dict[str, OcrResult]:
         # DuckDB and pandas are loaded where they are needed.
@@ -105,9 +147,19 @@ class RecordedRun(_Source):
         return {page: result for (page, _), result in order}
 
 
-_KINDS: dict[str, type[_Source]] = {"text-layer": TextLayer, "folder": Folder, "run": RecordedRun}
+def _tokens_of(result: OcrResult, encode: Encode) -> tuple[int, ...]:
+    """Its tokens where an engine of ours wrote them, else its text's."""
+    if result.token_ids is not None and result.backend in ("eager", "fast"):
+        return result.token_ids
+    return tuple(encode(result.text_raw[:MOST_CHARACTERS]))
 
 
-def drafts_of(settings: Settings) -> _Source | None:
-    """The source that the setting names; None without one."""
-    return _KINDS[settings.draft.partition(":")[0]](settings) if settings.draft else None
+_SOURCES: dict[str, type[Source]] = {
+    "text-layer": TextLayer, "run": RecordedRun, "folder": Folder, "a": OtherSide, "lookup": Lookup,
+    "command": Command,
+}  # fmt: skip
+
+
+def drafts_of(settings: Settings) -> Source | None:
+    """The source that the setting names; None without one. Raises DsocrError for a template of no use."""
+    return _SOURCES[settings.draft.partition(":")[0]](settings) if settings.draft else None

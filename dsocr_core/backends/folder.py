@@ -68,7 +68,7 @@ class FolderBackend(Backend):
             self._texts = None
 
     def left_over(self) -> LeftOver:
-        """What of the folder no page has asked for."""
+        """List what of the folder no page has asked for."""
         return self._opened().left_over()
 
     def _opened(self) -> ByName:
@@ -80,7 +80,7 @@ class FolderBackend(Backend):
 
 
 def _hash(found: Found) -> str:
-    """Of everything that a page's text may be taken from."""
+    """Hash everything that a page's text may be taken from."""
     whole = hashlib.sha256()
     for each in found.predictions:
         whole.update(f"{each.name}\0{len(each.text)}\0".encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""What lies in a folder, as texts of pages and as results: what other programs left, and runs of our own."""
+"""Predictions in a folder, other programs' or our runs', as results."""
 
 from __future__ import annotations
 

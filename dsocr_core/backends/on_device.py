@@ -138,6 +138,10 @@ class EngineBackend(OnDevice):
     def reads_many(self) -> bool:
         return self.kind == "fast" and not self.settings.draft
 
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        if self.settings.draft and (drafts := self.engine.options.drafts) is not None:
+            drafts.told(request, other)
+
     def load(self) -> None:
         self.engine  # noqa: B018 - loads it
 
@@ -171,7 +175,7 @@ class EngineBackend(OnDevice):
             reader.read(source, keep, cancel)
 
     def reader_of(self, slots: int) -> BatchReader:
-        """What `read_many` reads with. Raises DsocrError."""
+        """Give what `read_many` reads with. Raises DsocrError."""
         engine = self.engine
         # It needs triton, which `engine` has asked for.
         from dsocr_core.engine.fast.batch_reader import BatchReader
@@ -254,6 +258,14 @@ def engine_backend(settings: Settings, opening: Opening | None = None) -> Engine
 def published_backend(settings: Settings, opening: Opening | None = None) -> PublishedBackend:
     """The published code under some settings, whatever reads as B under them."""
     return PublishedBackend(parse_backend(VENDOR), settings, opening)
+
+
+def drafts_are_exact(settings: Settings) -> bool:
+    """Whether the engine of some settings verifies drafts. Raises DsocrError."""
+    if settings.engine != "fast":
+        return False
+    device = resolve_device(settings.device)
+    return device.type == "cuda" and resolve_dtype(settings.dtype, device) == torch.bfloat16
 
 
 @functools.lru_cache(maxsize=2)

@@ -62,4 +62,4 @@ OPENERS: dict[Kind, Opener] = {
     "command": _command,
     "folder": _folder,
 }
-"""What opens each kind. An opener imports what it needs when it is called."""
+"""Openers by kind. An opener imports what it needs when it is called."""

@@ -1,19 +1,24 @@
-"""`compare`: pages through both backends, or runs that are recorded already."""
+"""`compare`: pairs of pages, recorded runs, folders of texts or outputs of a cluster, by what is named."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from rich.console import Console
 
 from dsocr_core.backend_specs.parsing import BackendChoice
 from dsocr_core.cli import compare_outputs
-from dsocr_core.cli.compare_runs import compare_runs, names_runs
+from dsocr_core.cli.compare_runs import CompareError, compare_runs, may_be_run, write_reports
 from dsocr_core.cli.options import AnyNumber
 from dsocr_core.cli.over_cluster import ClusterOptions
-from dsocr_core.cli.read import read
+from dsocr_core.cli.read import Compared, read
+from dsocr_core.outside.temporary import Temporary
+from dsocr_core.outside.visible import name_text
 from dsocr_core.records import SIDES
 from dsocr_core.run.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
@@ -26,15 +31,15 @@ class CompareOptions(ClusterOptions):
     """Pages to read with two backends, or what they have left.
 
     Args:
-        images: images, folders or PDF files; or one or two recorded runs
+        images: images, folders or PDF files; or one or two recorded runs, folders of texts, outputs
         a: what reads the pages as A (default: the engine); its own settings follow as --a.KEY VALUE
         b: what reads them as B (default: the vendor); several are each compared with A; --b.KEY VALUE follow
         spans: how many spans of each backend the table shows
         backend_a: of runs: the backend of A_RUN
         backend_b: of runs: the backend of B_RUN
-        html: of runs: write the report
-        junit: of runs: write JUnit XML
-        truth: of runs: true answers as the samples' ground_truth.json or as OmniDocBench writes them
+        html: write the report: worst pages with pictures, figures, settings
+        junit: write JUnit XML
+        truth: true answers for the report, as the samples' ground_truth.json or as OmniDocBench writes them
     """
 
     a: BackendChoice | None = None
@@ -48,19 +53,92 @@ class CompareOptions(ClusterOptions):
 
 
 def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:
-    """Read pages with two backends and report their parity: compare IMAGE ... Or compare what is recorded,
-    without a model: compare RUN (its two backends), compare A_RUN B_RUN (ids, or directories of runs) or
-    compare A_OUT B_OUT (outputs of run --cluster).
+    """Read pages with two backends and report their parity: compare IMAGE ... Or compare what is there,
+    without a model: compare RUN (its two backends), compare A_RUN B_RUN (ids, or directories of runs),
+    compare folder:A folder:B (texts that programs left) or compare A_OUT B_OUT (outputs of run --cluster).
     """
     settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
-    if compare_outputs.names_outputs(chosen.images):
-        return compare_outputs.compare_recorded(settings, chosen, console)
-    if chosen.cluster is not None:
+    source = _source(chosen)
+    reports = bool(chosen.html or chosen.junit)
+    if reports and len(chosen.b) > 1:
+        raise CompareError("compare: --html and --junit are of one A and one B: give --b once")
+    with ExitStack() as stack:
+        record_in = settings.history if chosen.save else None
+        if reports and record_in is None and source is not Source.RUNS:
+            record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
+        if source is Source.OUTPUTS:
+            found = compare_outputs.compare_recorded(settings, chosen)
+        elif source is Source.CLUSTER:
+            found = compare_outputs.read_and_compare(settings, chosen, record_in, typed)
+        elif source is Source.RUNS:
+            found = compare_runs(chosen, history_location(settings))
+        elif source is Source.FOLDERS:
+            found = _compare_folders(settings, chosen, record_in, typed)
+        else:
+            found = _compare_pages(settings, chosen, record_in, typed)
+        if found.runs and reports:
+            location = history_location(replace(settings, history=str(record_in)))
+            written = write_reports(chosen, location, found.runs[0])
+            found = replace(found, lines=[*found.lines, *written])
+    return found.tell(chosen.json, console)
+
+
+class Source(Enum):
+    """Source of the pairs of a comparison."""
+
+    PAGES = "pages"
+    RUNS = "recorded runs"
+    FOLDERS = "folders of texts"
+    OUTPUTS = "outputs of a cluster"
+    CLUSTER = "a cluster"
+
+
+def _source(chosen: CompareOptions) -> Source:
+    """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
+    names = chosen.images
+    folders = [name for name in names if name.startswith(_FOLDER)]
+    if folders and (len(folders) < len(names) or len(names) != 2):
+        raise CompareError(f"compare: give two folders of texts, or pages and --b {folders[0]}")
+    if folders:
+        source = Source.FOLDERS
+    elif compare_outputs.names_outputs(names):
+        source = Source.OUTPUTS
+    elif chosen.cluster is not None:
         if len(chosen.b) > 1:
             raise SettingsError("--cluster compares one A with one B: give --b once")
-        return compare_outputs.read_and_compare(settings, chosen, console, typed)
-    if names_runs(chosen):
-        return compare_runs(chosen, history_location(settings), console)
+        source = Source.CLUSTER
+    else:
+        runs = [name for name in names if may_be_run(name)]
+        if runs and len(runs) < len(names):
+            file = next(name for name in names if name not in runs)
+            raise CompareError(
+                f"compare: '{file}' is a file or folder of pages and '{runs[0]}' is none that exists; give "
+                "pages, or one or two runs of the history"
+            )
+        if len(runs) > 2:
+            raise CompareError(
+                f"compare: {len(runs)} runs are given; give one that has both backends, or two"
+            )
+        source = Source.RUNS if runs else Source.PAGES
+    for option, sources in _OPTIONS_OF.items():
+        if getattr(chosen, option) and source not in sources:
+            word, use = option.replace("_", "-"), sources[0].value
+            raise CompareError(f"compare: --{word} is for {use}, and {source.value} are given; leave it out")
+    return source
+
+
+_FOLDER = "folder:"
+_OPTIONS_OF: Mapping[str, tuple[Source, ...]] = {
+    "backend_a": (Source.RUNS,),
+    "backend_b": (Source.RUNS,),
+    "pages": (Source.PAGES, Source.CLUSTER),
+    "out": (Source.PAGES, Source.CLUSTER, Source.OUTPUTS),
+    "save": (Source.PAGES, Source.CLUSTER, Source.FOLDERS),
+}
+"""By option the sources that it goes with, the usual one first."""
+
+
+def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str) -> Compared:
     plan = RunPlan(
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.out or new_run_directory("compare")),
@@ -75,4 +153,41 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    return read(all_settings, plan, chosen, console, f"it is in {plan.directory}")
+    return read(all_settings, plan, record_in, f"it is in {plan.directory}")
+
+
+def _compare_folders(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> Compared:
+    """Texts of the same names; a name that one folder lacks cannot be compared. Raises DsocrError."""
+    from dsocr_core.backends.left_behind import read_left_behind, text_result
+    from dsocr_core.history.recorder import RunRecorder
+    from dsocr_core.inputs.documents import natural_key
+    from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.predictions.folders import without_suffix
+    from dsocr_core.run.report import Report
+
+    settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
+    texts = {
+        side: {without_suffix(each.name): each for each in read_left_behind(folder).predictions}
+        for side, folder in zip(SIDES, (name.removeprefix(_FOLDER) for name in chosen.images), strict=True)
+    }
+    report = Report(settings.side_names, chosen.spans)
+    recorder = RunRecorder(replace(settings, history=record_in or ""), typed)
+    with recorder if record_in is not None else nullcontext():
+        for name in sorted({*texts["a"], *texts["b"]}, key=natural_key):
+            request = settings.request(Path(name), name)
+            results, errors = {}, {}
+            for side, found in texts.items():
+                if (text := found.get(name)) is None:
+                    errors[side] = "has no text of that name"
+                else:
+                    source = {"folder": name_text(text.file)}
+                    results[side] = text_result(settings.backend(side), request, (0, 0), text, source)
+            a, b = results.get("a"), results.get("b")
+            comparison = Comparison(request, a, b, errors, tolerance=settings.tolerance)
+            report.take(name, comparison)
+            if record_in is not None:
+                recorder.add(name, comparison)
+    runs = [recorder.id] if recorder.id else []
+    return Compared(report, runs, [f"recorded as run {run}" for run in runs if chosen.save])

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -18,13 +17,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from dsocr_core.cli import over_cluster
-from dsocr_core.cli.read import tell
+from dsocr_core.cli.compare_runs import is_output, may_be_run
+from dsocr_core.cli.read import Compared as ComparedPages
 from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
-from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
@@ -36,35 +36,28 @@ _MOST_PROCESSES = 32
 
 
 def names_outputs(names: Sequence[str]) -> bool:
-    """Whether these are two outputs of `run --cluster`, directories or URLs.
+    """Tell whether these are two outputs of `run --cluster`, directories or URLs.
 
-    Raises DsocrError for a mixture, StoreError.
+    Raises DsocrError for a mixture with pages, StorageError.
     """
-    outputs = [name for name in names if _is_output(name)]
+    outputs = [name for name in names if is_output(name)]
+    if len(outputs) == 1 and len(names) == 2 and all(map(may_be_run, names)):
+        return False  # one of them is read as a run
     if outputs and (len(outputs) < len(names) or len(names) != 2):
         other = next((name for name in names if name not in outputs), None)
         wrong = f"'{other}' is none" if other else f"{len(names)} are given"
         raise DsocrError(
-            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, or pages"
+            f"compare: '{outputs[0]}' is an output of run --cluster, and {wrong}: give two of them, one and "
+            "a run, or pages"
         )
     return bool(outputs)
 
 
-def _is_output(name: str) -> bool:
-    if "://" not in name:
-        return (Path(name) / "run.json").is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.cluster.store import open_store
-
-    return open_store(name).read("run.json") is not None
-
-
-def compare_recorded(settings: Settings, chosen: CompareOptions, console: Console) -> int:
-    """Compare two outputs; returns the exit code. Raises DsocrError, Cancelled."""
+def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPages:
+    """Compare two outputs. Raises DsocrError, Cancelled."""
     from dsocr_core.cluster.comparing import Pair
     from dsocr_core.cluster.output import Output
 
-    if chosen.save:
-        raise SettingsError("--save is for pages that are read: leave it out, or read them with --cluster")
     locations = [over_cluster.absolute(name) for name in chosen.images]
     pair = Pair(Output(locations[0]), Output(locations[1]), settings.tolerance)
     names: dict[Side, str] = dict(zip(SIDES, chosen.images, strict=True))
@@ -73,25 +66,26 @@ def compare_recorded(settings: Settings, chosen: CompareOptions, console: Consol
     with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
         compared = _compared(pair, executor, in_flight, into, cancel)
     written = [f"written to {into}"] if into else []
-    return tell(_Outputs(compared, differing, names), chosen, console, written)
+    return ComparedPages(_Outputs(compared, differing, names), lines=written)
 
 
-def read_and_compare(settings: Settings, chosen: CompareOptions, console: Console, typed: str) -> int:
-    """Read the pages with A, then with B, then compare; returns the exit code.
+def read_and_compare(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> ComparedPages:
+    """Read the pages with A, then with B, then compare; the worst are a run of the history at `record_in`.
 
     The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
     """
-    from dsocr_core.cluster.comparing import Pair
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress
-    from dsocr_core.cluster.record import record_worst
 
     chosen.check_reading()
     settings = settings.for_comparison()
     location = over_cluster.absolute(str(chosen.out))
     outputs = {side: Output(f"{location}/{side}") for side in SIDES}
     pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
-    with over_cluster.held(location), ExitStack() as stack:
+    with ExitStack() as stack:
         sides = {side: over_cluster.Pages.of(_of(settings, side), chosen, outputs[side]) for side in SIDES}
         cancel = stack.enter_context(over_cluster.stopped_by_interrupt())
         workers = stack.enter_context(over_cluster.workers_of(chosen, settings.device))
@@ -107,11 +101,13 @@ def read_and_compare(settings: Settings, chosen: CompareOptions, console: Consol
         with workers.client.get_executor(pure=False) as executor:
             compared = _compared(pair, executor, workers.in_flight, location, cancel)
         names = {side: settings.backend(side) for side in SIDES}
-        run_id = record_worst(settings, pair, compared.parity.worst, typed) if chosen.save else None
-    count = len(compared.parity.worst)
-    recorded = [f"recorded as run {run_id}, with the {count:,} worst pages"] if run_id else []
-    report = _Outputs(compared, differing, names, run_id)
-    return tell(report, chosen, console, [*recorded, f"written to {location}"])
+        into = replace(settings, history=record_in or "")
+        run_id = record_worst(into, pair, compared.worst, typed) if record_in is not None else None
+    count = len(compared.worst)
+    saved = run_id if chosen.save else None
+    recorded = [f"recorded as run {saved}, with the {count:,} worst pages"] if saved else []
+    report = _Outputs(compared, differing, names, saved)
+    return ComparedPages(report, [run_id] if run_id else [], [*recorded, f"written to {location}"])
 
 
 def _of(settings: Settings, side: Side) -> Settings:
@@ -121,7 +117,7 @@ def _of(settings: Settings, side: Side) -> Settings:
 
 @contextlib.contextmanager
 def _executor(chosen: CompareOptions, settings: Settings) -> Iterator[tuple[Executor, int]]:
-    """What compares shards: the cluster where one is named, else processes of this machine."""
+    """Open what compares shards: the cluster where one is named, else processes of this machine."""
     if chosen.cluster is not None:
         with (
             over_cluster.workers_of(chosen, settings.device) as workers,
@@ -152,7 +148,7 @@ def _compared(
         task = progress.add_task("comparing")
 
         def show(compared: Compared) -> None:
-            pages, failed = compared.parity.pages, compared.failed
+            pages, failed = compared.pages, compared.failed
             progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
 
         into = None if location is None else f"{location}/{FILES}"
@@ -164,7 +160,7 @@ def _compared(
 
 @dataclass(frozen=True)
 class _Outputs:
-    """What came of two outputs, as it is printed."""
+    """Outcome of two outputs, as it is printed."""
 
     compared: Compared
     differing: Sequence[str]
@@ -176,50 +172,49 @@ class _Outputs:
         return self.compared.failed
 
     def write_json(self, stream: TextIO) -> None:
-        compared, parity = self.compared, self.compared.parity
+        compared = self.compared
         document: dict[str, Any] = {
             **{side: self.names[side] for side in SIDES},
-            "pages": parity.pages,
-            "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
-            "character_error_rate": parity.error_rate,
-            "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
+            "pages": compared.pages,
+            "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
+            "character_error_rate": compared.error_rate,
+            "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
             "only_a": compared.only_a,
             "only_b": compared.only_b,
             "neither": compared.neither,
             "passed": compared.passed,
             "failed": compared.failed,
             "settings_that_differ": list(self.differing),
-            "worst": parity.worst,
+            "worst": compared.worst,
             "run_id": self.run_id,
         }
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
         compared, differing, names = self.compared, self.differing, self.names
-        parity = compared.parity
-        if parity.worst:
+        if compared.worst:
             table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
-            for row in parity.worst[:SHOWN]:
+            for row in compared.worst[:SHOWN]:
                 rate, first = row["character_error_rate"], row["first_divergence"]
                 table.add_row(
-                    Name(row["source"]),
+                    Name(row["page"]),
                     verdict_text(row["verdict"]),
                     "-" if rate is None else f"{rate:.1%}",
                     "-" if first is None else str(first),
                     Text("; ".join(row["reasons"])),
                 )
             console.print(table)
-            if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
+            if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
                 console.print(f"... and {more:,} more pages that are not identical, none of them worse")
         console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
         for words in differing:
             console.print(f"settings differ: {words}", markup=False)
-        counts = (f"{parity.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-        console.print(f"{parity.pages:,} pages: {', '.join(counts)}")
-        if parity.tokens_known:
-            console.print(f"tokens equal: {parity.tokens_equal:,} of {parity.tokens_known:,}")
-        if parity.error_rate is not None:
-            console.print(f"mean CER: {parity.error_rate:.3%}")
+        counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+        console.print(f"{compared.pages:,} pages: {', '.join(counts)}")
+        if compared.tokens_known:
+            console.print(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+        if compared.error_rate is not None:
+            console.print(f"mean CER: {compared.error_rate:.3%}")
         for side, count in (("a", compared.only_a), ("b", compared.only_b)):
             if count:
                 console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")

@@ -1,8 +1,10 @@
-"""`compare RUN` and `compare A_RUN B_RUN`: recorded runs instead of pages."""
+"""Recorded runs compared: `compare RUN`, `compare A_RUN B_RUN`, and the reports of any comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -11,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.cli.read import tell
+from dsocr_core.cli.read import Compared
 from dsocr_core.console import Name, page_table, verdict_text
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
@@ -19,7 +21,8 @@ from dsocr_core.words import duration
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
-    from dsocr_core.history.store import History
+    from dsocr_core.review.accuracy import Truth
+    from dsocr_core.review.review import Review
 
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
@@ -29,42 +32,13 @@ _RUN_DOCUMENT = "run.json"
 
 
 class CompareError(DsocrError):
-    """A command that names neither pages nor runs, or both; says what to give."""
+    """A comparison that cannot be made; says what to give."""
 
 
-_ONLY_RUNS = ("backend_a", "backend_b", "html", "junit", "truth")
-_ONLY_PAGES = ("pages", "out", "save")
-
-
-def names_runs(chosen: CompareOptions) -> bool:
-    """Whether `compare` was given recorded runs: run directories, or names that are no files.
-
-    Raises CompareError for a mixture, for more than two runs, and for options of the other use.
-    """
-    names: Sequence[str] = chosen.images
-    runs = [name for name in names if _may_be_run(name)]
-    if runs and len(runs) < len(names):
-        file = next(name for name in names if name not in runs)
-        raise CompareError(
-            f"compare: '{file}' is a file or folder of pages and '{runs[0]}' is none that exists; give "
-            "pages, or one or two runs of the history"
-        )
-    other, use = (_ONLY_PAGES, "pages") if runs else (_ONLY_RUNS, "recorded runs")
-    wrong = [name for name in other if getattr(chosen, name)]
-    if wrong:
-        given = "recorded runs" if runs else "pages"
-        raise CompareError(
-            f"compare: --{wrong[0].replace('_', '-')} is for {use}, and {given} are given; leave it out"
-        )
-    if len(runs) > 2:
-        raise CompareError(f"compare: {len(runs)} runs are given; give one that has both backends, or two")
-    return bool(runs)
-
-
-def _may_be_run(name: str) -> bool:
-    """A run's directory, or what does not exist and has no page's suffix: then both are missing."""
+def may_be_run(name: str) -> bool:
+    """Tell whether a name is a run's directory, or does not exist and has no page's suffix."""
     path = Path(name)
-    if (path / _RUN_DOCUMENT).is_file():
+    if (path / _RUN_DOCUMENT).is_file() or ("://" in name and is_output(name)):
         return True
     from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
@@ -72,31 +46,95 @@ def _may_be_run(name: str) -> bool:
     return not path.exists() and not has_suffix
 
 
-def compare_runs(chosen: CompareOptions, location: str, console: Console) -> int:
-    """Compare recorded runs and print what the Review page shows; returns the exit code.
+def is_output(name: str) -> bool:
+    """Tell whether an output of `run --cluster` is there. Raises StorageError."""
+    if "://" not in name:
+        return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "plan").is_dir()
+    from dsocr_core.history.storage.store import Store
 
-    `location` is the history where a run is named by its id. 1 when a page fails parity or a reviewer's
-    latest verdict on it is "wrong". Raises DsocrError.
+    return Store(name).read(_RUN_DOCUMENT) is not None
+
+
+def compare_runs(chosen: CompareOptions, location: str) -> Compared:
+    """Compare recorded runs as the Review page does; `location` is the history of a run named by its id.
+
+    A page that a reviewer's latest verdict calls "wrong" fails too. Raises DsocrError.
     """
+    from dsocr_core.review.document import document
+
+    with _review(chosen, location, chosen.images) as review:
+        truth = _truth(chosen)
+        return Compared(_Runs(document(review, truth)), lines=_reports(chosen, review, truth))
+
+
+def write_reports(chosen: CompareOptions, location: str, run: str) -> list[str]:
+    """Write the reports that were asked for, of a run with both sides; a line of each. Raises DsocrError."""
+    if not (chosen.html or chosen.junit):
+        return []
+    with _review(chosen, location, [run]) as review:
+        return _reports(chosen, review, _truth(chosen))
+
+
+@contextlib.contextmanager
+def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iterator[Review]:
     # DuckDB and pandas are loaded after the command line is known to be good.
     from dsocr_core.history.store import SEED_LOCATION, History
-    from dsocr_core.review.accuracy import read_truth, sample_truth
-    from dsocr_core.review.report import document, html_report, junit_report
     from dsocr_core.review.review import open_review
 
-    locations, ids = zip(*(_location_and_id(name, location) for name in chosen.images), strict=True)
-    others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
-    with History(locations[0], also=others) as history:
-        _check_ids(history, ids, locations)
-        review = open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
-        truth = read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
-        values = document(review, truth)
-        if chosen.html:
-            _write(chosen.html, html_report(review, truth))
-        if chosen.junit:
-            _write(chosen.junit, junit_report(review))
-    written = [f"written to {file}" for file in (chosen.html, chosen.junit) if file]
-    return tell(_Runs(values), chosen, console, written)
+    with ExitStack() as stack:
+        locations, ids = zip(*(_location_and_id(name, location, stack) for name in names), strict=True)
+        others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
+        history = stack.enter_context(History(locations[0], also=others))
+        for run_id, where in zip(ids, locations, strict=True):
+            if why := history.damaged().get(run_id):
+                raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
+            if run_id not in history:
+                raise CompareError(
+                    f"compare: '{run_id}' is no file or folder, and the history at {where} has no run of "
+                    "that name; see: dsocr history list"
+                )
+        yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
+
+
+def _location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
+    """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
+    path = Path(name)
+    if is_output(name):
+        from dsocr_core.history.importers.sharded_run import take_sharded_run
+        from dsocr_core.outside.temporary import Temporary
+
+        folder = Path(stack.enter_context(Temporary("compare")))
+        return str(folder), take_sharded_run(name, folder)
+    if (path / _RUN_DOCUMENT).is_file():
+        directory = path.resolve()
+        return str(directory.parent.parent), directory.name
+    return location, name
+
+
+def _truth(chosen: CompareOptions) -> Truth:
+    from dsocr_core.review.accuracy import read_truth, sample_truth
+
+    return read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
+
+
+def _reports(chosen: CompareOptions, review: Review, truth: Truth) -> list[str]:
+    from dsocr_core.review.html import html_report
+    from dsocr_core.review.junit import junit_report
+
+    written = []
+    if chosen.html:
+        written.append(_written(chosen.html, html_report(review, truth)))
+    if chosen.junit:
+        written.append(_written(chosen.junit, junit_report(review)))
+    return written
+
+
+def _written(file: str, content: str) -> str:
+    try:
+        Path(file).write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise CompareError(f"{file}: cannot be written ({error.strerror})") from error
+    return f"written to {file}"
 
 
 @dataclass(frozen=True)
@@ -114,33 +152,6 @@ class _Runs:
 
     def print(self, console: Console) -> None:
         _print(self.values, console)
-
-
-def _location_and_id(name: str, location: str) -> tuple[str, str]:
-    """The history that a run lies in, and its id."""
-    path = Path(name)
-    if (path / _RUN_DOCUMENT).is_file():
-        directory = path.resolve()
-        return str(directory.parent.parent), directory.name
-    return location, name
-
-
-def _check_ids(history: History, ids: Sequence[str], locations: Sequence[str]) -> None:
-    for run_id, location in zip(ids, locations, strict=True):
-        if why := history.damaged().get(run_id):
-            raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")
-        if run_id not in history:
-            raise CompareError(
-                f"compare: '{run_id}' is no file or folder, and the history at {location} has no run of that "
-                "name; see: dsocr history list"
-            )
-
-
-def _write(file: str, content: str) -> None:
-    try:
-        Path(file).write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise CompareError(f"{file}: cannot be written ({error.strerror})") from error
 
 
 # --- for people ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `doctor` looks at: interpreter, GPU, packages, the checkpoint and the history."""
+"""Checks of `doctor`: interpreter, GPU, packages, the checkpoint and the history."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tokenizer import Tokenizer
-from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
 from dsocr_core.outside.temporary import PREFIX
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.history.storage.base import Leftover
+    from dsocr_core.history.storage.held import Leftover
 
 State = Literal["ok", "missing", "optional"]
 
@@ -131,15 +131,15 @@ def _checkpoint(settings: Settings) -> Finding:
 
 
 def _history(settings: Settings, clear: bool) -> list[Finding]:
-    """Where runs are recorded, and a line for each directory of a writer that did not finish."""
+    """Say where runs are recorded, with a line for each directory of a writer that did not finish."""
     if not settings.history:
         return [Finding("history", "optional", "runs are not recorded", "give --history a path or a URL")]
     try:
-        from dsocr_core.history.storage.open import open_storage
+        from dsocr_core.history.storage.entries import open_storage
 
         storage = open_storage(history_location(settings))
         runs = len(storage.names("runs"))
-        left = storage.clear() if clear else storage.leftovers()
+        left = storage.leftovers(clear=True) if clear else storage.leftovers()
         stuck = storage.leftovers() if clear else []
     except (DsocrError, ImportError) as error:
         return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
@@ -152,11 +152,11 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
 
 def _temporary(clear: bool) -> list[Finding]:
     """A line for each temporary directory of a command that was killed."""
-    from dsocr_core.history.storage.scratch import clear_in, leftovers_in
+    from dsocr_core.history.storage.held import leftovers_in
 
     place = Path(tempfile.gettempdir())
     try:
-        return _leftovers((clear_in if clear else leftovers_in)(place, PREFIX), clear)
+        return _leftovers(leftovers_in(place, PREFIX, clear), clear)
     except (DsocrError, OSError):
         return []
 

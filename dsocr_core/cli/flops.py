@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from analytic_model import report
 from analytic_model.hardware import hardware_named
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
-from analytic_model.predict import predict
-from analytic_model.requirements import Target, requirements
+from analytic_model.predict import decode_step, kv_cache_bytes, predict
+from analytic_model.requirements import Target, requirements, sentence
 from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep, tiled
 from analytic_model.workload import Workload
 from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.console import FAILED, OK, print_json, titled_table
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import load_config
+from dsocr_core.outputs.spreadsheet import frame_csv
 from dsocr_core.outside.visible import visible
-from dsocr_core.resolution import PRESETS
 from dsocr_core.words import amount, percent
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analytic_model.verify import Verification
 
 A4 = (1654, 2339)
@@ -70,26 +73,27 @@ class Page:
         return load_config(self.config)
 
     def workload(self, tokens: int) -> Workload:
-        """What is computed; `tokens` are new where the option leaves them out. Raises DsocrError."""
+        """Make the workload; `tokens` are new where the option leaves them out. Raises DsocrError."""
         new = self.decode_tokens or tokens
         return Workload.from_image(self.width, self.height, self.preset, self.prompt_tokens, new, self.batch)
 
     @property
     def policy(self) -> Policy:
-        """How it is counted."""
+        """Make the conventions of counting."""
         padding = not self.no_window_padding
         return Policy(
             causal=self.causal, lm_head=self.lm_head, dtype=self.dtype, vision_window_padding=padding
         )
 
 
-def print_report(
+def report(
     page: Page,
     *,
     hardware: str = "h200",
     attention: Attention = "sdpa",
     count_unsupported: bool = False,
     json: bool = False,
+    console: Console,
 ) -> int:
     """Print the cost of one page, stage by stage.
 
@@ -100,14 +104,76 @@ def print_report(
     """
     counted = not count_unsupported
     policy = replace(page.policy, ignore_torch_unsupported_flops=counted, attention=attention)
-    device = hardware_named(hardware)
-    device.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
-    prediction = predict(page.model, page.workload(1), policy)
+    device, dtype = hardware_named(hardware), policy.dtype
+    peak = device.peak_flops(dtype)  # a device without a figure for it is refused before anything
+    model, workload = page.model, page.workload(1)
+    prediction = predict(model, workload, policy)
+    cache = kv_cache_bytes(model.decoder, workload.cached_length, dtype, workload.batch)
+    from analytic_model import frames
+
+    costs = frames.summed_costs(frames.stage_costs(prediction, device), prediction.parameters["total"])
+    step = decode_step(model, workload.sequence_length, policy, workload.batch)
+    costs.loc[len(costs)] = frames.cost_row("one token", step, device, dtype)
     if json:
-        print_json(report.as_json(page.model, prediction, device))
-    else:
-        print(report.as_text(page.model, prediction, device))
+        operators = {str(name): records(frames.operators(each)) for name, each in prediction.stages.items()}
+        sizes = {
+            name: getattr(workload, name) for name in ("image_tokens", "sequence_length", "final_length")
+        }
+        print_json({
+            "workload": asdict(workload) | sizes, "policy": asdict(policy), "hardware": asdict(device),
+            "stages": records(costs), "operators": operators, "parameters": prediction.parameters,
+            "kv_cache_bytes": cache, "not_counted": prediction.not_counted,
+        })  # fmt: skip
+        return OK
+    columns, rows = workload.grid
+    views = ", ".join(f"{count} x {side} px" for count, side in workload.view_groups)
+    for line in (
+        f"views      {views} (grid {columns} x {rows}), {workload.vision_tokens} vision tokens",
+        f"sequence   {workload.image_tokens} image + {workload.prompt_tokens} prompt = "
+        f"{workload.sequence_length} tokens, then {workload.decode_tokens} new; batch {workload.batch}",
+        f"model      {amount(prediction.parameters['total'])} parameters; {dtype}, {policy.attention}; KV "
+        f"cache {amount(cache, 'B')} at the end",
+        f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
+    ):
+        console.print(line, markup=False, highlight=False)
+    _show(console, "", costs, _COSTS)
+    for line in (*_COSTS_NOTES, *(f"- {note}" for note in prediction.not_counted)):
+        console.print(line, markup=False, highlight=False)
     return OK
+
+
+_Columns = Mapping[str, tuple[str, str]]
+"""By column of a frame its heading and unit: "%" is a share of 1, "" a name or a bare number."""
+_COSTS: _Columns = {
+    "flops": ("FLOPs", ""), "other_flops": ("Other", ""), "bytes_read": ("Read", "B"),
+    "bytes_written": ("Written", "B"), "weight_bytes": ("Weights", "B"), "kv_bytes": ("KV", "B"),
+    "parameters": ("Params", ""), "bound_s": ("Bound", "s"), "bound_by": ("By", ""),
+}  # fmt: skip
+_COSTS_NOTES = (
+    "FLOPs are those of products and convolutions (a multiply-add is 2); read and written sum over",
+    "operators; the bound is the larger of FLOPs at peak and of the bytes that have to move.",
+    "One token: the first after prefill. Not counted:",
+)
+
+
+def _show(console: Console, title: str, frame: pd.DataFrame, columns: _Columns) -> None:
+    """Print a frame; its first column names the rows, columns without a figure are left out."""
+    there = {name: head for name, head in columns.items() if frame[name].notna().any()}
+    table = titled_table(title, frame.columns[0].capitalize(), *(head for head, _ in there.values()))
+    for row in frame.to_dict("records"):
+        table.add_row(*_cells(row, {frame.columns[0]: ("", ""), **there}))
+    console.print(table)
+
+
+def _cells(row: Mapping[Any, Any], columns: _Columns) -> Iterator[str]:
+    for name, (_, unit) in columns.items():
+        value = row[name]
+        if isinstance(value, bool):
+            yield "yes" if value else "no"
+        elif isinstance(value, str):
+            yield value
+        else:
+            yield percent(100 * value) if unit == "%" else amount(value, unit)
 
 
 def against(
@@ -148,21 +214,15 @@ def against(
     device = read.recorded.device
     bounds = hardware_named(key).name if key else "no device that is known"
     title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), bounds of {bounds}"
-    columns = {
-        "measured_s": ("Recorded", "s"), "bound_s": ("Least time", "s"), "flops": ("FLOPs", "FLOP"),
-        "bytes": ("Traffic", "B"), "flops_per_s": ("Speed", "FLOP/s"), "mfu": ("Of peak", "%"),
-        "bandwidth_share": ("Of bandwidth", "%"),
-    }  # fmt: skip
-    there = {name: head for name, head in columns.items() if times[name].notna().any()}
-    table = titled_table(title, "Stage", *(head for head, _ in there.values()))
-    for row in times.to_dict("records"):
-        cells = (
-            percent(100 * row[name]) if unit == "%" else amount(row[name], unit)
-            for name, (_, unit) in there.items()
-        )
-        table.add_row(row["stage"], *cells)
-    console.print(table)
+    _show(console, title, times, _TIMES)
     return OK
+
+
+_TIMES: _Columns = {
+    "measured_s": ("Recorded", "s"), "bound_s": ("Least time", "s"), "flops": ("FLOPs", "FLOP"),
+    "bytes": ("Traffic", "B"), "flops_per_s": ("Speed", "FLOP/s"), "mfu": ("Of peak", "%"),
+    "bandwidth_share": ("Of bandwidth", "%"),
+}  # fmt: skip
 
 
 def print_sweep(
@@ -192,7 +252,9 @@ def print_sweep(
         page.model, page.workload(100), axis, spread(from_, to, points), quantity, engine,
         hardware_named(hardware), page.policy,
     )  # fmt: skip
-    print(report.as_csv(as_rows(found, axis, quantity)))
+    import pandas as pd
+
+    print(frame_csv(pd.DataFrame(as_rows(found, axis, quantity))), end="")
     return OK
 
 
@@ -204,6 +266,7 @@ def require(
     tpot: float | None = None,
     pages: float | None = None,
     json: bool = False,
+    console: Console,
 ) -> int:
     """Say what a target takes, and which devices reach it.
 
@@ -221,11 +284,29 @@ def require(
     if tiles is not None:
         workload = tiled(workload, tiles, page.preset)
     needed = requirements(page.model, workload, *given[0], page.policy)
+    from analytic_model import frames
+
+    needs, devices = frames.needs(needed), frames.devices(needed)
     if json:
-        print_json(report.requirements_json(workload, needed))
-    else:
-        print(report.requirements_text(workload, needed))
+        print_json({
+            "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
+            "stages": records(needs), "devices": records(devices),
+        })  # fmt: skip
+        return OK
+    console.print(sentence(workload, needed), markup=False, highlight=False)
+    _show(console, "Stages share the target's time, so their rates add up", needs, _NEEDS)
+    _show(console, "Of limit: the sum of the stages' bounds over the target", devices, _DEVICES)
     return OK
+
+
+_NEEDS: _Columns = {
+    "flops": ("FLOPs", ""), "bytes": ("Bytes", "B"), "flops_per_s": ("Needs", "FLOP/s"),
+    "bytes_per_s": ("and", "B/s"),
+}  # fmt: skip
+_DEVICES: _Columns = {
+    "least_s": ("Least", "s"), "share": ("Of limit", "%"), "peak_share": ("Of peak", "%"),
+    "bandwidth_share": ("Of bandwidth", "%"), "reaches": ("Reaches it", ""),
+}  # fmt: skip
 
 
 def verify(
@@ -287,5 +368,5 @@ def _print_verification(work: Verification, console: Console) -> None:
 
 
 COMMANDS: Mapping[str, Command] = {
-    "report": print_report, "against": against, "sweep": print_sweep, "require": require, "verify": verify,
+    "report": report, "against": against, "sweep": print_sweep, "require": require, "verify": verify,
 }  # fmt: skip

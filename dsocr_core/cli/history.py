@@ -41,12 +41,12 @@ _FEW = 5
 """Files left out that are named one by one; more are summed up by reason."""
 _MOST_KINDS = 12
 _MOST_ROWS = 10_000
-"""Of an answer that are laid out as a table."""
+"""Rows of an answer that are laid out as a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where runs are, and how what is found is told."""
+    """Place of the runs, and the form of an answer."""
 
     history: str | None = None
     json: bool = False
@@ -73,8 +73,10 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
     """Take over what earlier versions of this program wrote, in place.
 
     Args:
-        directory: a history or its URL, a run directory or a result cache (default: all there are)
+        directory: a history or its URL, a run directory, a result cache, or the output of a cluster (default:
+            --history and all of data/runs)
     """
+    from dsocr_core.cluster.upgrade import is_output, upgrade_output
     from dsocr_core.history.upgrade.remote import upgrade_url
     from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade_any
 
@@ -84,15 +86,19 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
     done = Upgraded()
     for place in [directory] if directory else dict.fromkeys(usual):
         try:
-            found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
+            if is_output(place):
+                shards, failed = upgrade_output(place)
+                found = Upgraded(shards=shards, failed=failed)
+            else:
+                found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
         except DsocrError as error:
             found = Upgraded(failed={"all of it": str(error)})
-        done.runs, done.results = done.runs + found.runs, done.results + found.results
-        done.failed |= {f"{place}: {entry}": reason for entry, reason in found.failed.items()}
+        done.add(place, found)
     if where.json:
         print_json(asdict(done))
     else:
-        console.print(f"{done.runs} runs and {done.results} cached results taken over", markup=False)
+        words = f"{done.runs} runs, {done.shards} shards and {done.results} cached results taken over"
+        console.print(words, markup=False)
         for entry, reason in done.failed.items():
             print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
     return FAILED if done.failed else OK
@@ -372,7 +378,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-ready values; what is not known is null."""
-    text = frame.to_json(orient="records", date_format="iso", date_unit="ms")
+    text = frame.to_json(orient="records", date_format="iso", date_unit="ms", double_precision=15)
     rows: list[dict[str, Any]] = json.loads(text)
     return rows
 

@@ -31,6 +31,7 @@ from dsocr_core.cli.serve import serve
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.status import status
 from dsocr_core.cli.trace import trace
+from dsocr_core.cli.verify import verify
 from dsocr_core.cli.why import why
 from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.engine.threads import wait_politely
@@ -60,6 +61,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "run": run,
     "status": status,
     "compare": compare,
+    "verify": verify,
     "serve": serve,
     "trace": trace,
     "accuracy": accuracy,
@@ -162,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _words(error: Exception, given: Sequence[str]) -> str:
-    """What a person is told of an error: one that nobody foresaw is in the log, with where it came from."""
+    """Say what a person is told of an error: one that nobody foresaw is in the log, with where it came
+    from.
+    """
     if isinstance(error, DsocrError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dsocr_core"):

@@ -86,7 +86,7 @@ class _Parameter:
     hint: Any
     """Its type without None and `Annotated`."""
     marks: tuple[Any, ...]
-    """Of `Annotated`: the least number, or settings that are left out."""
+    """Marks of `Annotated`: the least number, or settings that are left out."""
     default: Any
     """`inspect.Parameter.empty` where it is required."""
     positional: bool
@@ -162,7 +162,7 @@ def add_options(parser: ArgumentParser, of: Any) -> None:
 
 
 def _keywords(each: _Parameter) -> dict[str, Any]:
-    """How argparse takes the option."""
+    """Give argparse's words for the option."""
     if each.hint is bool:
         return {"action": "store_true"}
     keywords: dict[str, Any] = {"type": each.hint}

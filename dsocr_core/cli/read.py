@@ -1,11 +1,11 @@
-"""What `run` and `compare` share: pages in, a table or one JSON document out."""
+"""Common part of `run` and `compare`: pages in, a table or one JSON document out."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TextIO
 
 from rich.console import Console
@@ -36,7 +36,7 @@ class PageOptions:
 
 
 class Told(Protocol):
-    """What became of pages, wherever their results are from."""
+    """A report of pages, wherever their results are from."""
 
     @property
     def failed(self) -> int: ...
@@ -46,33 +46,41 @@ class Told(Protocol):
     def print(self, console: Console) -> None: ...
 
 
-def tell(report: Told, chosen: PageOptions, console: Console, lines: Iterable[str] = ()) -> int:
-    """Print a report, and for people these lines after it; returns the exit code."""
-    if chosen.json:
-        report.write_json(sys.stdout)
-    else:
-        report.print(console)
-        for line in lines:
-            console.print(line, markup=False)
-    return FAILED if report.failed else OK
+@dataclass(frozen=True)
+class Compared:
+    """Pages that were read or compared, to be told."""
+
+    report: Told
+    runs: Sequence[str] = ()
+    """Ids of the runs that hold them, one a pair of backends; none where nothing was recorded."""
+    lines: Sequence[str] = ()
+    """Lines for people after the report."""
+
+    def tell(self, json: bool, console: Console) -> int:
+        """Print; returns the exit code."""
+        if json:
+            self.report.write_json(sys.stdout)
+        else:
+            self.report.print(console)
+            for line in self.lines:
+                console.print(line, markup=False)
+        return FAILED if self.report.failed else OK
 
 
 def read(
     all_settings: Sequence[Settings],
     plan: RunPlan,
-    chosen: PageOptions,
-    console: Console,
+    record_in: str | None,
     what_is_left: str,
     measures: bool = True,
-) -> int:
-    """Read the pages of a plan and print what became of them; returns the exit code.
+) -> Compared:
+    """Read the pages of a plan.
 
     Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
-    in the history. `what_is_left` is said of the run directory when Ctrl-C ended it. Raises DsocrError,
-    Cancelled.
+    in the history at `record_in`, where one is named. `what_is_left` is said of the run directory when Ctrl-C
+    ended it. Raises DsocrError, Cancelled.
     """
-    first = all_settings[0]
-    if chosen.save and not first.history:
+    if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
     from dsocr_core.backends.backend import Opening
@@ -84,11 +92,16 @@ def read(
     from dsocr_core.run.session import Session
 
     opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
-    one = len(all_settings) == 1
+    save, one = record_in is not None, len(all_settings) == 1
     runs = [
-        RunRecorder(each, plan.command, out=plan.directory if one else None, save=chosen.save)
+        RunRecorder(
+            replace(each, history=record_in) if record_in is not None else each,
+            plan.command,
+            out=plan.directory if one else None,
+            save=save,
+        )
         for each in all_settings
-        if one or chosen.save
+        if one or save
     ]
     try:
         with ExitStack() as stack:
@@ -106,10 +119,8 @@ def read(
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
-    pairs = [" and ".join(each.side_names[: len(plan.sides)]) for each in all_settings]
-    recorded = [
-        f"{pair} are recorded as run {run.id}" if len(pairs) > 1 else f"recorded as run {run.id}"
-        for pair, run in zip(pairs, runs, strict=False)
-        if run.id
-    ]
-    return tell(report, chosen, console, [f"written to {plan.directory}", *recorded])
+    lines = [f"written to {plan.directory}"]
+    for each, run in zip(all_settings, runs, strict=False):
+        pair = f"{' and '.join(each.side_names[: len(plan.sides)])} are " if len(all_settings) > 1 else ""
+        lines += [f"{pair}recorded as run {run.id}"] if run.id else []
+    return Compared(report, [run.id for run in runs if run.id], lines)

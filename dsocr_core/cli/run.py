@@ -65,4 +65,5 @@ def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str)
     if chosen.cluster is not None:
         return over_cluster.run(settings, chosen, chosen.batch, chosen.artifacts, console, typed)
     goes_on = f"go on with --resume {plan.directory}"
-    return read([settings], plan, chosen, console, goes_on, measures=not chosen.nvtx_only)
+    record_in = settings.history if chosen.save else None
+    return read([settings], plan, record_in, goes_on, not chosen.nvtx_only).tell(chosen.json, console)

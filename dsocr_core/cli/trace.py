@@ -145,7 +145,7 @@ def _names(file: str | None) -> Mapping[str, str] | None:
 
 
 class _Progress:
-    """What is done now, on the terminal's error stream, while it lasts."""
+    """Line on the terminal's error stream that says what is done now."""
 
     def __init__(self) -> None:
         self._console = SafeConsole(stderr=True)

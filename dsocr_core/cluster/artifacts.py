@@ -14,18 +14,17 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsocr_core.cluster.compare_shard import ShardOf
+from dsocr_core.cluster.comparing import ShardOf, spread
 from dsocr_core.cluster.local_files import LocalFiles
-from dsocr_core.cluster.output import Marker, Output
-from dsocr_core.cluster.page_results import result_of, side_settings
-from dsocr_core.cluster.rows import Row
-from dsocr_core.cluster.spread import spread
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.history.sharded import Marker, PageReading
 from dsocr_core.inputs.opener import open_image
 from dsocr_core.outputs.artifacts import write_page
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import CancelToken
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 
 FOLDER = "artifacts"
 MOST_NAMED = 20
@@ -57,7 +56,7 @@ def write_artifacts(
     on_shard: Callable[[Written], None] = lambda written: None,
     cancel: CancelToken | None = None,
 ) -> Written:
-    """Write what is missing of an output's artifacts. Raises OutputError, StoreError, Cancelled."""
+    """Write what is missing of an output's artifacts. Raises OutputError, StorageError, Cancelled."""
     written = Written()
     calls = ((ShardOf(output.store.location, marker),) for marker in _missing(output))
     for shard in spread(write_shard, calls, executor, in_flight, cancel):
@@ -79,23 +78,24 @@ def archive_name(marker: Marker) -> str:
 
 
 def write_shard(shard: ShardOf) -> Written:
-    """A task: the archive of a shard. Raises OutputError, StoreError."""
-    settings = side_settings(shard.location)
+    """A task: the archive of a shard. Raises OutputError, StorageError."""
+    settings = settings_of(Output(shard.location).run()["settings"]).of_side("a")
     written = Written(shards=1)
     content = io.BytesIO()
     with Temporary("artifacts") as name:
         folder = Path(name)
         files = LocalFiles(folder, settings.pdf_dpi, settings.max_pixels)
         with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
-            for number, row in sorted(shard.rows().items()):
+            for page in shard.pages():
+                own = folder / f"{page.number:09d}"
                 try:
-                    made = _write(row, files, settings, folder / f"{number:09d}")
+                    made = _write(page, files, settings, own)
                 except (DsocrError, OSError) as error:
                     written.failures += 1
-                    written.named += (f"{row['source']}: {one_line(error)}",)
+                    written.named += (f"{page.name}: {one_line(error)}",)
                     continue
                 written.pages += made
-                for file in sorted((folder / f"{number:09d}").rglob("*")):
+                for file in sorted(own.rglob("*")):
                     if file.is_file():
                         archive.write(file, str(file.relative_to(folder)))
                         file.unlink()
@@ -103,16 +103,15 @@ def write_shard(shard: ShardOf) -> Written:
     return written
 
 
-def _write(row: Row, files: LocalFiles, settings: Settings, folder: Path) -> bool:
-    """The files of a page, False where it was not read. Raises DsocrError, OSError."""
-    result = result_of(row, settings)
-    if result is None:
+def _write(page: PageReading, files: LocalFiles, settings: Settings, folder: Path) -> bool:
+    """Write the files of a page, False where it was not read. Raises DsocrError, OSError."""
+    if page.result is None:
         return False
-    image, made = files.image(row["path"], row["page"])
+    image, made = files.image(page.path, PageRef.of(page).page)
     try:
         picture = open_image(image, settings.max_pixels, settings.infer.exif)[0]
     finally:
         if made:
             files.forget(image)
-    write_page(result, picture.convert("RGB"), folder)
+    write_page(page.result, picture.convert("RGB"), folder)
     return True

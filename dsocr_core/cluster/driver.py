@@ -17,21 +17,18 @@ from typing import Any, Protocol
 
 from distributed import Client, Future, KilledWorker
 
-from dsocr_core.cluster.figures import Figures, causes_words
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.local import replace_lost_workers
-from dsocr_core.cluster.mending import Mending
-from dsocr_core.cluster.output import Marker, Output
-from dsocr_core.cluster.patience import patiently
-from dsocr_core.cluster.pieces import Death, Piece, after_death
-from dsocr_core.cluster.planning import Counts, Planning
+from dsocr_core.cluster.mending import Death, Mending, Piece, after_death
+from dsocr_core.cluster.output import Output, patiently
+from dsocr_core.cluster.planning import Counts, Planning, ShardQueue
 from dsocr_core.cluster.reader import MOST_STARTS
-from dsocr_core.cluster.rows import Row
-from dsocr_core.cluster.shard_queue import ShardQueue
 from dsocr_core.cluster.shards import Shard
+from dsocr_core.cluster.status import Figures, causes_words
 from dsocr_core.cluster.worker import PagesPlugin, WorkerJob, count_pdfs, read_piece, stop_reading
 from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.history.sharded import Marker, PageReading
 from dsocr_core.records import CancelToken
 
 FEWEST_JUDGED = 100
@@ -212,11 +209,11 @@ class Driver:
         }
         for shard in self.output.planned_shards(failed, self.job):
             marker = failed[shard.index]
-            rows: list[Row] = self._patiently(partial(self.output.rows, marker.file, marker.times))
+            pages: list[PageReading] = self._patiently(partial(self.output.pages, marker))
             mending = Mending(shard, generation=marker.generation + 1)
-            mending.rows = [row for row in rows if row["status"] == "read"]
-            pages = [row["number"] for row in rows if row["status"] != "read"]
-            pieces = [Piece(shard.index, (page,), whole=False, suspect=True) for page in pages]
+            mending.pages = [page for page in pages if page.result is not None]
+            again = [page.number for page in pages if page.result is None]
+            pieces = [Piece(shard.index, (page,), whole=False, suspect=True) for page in again]
             mending.pending = len(pieces)
             self._flight.shards[shard.index], self._flight.mending[shard.index] = shard, mending
             self._flight.ready += pieces
@@ -333,7 +330,7 @@ class Driver:
     def _take_part(self, piece: Piece, outcome: Mapping[str, Any]) -> None:
         """A part of a shard was read, and perhaps the process died on the rest."""
         mending = self._mending(piece)
-        mending.add(outcome)
+        mending.add(piece, outcome)
         unread = outcome["unread"]
         if unread:
             death = Death(outcome["cause"])
@@ -376,7 +373,7 @@ class Driver:
     def _end_piece(self, mending: Mending) -> None:
         mending.pending -= 1
         index = mending.shard.index
-        if mending.pending == 1 and not mending.files and not mending.rows:
+        if mending.pending == 1 and not mending.attempts and not mending.pages:
             only = next((one for one in self._flight.ready if one.shard == index and one.whole), None)
             if only is not None:  # read once more as it is: no mending
                 del self._flight.mending[index]

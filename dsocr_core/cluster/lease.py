@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Any
 
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.store import StoreError
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.storage.store import StorageError
 from dsocr_core.records import CancelToken
 
 BEAT_S = 5.0
@@ -47,7 +47,7 @@ class Lease:
         self._number = 0
 
     def take(self, cancel: CancelToken) -> Lease:
-        """May be tried again. Raises OtherDriver, Cancelled, StoreError."""
+        """May be tried again. Raises OtherDriver, Cancelled, StorageError."""
         while True:
             number = self._newest()
             there = self._there(number) if number else None
@@ -60,7 +60,7 @@ class Lease:
             if self._output.store.put_new(_file(self._number), self._content()):
                 break
         if self._number > 1:
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StorageError):
                 self._output.store.remove(_file(self._number - 1))
         self._thread.start()
         return self
@@ -73,7 +73,7 @@ class Lease:
     ) -> None:
         self._over.set()
         self._thread.join()
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StorageError):
             self._output.store.remove(_file(self._number))
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class Lease:
         beats = 0
         while not self._over.wait(BEAT_S):
             beats += 1
-            with contextlib.suppress(StoreError):  # it says so itself when it is needed
+            with contextlib.suppress(StorageError):  # it says so itself when it is needed
                 if self._newest() > self._number:
                     self._replaced.set()
                     return

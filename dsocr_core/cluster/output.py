@@ -1,11 +1,8 @@
-"""The output of a run over many pages: what is in it, and when it can be seen.
+"""The output of a run over many pages, as its driver and workers write it: a run in shards.
 
-    run.json                     settings, inputs, checkpoint and code; written first, compared later
-    plan/00000000.parquet        the pages of shards 0 to 15, and so on; written before they are read
-    plan/complete.json           how many pages and shards there are, once everything is listed
-    shards/SHARD/ATTEMPT.parquet results of an attempt to read a shard; .times.parquet has the stages' times
-    done/SHARD.json              the marker of a shard: names its attempt; only what a marker names is visible
-    done/SHARD.1.json            the same after `--redo failed`; the highest generation counts
+    plan/00000000.parquet   the pages of shards 0 to 15, and so on; written before they are read
+
+What else it holds says `history/sharded`.
 
 A shard may be read twice, by a worker that was thought dead, say. Each attempt writes files of its own, and
 the marker is made once: the second attempt finds it there and takes its files away. So work is done at least
@@ -15,118 +12,59 @@ once, and is visible exactly once.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.rows import Row, cause_of, read_results, results_file, times_file
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
-from dsocr_core.cluster.store import Store, open_store
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.errors import Cancelled
+from dsocr_core.history.record import json_bytes
+from dsocr_core.history.sharded import (
+    COMPLETE,
+    RUN,
+    Attempt,
+    Marker,
+    OutputError,
+    PageReading,
+    ShardedRun,
+    marker_bytes,
+    parquet,
+    shard_files,
+)
+from dsocr_core.history.storage.store import StorageError
+from dsocr_core.records import CancelToken
 
-RUN, COMPLETE = "run.json", "plan/complete.json"
 SHARDS_A_PART = 16
 MOST_CAUSES = 20
 """Of failures that a marker counts by name."""
+_MOST_OF_A_CAUSE = 80
 
-_MARKER = re.compile(r"(\d{9}-[0-9a-f]{16})(?:\.(\d{1,4}))?\.json")
 _PLAN = pa.schema(
     [("shard", pa.int64()), ("number", pa.int64()), ("path", pa.string()), ("page", pa.int64())]
 )
 
 
-class OutputError(DsocrError):
-    """A file of the output that is not what this program writes; names it."""
-
-
-@dataclass(frozen=True)
-class Marker:
-    """What makes a shard visible."""
-
-    shard: str
-    file: str
-    """Its results, below the output."""
-    times: str
-    bytes: int
-    sha256: str
-    read: int
-    failed: int
-    quarantined: int
-    causes: Mapping[str, int]
-    """Failures and quarantined pages by cause."""
-    worker: str
-    began: float
-    """Seconds since 1970."""
-    ended: float
-    stages: Mapping[str, float] = field(default_factory=dict)
-    """Milliseconds of each stage, summed over the pages."""
-    tokens: int = 0
-    generation: int = 0
-
-    @property
-    def pages(self) -> int:
-        return self.read + self.failed + self.quarantined
-
-    @property
-    def name(self) -> str:
-        return f"done/{self.shard}{f'.{self.generation}' if self.generation else ''}.json"
-
-    @property
-    def index(self) -> int:
-        return int(self.shard.partition("-")[0])
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """Files of results that no marker names yet."""
-
-    file: str
-    times: str
-    bytes: int
-    sha256: str
-
-
-class Output:
-    """Reads and writes an output. Raises StoreError where the store is at fault."""
-
-    def __init__(self, store: Store | str) -> None:
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+class Output(ShardedRun):
+    """Reads and writes an output. Raises StorageError where the store is at fault."""
 
     # --- the run --------------------------------------------------------------------------------
 
-    def begin(self, job: Job) -> bool:
+    def begin(self, job: Job, command: str | None = None) -> bool:
         """Make it the job's; True when it was already. Raises OtherJob for another job's, OutputError."""
-        content = json.dumps(job.to_json(), indent=1).encode() + b"\n"
-        if self.store.put_new(RUN, content):
-            return False
-        job.check(self.document(RUN) or {}, self.store.location)
+        if self.document(RUN) is None:
+            content = json_bytes(job.document(command), indent=1) + b"\n"
+            if self.store.put_new(RUN, content):
+                return False
+        job.check(self.run(), self.store.location)
         return True
-
-    def run(self) -> dict[str, Any]:
-        """What it was made with. Raises DsocrError where there is no run."""
-        document = self.document(RUN)
-        if document is None:
-            raise DsocrError(f"{self.store.location}: no run over many pages; give its --out")
-        return document
-
-    def document(self, name: str) -> dict[str, Any] | None:
-        """A JSON file, None while there is none. Raises OutputError."""
-        content = self.store.read(name)
-        if content is None:
-            return None
-        try:
-            return parse_json(content)
-        except Refused as error:
-            raise OutputError(f"{self.store.location}/{name}: {error}") from error
 
     # --- the plan -------------------------------------------------------------------------------
 
@@ -135,9 +73,7 @@ class Output:
         columns = [
             pa.array(column, kind.type) for column, kind in zip(zip(*rows, strict=True), _PLAN, strict=True)
         ]
-        buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_arrays(columns, schema=_PLAN), buffer, compression="zstd")
-        self.store.put(f"plan/{part:08d}.parquet", buffer.getvalue())
+        self.store.put(f"plan/{part:08d}.parquet", parquet(pa.Table.from_arrays(columns, schema=_PLAN)))
 
     def complete_plan(self, pages: int, shards: int) -> None:
         self.store.put(COMPLETE, json.dumps({"pages": pages, "shards": shards}).encode())
@@ -173,20 +109,27 @@ class Output:
 
     # --- shards ---------------------------------------------------------------------------------
 
-    def write_attempt(self, shard: str, rows: Sequence[Row]) -> Attempt:
-        """Results under a name that nobody else has, and that nobody sees."""
+    def write_attempt(self, shard: str, pages: Sequence[PageReading]) -> Attempt:
+        """Write pages under a name that nobody else has; invisible until a marker names it."""
         base = f"shards/{shard}/{secrets.token_hex(8)}"
-        results = results_file(rows)
+        readings, of_worker = shard_files(pages)
         attempt = Attempt(
-            f"{base}.parquet", f"{base}.times.parquet", len(results), hashlib.sha256(results).hexdigest()
-        )
-        self.store.put(attempt.times, times_file(rows))
-        self.store.put(attempt.file, results)
+            f"{base}.parquet", f"{base}.worker.parquet", len(readings),
+            hashlib.sha256(readings).hexdigest(), hashlib.sha256(of_worker).hexdigest(),
+        )  # fmt: skip
+        self.store.put(attempt.worker_file, of_worker)
+        self.store.put(attempt.file, readings)
         return attempt
+
+    def attempted(self, attempt: Attempt, numbers: Iterable[int]) -> list[PageReading]:
+        """The pages of an attempt, of these numbers."""
+        files = (attempt.file, attempt.worker_file)
+        readings, of_worker = (self.store.read(name) or b"" for name in files)
+        return self._read(attempt, (readings, of_worker), numbers)
 
     def commit(self, marker: Marker) -> bool:
         """Make the attempt visible; False when another one is, and this one's files are taken away."""
-        if self.store.put_new(marker.name, json.dumps(asdict(marker)).encode()):
+        if self.store.put_new(marker.name, marker_bytes(asdict(marker))):
             return True
         there = self.marker(marker.name)
         if there is not None and there.file == marker.file:
@@ -194,73 +137,15 @@ class Output:
         self.drop(marker)
         return False
 
-    def drop(self, attempt: Attempt | Marker) -> None:
+    def drop(self, attempt: Attempt) -> None:
         self.store.remove(attempt.file)
-        self.store.remove(attempt.times)
-
-    def marker(self, name: str) -> Marker | None:
-        content = self.store.read(name)
-        return None if content is None else self._marker(name, content)
-
-    def marker_names(self) -> dict[str, str]:
-        """The markers that count by the names of their shards."""
-        highest: dict[str, tuple[int, str]] = {}
-        for name in self.store.names("done"):
-            if (found := _MARKER.fullmatch(name)) is not None:
-                one = (int(found[2] or 0), f"done/{name}")
-                highest[found[1]] = max(highest.get(found[1], one), one)
-        return {shard: name for shard, (_, name) in highest.items()}
-
-    def markers(self, names: Iterable[str]) -> Iterator[Marker]:
-        """Raises OutputError for one that is damaged."""
-        for name, content in self.store.read_many(names):
-            yield self._marker(name, content)
-
-    def _marker(self, name: str, content: bytes) -> Marker:
-        try:
-            return _checked(Marker(**parse_json(content)))
-        except (Refused, TypeError, AttributeError) as error:
-            raise OutputError(f"{self.store.location}/{name}: no marker of a shard; remove it") from error
-
-    # --- results --------------------------------------------------------------------------------
-
-    def results(self, marker: Marker) -> pa.Table:
-        """The results of a shard, page by page. Raises OutputError when they are not what was committed."""
-        content = self.store.read(marker.file)
-        if content is None or hashlib.sha256(content).hexdigest() != marker.sha256:
-            what = "not there" if content is None else "damaged"
-            raise OutputError(
-                f"{self.store.location}/{marker.file}: {what}; remove {marker.name} to read it again"
-            )
-        try:
-            return read_results(content)
-        except ValueError as error:
-            raise OutputError(f"{self.store.location}/{marker.file}: {error}") from error
-
-    def rows(self, file: str, times: str) -> list[dict[str, Any]]:
-        """The rows of an attempt as they were written. Raises OutputError."""
-        try:
-            rows: list[dict[str, Any]] = read_results(self.store.read(file) or b"").to_pylist()
-            measured = pq.read_table(pa.BufferReader(self.store.read(times) or b"")).to_pylist()
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise OutputError(f"{self.store.location}/{file}: damaged") from error
-        of_page: dict[int, list[Any]] = {}
-        for row in measured:
-            of_page.setdefault(row["number"], []).append([row["stage"], row["milliseconds"], row["calls"]])
-        return [row | {"times": of_page.get(row["number"], [])} for row in rows]
-
-    def all_results(self) -> Iterator[pa.Table]:
-        """The results of every visible shard, in the order of the pages."""
-        for _, name in sorted(self.marker_names().items()):
-            marker = self.marker(name)
-            if marker is not None:
-                yield self.results(marker)
+        self.store.remove(attempt.worker_file)
 
     def clear_attempts(self) -> int:
         """Remove files that no marker names; how many. Only while nobody writes."""
         visible: set[str] = set()
         for marker in self.markers(f"done/{name}" for name in self.store.names("done")):
-            visible |= {marker.file, marker.times}
+            visible |= {marker.file, marker.worker_file}
         removed = 0
         for shard in self.store.names("shards"):
             for name in self.store.names(f"shards/{shard}"):
@@ -270,55 +155,67 @@ class Output:
         return removed
 
 
-_MOST_OF_A_TEXT = 500
-_TEXTS = ("shard", "file", "times", "sha256", "worker")
-_COUNTS = ("bytes", "read", "failed", "quarantined", "tokens", "generation")
-
-
-def _checked(marker: Marker) -> Marker:
-    """The marker where its values are of their types, none below 0. Raises TypeError."""
-    texts = [getattr(marker, name) for name in _TEXTS] + [*marker.causes, *marker.stages]
-    counts = [getattr(marker, name) for name in _COUNTS] + [*marker.causes.values()]
-    times = [marker.began, marker.ended, *marker.stages.values()]
-    good = (
-        all(isinstance(text, str) and len(text) <= _MOST_OF_A_TEXT for text in texts)
-        and all(type(count) is int and count >= 0 for count in counts)
-        and all(type(value) in (int, float) and 0 <= value < 1e12 for value in times)
-        and _MARKER.fullmatch(f"{marker.shard}.json") is not None
-        and all(name.startswith(f"shards/{marker.shard}/") for name in (marker.file, marker.times))
-        and not any(".." in name for name in (marker.file, marker.times))
-    )
-    if not good:
-        raise TypeError("a value of another type")
-    return marker
-
-
 def marker_of(
     shard: str,
     attempt: Attempt,
-    rows: Sequence[Row],
+    pages: Sequence[PageReading],
     worker: str,
-    began: float,
-    ended: float,
+    times: tuple[float, float],
     generation: int = 0,
 ) -> Marker:
-    """The marker that makes an attempt visible, with the figures of its rows."""
-    count = {"read": 0, "failed": 0, "quarantined": 0}
+    """The marker that makes an attempt visible, with the figures of its pages; `times`: began and ended."""
+    count = Counter(page.status for page in pages)
     causes: dict[str, int] = {}
     stages: dict[str, float] = {}
-    tokens = 0
-    for row in rows:
-        count[row["status"]] += 1
-        tokens += row.get("new_tokens") or 0
-        if row["status"] != "read":
-            cause = cause_of(row)
+    for page in pages:
+        if page.result is None:
+            cause = cause_of(page)
             cause = cause if cause in causes or len(causes) < MOST_CAUSES else "other causes"
             causes[cause] = causes.get(cause, 0) + 1
-        for stage, milliseconds, _ in row.get("times", ()):
-            stages[stage] = stages.get(stage, 0.0) + milliseconds
+        for timing in page.timings:
+            stages[timing.stage.value] = stages.get(timing.stage.value, 0.0) + timing.milliseconds
     return Marker(
-        shard, attempt.file, attempt.times, attempt.bytes, attempt.sha256,
-        **count, causes=causes, worker=worker, began=began, ended=ended,
+        **asdict(attempt), shard=shard, read=count["read"], failed=count["failed"],
+        quarantined=count["quarantined"], causes=causes, worker=worker, began=times[0], ended=times[1],
         stages={stage: round(milliseconds, 3) for stage, milliseconds in stages.items()},
-        tokens=tokens, generation=generation,
+        tokens=sum(page.result.new_tokens or 0 for page in pages if page.result is not None),
+        generation=generation,
     )  # fmt: skip
+
+
+def cause_of(page: PageReading) -> str:
+    """Why a page failed, without its name: pages of one cause have the same."""
+    error, path = page.error or "", page.path
+    for name in (page.name, path, path.rpartition("/")[2]):
+        error = error.removeprefix(f"{name}: ") if name else error
+    head, mark, tail = error.partition(": ")
+    if mark and "/" in head:  # the name of a temporary copy
+        error = tail
+    return error.partition(";")[0][:_MOST_OF_A_CAUSE] or "unknown"
+
+
+T = TypeVar("T")
+OnPause = Callable[[str | None], None]
+"""Called with the cause when work begins to wait, with None when it goes on."""
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
+
+
+def patiently(do: Callable[[], T], on_pause: OnPause, cancel: CancelToken | None = None) -> T:
+    """What `do` returns, tried again for as long as it raises StorageError. Raises Cancelled."""
+    wait_s, paused = _FIRST_WAIT_S, False
+    cancel = cancel or threading.Event()
+    while True:
+        try:
+            done = do()
+        except StorageError as error:
+            if not paused:
+                on_pause(str(error))
+                paused = True
+            if cancel.wait(wait_s):
+                raise Cancelled from None
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        else:
+            if paused:
+                on_pause(None)
+            return done

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.cluster.child_environment import child_environment
-from dsocr_core.cluster.rows import Row, row_of
+import dask
+import distributed  # noqa: F401 - its defaults are in Dask's configuration then
+
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.history.sharded import PageReading
 from dsocr_core.outside.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.records import result_from_jsonable
+
+_TRIM = "MALLOC_TRIM_THRESHOLD_"
+
+
+def child_environment() -> dict[str, str]:
+    """This process's, without the allocator's threshold where it is Dask's.
+
+    Dask has the allocator of its workers give every free page back at once. An engine takes the same memory
+    for each page it reads: with that setting a page cost a third more time (docs/performance-trials.md).
+    """
+    by_dask = dask.config.get(f"distributed.nanny.pre-spawn-environ.{_TRIM}", None)
+    is_dasks = os.environ.get(_TRIM) == str(by_dask)
+    return {name: value for name, value in os.environ.items() if name != _TRIM or not is_dasks}
+
 
 MODULE = "dsocr_core.cluster.reader_process"
 LOAD_LIMIT_S = 900.0
@@ -50,7 +68,7 @@ class Limits:
 class PieceRead:
     """What became of a piece."""
 
-    rows: tuple[Row, ...]
+    pages: tuple[PageReading, ...]
     unread: tuple[int, ...] = ()
     """Numbers of the pages that a death left."""
     started: tuple[int, ...] = ()
@@ -64,7 +82,7 @@ class _Waiting:
 
     pages: dict[int, PageRef]
     """By the number that the process knows them by."""
-    rows: list[Row] = field(default_factory=list)
+    read: list[PageReading] = field(default_factory=list)
     began: set[int] = field(default_factory=set)
     death: str | None = None
 
@@ -112,7 +130,7 @@ class Reader:
         limits: Limits,
         folder: Path,
         module: str = MODULE,
-        on_page: Callable[[Row], None] = lambda row: None,
+        on_page: Callable[[PageReading], None] = lambda page: None,
     ) -> None:
         """`module` is what the process runs; `folder` is for what it downloads."""
         self._about = {"settings": dict(settings), "batch": batch, "folder": str(folder)}
@@ -133,7 +151,7 @@ class Reader:
         Raises ReaderError where no page can be read, Cancelled after `stop`.
         """
         with self._turns.take(alone):
-            rows: list[Row] = []
+            read: list[PageReading] = []
             left = list(pages)
             while True:
                 waiting = self._submit(left)
@@ -141,14 +159,14 @@ class Reader:
                     self._changed.wait_for(lambda one=waiting: one.over or self._stopped)  # type: ignore[misc]
                     if self._stopped and not waiting.over:
                         raise Cancelled
-                    rows += waiting.rows
+                    read += waiting.read
                     left = list(waiting.pages.values())
                     started = [waiting.pages[each].number for each in waiting.began if each in waiting.pages]
                 if not left:
-                    return PieceRead(tuple(rows))
+                    return PieceRead(tuple(read))
                 if started:
                     unread = tuple(page.number for page in left)
-                    return PieceRead(tuple(rows), unread, tuple(sorted(started)), waiting.death or "")
+                    return PieceRead(tuple(read), unread, tuple(sorted(started)), waiting.death or "")
                 # None of its pages had been begun: whatever it was, they had no part in it.
 
     def stop(self) -> None:
@@ -199,6 +217,13 @@ def _line(number: int, page: PageRef) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+def _page(page: PageRef, message: Mapping[str, Any]) -> PageReading:
+    """Raises what a message raises that is none."""
+    if "error" in message:
+        return page.failed(str(message["error"]))
+    return page.read(result_from_jsonable(message["result"]))
+
+
 class _Process:
     """One life of the process. Its fields change under the reader's lock."""
 
@@ -208,7 +233,7 @@ class _Process:
         about: Mapping[str, Any],
         limits: Limits,
         changed: threading.Condition,
-        on_page: Callable[[Row], None],
+        on_page: Callable[[PageReading], None],
     ) -> None:
         self._limits, self._changed, self._on_page = limits, changed, on_page
         self.waiting: list[_Waiting] = []
@@ -252,7 +277,7 @@ class _Process:
                     self._heard = time.monotonic()
                     self._take(message)
                     self._changed.notify_all()
-        except Refused:
+        except (Refused, LookupError, TypeError, ValueError):
             if self._child.alive:  # else it was cut off by its death
                 self.end("wrote what is no message")
         except ChildGone:
@@ -280,9 +305,9 @@ class _Process:
             number = int(message.pop("id"))
             for waiting in self.waiting:
                 if (page := waiting.pages.pop(number, None)) is not None:
-                    row = row_of(page, message)
-                    waiting.rows.append(row)
-                    self._on_page(row)
+                    done = _page(page, message)
+                    waiting.read.append(done)
+                    self._on_page(done)
             self.waiting = [waiting for waiting in self.waiting if waiting.pages]
 
     def _how_it_ended(self) -> str:

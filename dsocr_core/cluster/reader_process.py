@@ -2,8 +2,8 @@
 
 One JSON object a line. In: `{"settings": ..., "batch": ..., "folder": ...}`, then pages as
 `{"id": 7, "path": ..., "page": null, "source": ...}` while the worker has some. Out: `{"ready": ...}` once
-the model is loaded, or `{"fatal": ...}`; `{"began": 7}` before a page is opened; `{"id": 7, ...}` with what
-`rows` says of a page. It ends with its input.
+the model is loaded, or `{"fatal": ...}`; `{"began": 7}` before a page is opened; `{"id": 7, "result": ...}`
+with what was read of it, or `"error"`. It ends with its input.
 
 The engine is not in the worker itself, as a page may end the process that reads it, and as Dask's messages,
 the writing of results and the engine's own launches would wait for each other in one process.
@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,7 +24,7 @@ from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.records import OcrRequest, OcrResult, to_jsonable
 
 if TYPE_CHECKING:
     from dsocr_core.cluster.local_files import LocalFiles
@@ -69,9 +69,9 @@ class ReaderProcess:
 
     def __init__(self, said: BinaryIO, about: Message) -> None:
         from dsocr_core.backends.backend import Opening
-        from dsocr_core.cluster.job import settings_of
         from dsocr_core.cluster.local_files import LocalFiles
         from dsocr_core.run.session import Session
+        from dsocr_core.settings import settings_of
 
         self._said, self._saying = said, threading.Lock()
         self.settings = settings_of(about["settings"])
@@ -107,9 +107,13 @@ class ReaderProcess:
         """Open and preprocess a page; None, and its error said, where that cannot be."""
         self.say({"began": page["id"]})
         image, made = None, False
+        from dsocr_core.outputs.fingerprints import page_file
+
         try:
             image, made = self.files.image(page["path"], page["page"])
             request = self.settings.request(image, page["source"])
+            if page["page"] is None:
+                request = replace(request, file=page_file(image))
             return _Prepared(page["id"], request, made, self.session.prepared(request))
         except DsocrError as error:
             self._fail(page["id"], str(error))
@@ -128,20 +132,18 @@ class ReaderProcess:
         return comparison.a if comparison.a is not None else DsocrError(comparison.errors["a"])
 
     def _on_result(self, page: object, outcome: OcrResult | DsocrError) -> None:
-        from dsocr_core.cluster.rows import result_values
-
         assert isinstance(page, _Prepared)
         if page.made:
             self.files.forget(page.request.image)
         if isinstance(outcome, DsocrError):
             self._fail(page.id, str(outcome))
         else:
-            self.say({"id": page.id, **result_values(outcome)})
+            # The tokens one by one would be most of a shard's bytes; the text and the ids say the same.
+            small = replace(outcome, token_texts=(), top_two=())
+            self.say({"id": page.id, "result": to_jsonable(small)})
 
     def _fail(self, page: int, error: str) -> None:
-        from dsocr_core.cluster.rows import failure_values
-
-        self.say({"id": page, **failure_values(error)})
+        self.say({"id": page, "error": error})
 
     def say(self, message: Message) -> None:
         line = json.dumps(message).encode() + b"\n"

@@ -5,8 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
+
+from dsocr_core.history.sharded import PageReading
+from dsocr_core.outside.visible import text_name
+from dsocr_core.records import OcrResult
 
 SHARD_PAGES = 256
 
@@ -24,6 +29,19 @@ class PageRef(NamedTuple):
     def source(self) -> str:
         """What the page is called."""
         return self.path if self.page is None else f"{self.path}#{self.page}"
+
+    @classmethod
+    def of(cls, reading: PageReading) -> PageRef:
+        page = reading.name.removeprefix(f"{reading.path}#")
+        return cls(reading.number, reading.path, None if page == reading.name else int(page))
+
+    def read(self, result: OcrResult) -> PageReading:
+        """The page with what was read of it, whatever copy of it the reader had."""
+        request = replace(result.request, image=Path(text_name(self.path)), source=self.source)
+        return PageReading(self.number, self.source, self.path, replace(result, request=request))
+
+    def failed(self, error: str, quarantined: bool = False) -> PageReading:
+        return PageReading(self.number, self.source, self.path, error=error, quarantined=quarantined)
 
 
 @dataclass(frozen=True)

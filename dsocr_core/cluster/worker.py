@@ -14,12 +14,11 @@ from typing import Any, Protocol
 from distributed import WorkerPlugin, get_worker
 
 from dsocr_core.cluster.local_files import LocalFiles
-from dsocr_core.cluster.output import Output, marker_of
-from dsocr_core.cluster.patience import patiently
+from dsocr_core.cluster.output import Output, marker_of, patiently
 from dsocr_core.cluster.reader import MODULE, Limits, PieceRead, Reader, ReaderError
-from dsocr_core.cluster.rows import Row
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError, one_line
+from dsocr_core.history.sharded import PageReading
 from dsocr_core.outputs.fingerprints import code_version
 
 TOLD_EVERY_S = 2.0
@@ -90,10 +89,10 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
 
     # --- what it tells the driver ---------------------------------------------------------------
 
-    def on_page(self, row: Row) -> None:
+    def on_page(self, page: PageReading) -> None:
         with self._telling:
-            self._read += row["status"] == "read"
-            self._failed += row["status"] != "read"
+            self._read += page.result is not None
+            self._failed += page.result is None
             now = time.monotonic()
             if now - self._told_at < self.job.told_every_s:
                 return
@@ -127,14 +126,14 @@ class PagesPlugin(WorkerPlugin):  # type: ignore[misc]
             "worker": self.worker_name, "began": began, "unread": list(done.unread),
             "started": list(done.started), "cause": done.cause,
         }  # fmt: skip
-        if not done.rows:
+        if not done.pages:
             return outcome
-        attempt = patiently(lambda: self.output.write_attempt(shard, done.rows), self.on_pause, self.cancel)
-        marker = marker_of(shard, attempt, done.rows, self.worker_name, began, time.time())
+        attempt = patiently(lambda: self.output.write_attempt(shard, done.pages), self.on_pause, self.cancel)
+        marker = marker_of(shard, attempt, done.pages, self.worker_name, (began, time.time()))
         if whole and not done.unread:
             patiently(lambda: self.output.commit(marker), self.on_pause, self.cancel)
             return outcome | {"marker": asdict(marker)}
-        return outcome | {"file": attempt.file, "times": attempt.times, "ended": marker.ended}
+        return outcome | {"attempt": asdict(attempt), "ended": marker.ended}
 
 
 def process_reader(plugin: PagesPlugin) -> PageSource:

@@ -26,20 +26,52 @@ def tokens_a_pass(rows: int, right: float) -> float:
 
 
 class Place:
-    """Where a draft stands while tokens come one by one."""
+    """Where a draft stands while tokens come one by one; None is a draft of those tokens themselves."""
 
-    def __init__(self, draft: Sequence[int], shift: int) -> None:
-        self._draft, self.shift = draft, shift
+    def __init__(self, draft: Sequence[int] | None) -> None:
+        self._own: list[int] | None = [] if draft is None else None
+        self._draft: Sequence[int] = self._own if self._own is not None else draft or ()
+        self.shift = 0
         self._places: dict[int, list[int]] = defaultdict(list)
-        for place, token in enumerate(draft):
+        for place, token in enumerate(self._draft):
             self._places[token].append(place)
 
     def follow(self, tokens: Sequence[int]) -> bool:
         """Take in a new last token of `tokens`; whether the draft had it there. Looks for a lost place."""
+        there = self.agreed(tokens, len(tokens) - 1, 1) == 1
+        self.take(tokens, not there)
+        return there
+
+    def agreed(self, tokens: Sequence[int], number: int, most: int) -> int:
+        """How many tokens from that number on, of so many at most, the draft has where it stands."""
+        at = number + self.shift
+        if at < 0:
+            return 0
+        pairs = zip(tokens[number : number + most], self._draft[at : at + most], strict=False)
+        return next((n for n, (token, drafted) in enumerate(pairs) if token != drafted), min(
+            most, len(tokens) - number, max(len(self._draft) - at, 0)
+        ))  # fmt: skip
+
+    def take(self, tokens: Sequence[int], lost: bool) -> None:
+        """Take in new last tokens of `tokens`; look for the place where it is lost."""
+        if lost:
+            self._find(tokens)
+        if self._own is not None:
+            for token in tokens[len(self._own) :]:
+                self._places[token].append(len(self._own))
+                self._own.append(token)
+
+    def earlier(self, ahead: int) -> int:
+        """The shift for a text that repeats itself, so many tokens of which are not known yet.
+
+        As many of its periods back as leave that many to draft.
+        """
+        return self.shift * -(-ahead // -self.shift) if self.shift < 0 else self.shift
+
+    def _find(self, tokens: Sequence[int]) -> None:
+        """Stand where the draft has the longest run of the last tokens, as the kernel does."""
         number = len(tokens) - 1
         at = number + self.shift
-        if 0 <= at < len(self._draft) and self._draft[at] == tokens[number]:
-            return True
         places = self._places.get(tokens[number], [])
         middle = bisect_left(places, at)
         best = (0, 0, self.shift)
@@ -49,7 +81,6 @@ class Place:
             if run >= (LEAST_NEAR if away <= NEAR else LEAST_FAR):
                 best = max(best, (run, -away, place - number))
         self.shift = best[2]
-        return False
 
     def _run(self, tokens: Sequence[int], place: int) -> int:
         """How many last tokens the draft has up to that place."""
@@ -59,11 +90,11 @@ class Place:
 
 
 class Pace:
-    """The rows of the next passes."""
+    """The rows of the next passes. Unless `hopeful`, the draft is first looked at while single steps run."""
 
-    def __init__(self, costs: dict[int, float] | None = None) -> None:
+    def __init__(self, costs: dict[int, float] | None = None, hopeful: bool = True) -> None:
         self._costs = costs or COSTS
-        self._right, self._tried = _RIGHT, _TRIED
+        self._right, self._tried = _RIGHT if hopeful else 0.0, _TRIED
 
     def took(self, right: int, wrong: int) -> None:
         """Count drafted tokens that were right, and those at which a pass ended."""

@@ -35,7 +35,7 @@ class Tap:
 
     @property
     def injectable(self) -> bool:
-        """Whether another run's tensor can take the place of this one."""
+        """Tell whether another run's tensor can take the place of this one."""
         return self.at in ("output", "input") and self.layout != "last row"
 
 
@@ -78,11 +78,11 @@ class Recorder:
         self._writer.begin_call()
 
     def wants(self, name: str) -> bool:
-        """Whether the tap's tensor is recorded."""
+        """Tell whether the tap's tensor is recorded."""
         return not self._only or any(name == part or name.startswith(f"{part}.") for part in self._only)
 
     def uses(self, tap: Tap) -> bool:
-        """Whether a hook is needed: to record, or to put another tensor in."""
+        """Tell whether a hook is needed: to record, or to put another tensor in."""
         return self.wants(tap.name) or (self._injection is not None and tap.name in self._injection.names)
 
     def take(self, name: str, value: Tensor, layout: Layout = "as is") -> Tensor | None:
@@ -166,7 +166,7 @@ def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
 
 
 def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
-    """Of a transformers attention: (output, weights, cache) out, the layer's number in `layer_idx`."""
+    """Hook a transformers attention: (output, weights, cache) out, the layer's number in `layer_idx`."""
 
     def after(module: Any, _inputs: Any, output: Any) -> None:
         new = output[0].shape[1]
@@ -184,7 +184,7 @@ def key_rows(keys: Tensor) -> Tensor:
 
 
 class MixtureTap:
-    """What one mixture chose for each token and what its experts gave, collected while it runs.
+    """Choice of one mixture for each token and its experts' outputs, collected while it runs.
 
     The order of a token's experts means nothing, so it is recorded by rising expert id. Nor does the order of
     an expert's rows, which the published code sorts without keeping equal ones in order: rows are found again
@@ -239,7 +239,9 @@ def _ordered(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _mixture_hooks(module: Any, prefix: str, recorder: Recorder) -> list[Any]:
-    """Of a mixture with `gate` -> (ids, weights, ...) and a list of `experts`, as the published code has."""
+    """Hook a mixture with `gate` -> (ids, weights, ...) and a list of `experts`, as the published code
+    has.
+    """
     if not any(recorder.wants(f"{prefix}.{part}") for part in ("router.ids", "router.weights", "experts")):
         return []
     tap = MixtureTap(prefix, recorder)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RecordError, read_document
-from dsocr_core.history.storage.base import Storage
+from dsocr_core.history.storage.entries import Storage
 
 Row = dict[str, Any]
 File = tuple[int, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.storage.base import Leftover
+from dsocr_core.history.storage.held import Leftover
 from dsocr_core.history.store import History
 
 

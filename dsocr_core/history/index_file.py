@@ -33,7 +33,8 @@ from dsocr_core.history.queries.query import literal
 from dsocr_core.history.queries.run_filter import LISTED
 from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.schema import SCHEMA_VERSION, UPGRADE
-from dsocr_core.history.storage.base import EntryGone, Storage, cache_directory
+from dsocr_core.history.storage.entries import Storage, cache_directory
+from dsocr_core.history.storage.store import EntryGone
 from dsocr_core.history.taking import Taken, take, unreadable
 from dsocr_core.outside.temporary import Temporary
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.history.schema import TABLES, SchemaError, encodable_value
+from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import (
@@ -26,7 +27,7 @@ from dsocr_core.records import (
     to_jsonable,
     top_two_steps,
 )
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 Row = Mapping[str, Any]
 Key = tuple[str, str | None]
@@ -48,7 +49,7 @@ def reading_table(
     `exact`, and replaced in the column. `key` is a name for all that decided the result, `path` the page's
     file where that is not to be the request's.
     """
-    row = _result_row(page, result, file) | {"key": key}
+    row = result_row(page, result, file) | {"key": key}
     row |= {} if path is None else {"path": name_text(path)}
     columns, exact = [], False
     for field in SCHEMA:
@@ -74,16 +75,13 @@ def few_rows(table: pa.Table, about: Mapping[str, str]) -> bytes:
 
 def timing_rows(readings: pa.Table) -> list[Row]:
     """The rows of the table `timings` that readings make."""
-    names = ("page", "backend", "times")
+    names, inside = ("page", "backend", "times"), {*inside_prefill()}
     return [
         {"page": row["page"], "backend": row["backend"], **time, "aggregate": "page"}
-        | {"inside_prefill": time["stage"] in _INSIDE_PREFILL}
+        | {"inside_prefill": time["stage"] in inside}
         for row in readings.select(names).to_pylist()
         for time in row["times"] or ()
     ]
-
-
-_INSIDE_PREFILL = {stage.value for stage in INSIDE_PREFILL}
 
 
 def with_run_id(readings: pa.Table, run_id: str) -> pa.Table:
@@ -100,7 +98,7 @@ def rows_table(rows: Sequence[Row], run_id: str = "") -> pa.Table:
         raise SchemaError(f"table readings: {str(error)[:200]}") from error
 
 
-def _result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str, Any]:
+def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str, Any]:
     request, inputs, top = result.request, result.inputs, result.top_two
     known = {name: request.told(name) for name in _REQUEST if name != "image"}
     return {
@@ -233,17 +231,13 @@ _NEEDED = {field.name for field in fields(ModelInputs)} - {"grid", "ngram_window
 
 
 def timings_of(row: Row) -> tuple[StageTiming, ...]:
-    """The times of a row as they were written; stages of other programs are left out."""
+    """Return the times of a row as they were written; stages of other programs are left out."""
+    known = {*all_stages()}
     return tuple(
-        StageTiming(
-            _STAGES[each["stage"]], each["milliseconds"], 1 if each["calls"] is None else each["calls"]
-        )
+        StageTiming(Stage(each["stage"]), each["milliseconds"], 1 if each["calls"] is None else each["calls"])
         for each in row["times"] or ()
-        if each["stage"] in _STAGES and each["milliseconds"] is not None
+        if each["stage"] in known and each["milliseconds"] is not None
     )
-
-
-_STAGES = {stage.value: stage for stage in Stage}
 
 
 def top_two_of(row: Row) -> Any:

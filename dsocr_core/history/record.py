@@ -149,9 +149,9 @@ def record_run(
         git_commit=commit,
         git_dirty=dirty,
         versions=library_versions(),
-        settings=_in_any_clone(asdict(settings)),
+        settings=in_any_clone(asdict(settings)),
         notes=notes,
-        **about | {"environment": _in_any_clone(about["environment"] | {"platform": platform.platform()})},
+        **about | {"environment": in_any_clone(about["environment"] | {"platform": platform.platform()})},
     )
 
 
@@ -160,10 +160,10 @@ def checkpoint_in_any_clone(checkpoint: str) -> str:
     return checkpoint.replace(f"{PROJECT_ROOT}{os.sep}", "", 1)
 
 
-def _in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
+def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of a record, checkpoints named as in any clone."""
     return {
-        name: _in_any_clone(value) if isinstance(value, dict)
+        name: in_any_clone(value) if isinstance(value, dict)
         else checkpoint_in_any_clone(value) if name == "checkpoint" and isinstance(value, str)
         else value
         for name, value in values.items()
@@ -194,6 +194,10 @@ def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     }
 
 
+DRAFTED = ", with drafts"
+"""Behind the name of an engine that verified drafts."""
+
+
 def described_backend(backends: Sequence[str]) -> str | None:
     """The backend of a run whose engine, type and attention are the record's: the first but the vendor."""
     return next((backend for backend in backends if backend != VENDOR), next(iter(backends), None))
@@ -201,9 +205,11 @@ def described_backend(backends: Sequence[str]) -> str | None:
 
 def _engine(environments: Sequence[Mapping[str, str]]) -> str | None:
     """The engine's name. Pages read together are told apart: the time of each holds its share of the others,
-    and compares with no page read alone."""
+    and compares with no page read alone. So are pages with drafts: how fast they were the drafts decided."""
     name = agreed(environment.get("engine") for environment in environments)
     together = agreed(environment.get("batch") for environment in environments)
+    if name and any("draft" in environment for environment in environments):
+        return f"{name}{DRAFTED}"
     return f"{name}, {together} pages together" if name and together and together != "1" else name
 
 

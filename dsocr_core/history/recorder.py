@@ -83,7 +83,7 @@ class RunRecorder:
     def _finish(self, folder: RunFolder, notes: str | None) -> None:
         """Only now all results are there, what they agree on, and what the machine was doing meanwhile."""
         from dsocr_core.history.record import new_run_id
-        from dsocr_core.history.storage.open import open_storage
+        from dsocr_core.history.storage.entries import open_storage
 
         made = self._described(folder.facts(continued=False), notes)
         whole = self._described(folder.facts(continued=True), notes) if folder.continues else made
@@ -102,9 +102,9 @@ class RunRecorder:
                 self._publish(copy, made)
 
     def _publish(self, directory: Path, record: RunRecord) -> None:
-        from dsocr_core.history.storage.open import open_storage
+        from dsocr_core.history.storage.entries import open_storage
 
-        open_storage(history_location(self.settings)).publish(directory, "runs", record.id)
+        open_storage(history_location(self.settings)).publish(directory, record.id)
         self.id = record.id
 
     def add(
@@ -169,7 +169,7 @@ class RunRecorder:
         if self._folder is None:
             # pyarrow comes with it: only where something is recorded.
             from dsocr_core.history.run_folder import RunFolder
-            from dsocr_core.history.storage.open import open_storage
+            from dsocr_core.history.storage.entries import open_storage
 
             directory = self._out
             if directory is None:

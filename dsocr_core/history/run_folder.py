@@ -28,8 +28,8 @@ from dsocr_core.history.readings import SCHEMA, few_rows, result_of, timing_rows
 from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.rows import Row
 from dsocr_core.history.schema import TABLES, UPGRADE, checked_table, rows_to_table
-from dsocr_core.history.storage.base import StorageError, writing
-from dsocr_core.history.storage.scratch import sync_tree
+from dsocr_core.history.storage.entries import sync_tree
+from dsocr_core.history.storage.store import StorageError, writing
 from dsocr_core.history.writer import seal
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage, clean_path

@@ -1,9 +1,12 @@
-"""Which recorded values of runs count as different: where a run was kept says nothing of how it was made."""
+"""What runs differ in, side by side: where a run was recorded says nothing of how it was made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
+
+import pandas as pd
 
 NOT_OF_THE_RUN = frozenset({("settings", "history")})
 """(section, name) of values that say where a run was recorded."""
@@ -25,3 +28,49 @@ def _one_path(texts: list[str]) -> bool:
     """Whether paths can be one: an absolute one and its end count as the same."""
     parts = sorted((PurePosixPath(text.replace("\\", "/")).parts for text in texts), key=len)
     return all(len(parts[0]) > 0 and longer[-len(parts[0]) :] == parts[0] for longer in parts)
+
+
+# --- side by side ---------------------------------------------------------------------------------
+
+FIELDS: Mapping[str, str] = {
+    "source": "made by", "backends": "backends", "engine": "engine", "device": "device", "gpu": "GPU",
+    "host": "host", "dtype": "number type", "attention": "attention", "preset": "preset",
+    "profiled": "profiled", "git_commit": "commit", "git_dirty": "uncommitted changes",
+}  # fmt: skip
+"""What a run's record says of where and how it ran, beside settings, environment and versions, with words."""
+
+
+def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
+    """The records' own fields, of the query `runs`, in the form of the query `facts`."""
+    by_id = runs.set_index("run_id")
+    rows = [
+        {"run_id": run_id, "section": "run", "name": words, "value": _fact(by_id.at[run_id, name])}
+        for name, words in FIELDS.items()
+        for run_id in run_ids
+    ]
+    return pd.DataFrame(rows, columns=["run_id", "section", "name", "value"])
+
+
+def _fact(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "__len__"):
+        return ", ".join(value)
+    return None if value is None or pd.isna(value) else "yes" if value else "no"
+
+
+def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -> pd.DataFrame:
+    """Facts with a column a run, in the order given: section, name, runs. None where a run has no such value.
+
+    `facts` has run_id, section, name, value; `differing` leaves out what all runs have in common.
+    """
+    values: dict[tuple[str, str], dict[str, str | None]] = {}
+    for row in facts.itertuples(index=False):
+        of_name = values.setdefault((str(row.section), str(row.name)), {})
+        of_name[str(row.run_id)] = row.value if isinstance(row.value, str) else None
+    rows = []
+    for (section, name), of_run in values.items():
+        cells = [of_run.get(run_id) for run_id in run_ids]
+        if not differing or differ(section, name, cells):
+            rows.append([section, name, *cells])
+    return pd.DataFrame(rows, columns=["section", "name", *run_ids], dtype=object)

@@ -30,8 +30,8 @@ from dsocr_core.history.queries.statement import select_only
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.history.statements import Limits, OverLimit
-from dsocr_core.history.storage.base import EntryGone, NoRoom, Storage, writing
-from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.storage.entries import Storage, open_storage
+from dsocr_core.history.storage.store import EntryGone, NoRoom, writing
 from dsocr_core.history.taking import verified
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outside.temporary import Temporary
@@ -284,7 +284,7 @@ class History:
 
     def _directory(self, run: Entry) -> Path:
         """Raises EntryGone."""
-        return self._storages[run.storage].directory("runs", run.id)
+        return self._storages[run.storage].directory(run.id)
 
     def runs(self, **filters: Any) -> pd.DataFrame:
         """The runs that pass the filters of the query `runs`, newest first."""
@@ -339,11 +339,11 @@ class History:
         """Files a run has beside its document and tables (`predictions.jsonl`, `viz/...`)."""
         run = self._entry(run_id)
         own = {"run.json", CHECKSUMS, *(f"{name}.parquet" for name in TABLES)}
-        return [name for name in self._storages[run.storage].files("runs", run_id) if name not in own]
+        return [name for name in self._storages[run.storage].files(run_id) if name not in own]
 
     def file(self, run_id: str, relative: str) -> Path:
         """A local copy of one of those files. Raises HistoryError or StorageError."""
-        return self._storages[self._entry(run_id).storage].file("runs", run_id, relative)
+        return self._storages[self._entry(run_id).storage].file(run_id, relative)
 
     def _entry(self, run_id: str) -> Entry:
         if (run := self._index.entries.get(run_id)) is not None:
@@ -406,7 +406,7 @@ class History:
         self.refresh()
         gone = sorted(set(self.trashed()) & self.storage.names("runs"))
         for run_id in gone:
-            self.storage.remove("runs", run_id)
+            self.storage.remove(run_id)
         self.refresh()
         return len(gone)
 
@@ -442,7 +442,7 @@ class History:
         """Hold a file of a run, pictures included, against its checksum. Raises DsocrError."""
         storage = self._storages[self._entry(run_id).storage]
         with contextlib.suppress(EntryGone):  # which is then missing
-            storage.file("runs", run_id, name)  # fetches it
+            storage.file(run_id, name)  # fetches it
         verified(storage, run_id, [name])
 
 

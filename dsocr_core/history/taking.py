@@ -13,7 +13,7 @@ from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.history.record import RecordError, RunRecord, read_document
 from dsocr_core.history.schema import SCHEMA_VERSION, TABLES, UPGRADE, version_of
-from dsocr_core.history.storage.base import Storage
+from dsocr_core.history.storage.entries import Storage
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def take(storage: Storage, number: int, name: str, version: str) -> Taken | None
 
     Raises Damaged or another DsocrError, which names the file; EntryGone.
     """
-    content = storage.document("runs", name)
+    content = storage.document(name)
     if content is None:
-        if (storage.directory("runs", name) / CHECKSUMS).exists():
+        if (storage.directory(name) / CHECKSUMS).exists():
             raise Damaged("run.json", "missing")
         return None
     try:
@@ -71,14 +71,14 @@ def verified(storage: Storage, name: str, files: Iterable[str]) -> Path:
     try:
         return _verified_as_it_lies(storage, name, files)
     except Damaged:
-        if not storage.fetch_again("runs", name):
-            storage.directory("runs", name)  # raises EntryGone
+        if not storage.fetch_again(name):
+            storage.directory(name)  # raises EntryGone
             raise
     return _verified_as_it_lies(storage, name, files)
 
 
 def _verified_as_it_lies(storage: Storage, name: str, files: Iterable[str]) -> Path:
-    directory = storage.directory("runs", name)
+    directory = storage.directory(name)
     checksums = read_checksums(directory)
     if checksums is None:
         raise Damaged(CHECKSUMS, "missing")

@@ -15,8 +15,8 @@ from dsocr_core.history.readings import folded, reading_table, rows_table, timin
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.rows import Row, not_compared_row, parity_row
 from dsocr_core.history.schema import FLAT, TABLES, checked_table, rows_to_table, stored
-from dsocr_core.history.storage.base import Storage, writing
-from dsocr_core.history.storage.local import LocalStorage
+from dsocr_core.history.storage.entries import Storage
+from dsocr_core.history.storage.store import writing
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.parity_records import ParityReport
@@ -41,7 +41,7 @@ class RunWriter:
         """
         self.record = record
         self._replace = replace
-        self._storage: Storage = LocalStorage(root) if isinstance(root, Path) else root
+        self._storage = Storage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
         self._flat: dict[str, list[Row]] = {}
         """What importers say of pages, table by table."""
@@ -115,12 +115,12 @@ class RunWriter:
         """
         directory = self.complete()
         if self._replace:
-            self._storage.remove("runs", self.record.id)
+            self._storage.remove(self.record.id)
         return self.publish(directory)
 
     def publish(self, directory: Path) -> Path:
         """Make what `complete` wrote a run of the history. Raises EntryExists, StorageError."""
-        self._finished = self._storage.publish(directory, "runs", self.record.id)
+        self._finished = self._storage.publish(directory, self.record.id)
         self.close()
         return self._finished
 

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -216,7 +216,7 @@ class Pages(Sequence[Page]):
     """
 
     def __init__(
-        self, entries: list[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
+        self, entries: Sequence[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
     ) -> None:
         self._entries = entries
         self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
@@ -238,6 +238,21 @@ class Pages(Sequence[Page]):
             raise DocumentError(entry.error)
         image = render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
         return Page(image, self.name(index))
+
+    @classmethod
+    def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
+        """Images by what the pages are called; None for one whose file is not there, or is another."""
+        gone = "the file it was read from is not there any more, or is another: give the image"
+        entries = [
+            _Unread(name, f"{name}: {gone}") if path is None else Page(path, name)
+            for name, path in found.items()
+        ]
+        return cls(entries, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
+
+    def only(self, names: Collection[str]) -> Pages:
+        """Those that are called so."""
+        kept = [entry for number, entry in enumerate(self._entries) if self.name(number) in names]
+        return Pages(kept, self._directory, self._dpi, self._max_pixels)
 
     def name(self, index: int) -> str:
         """What a page is called, without rendering it."""

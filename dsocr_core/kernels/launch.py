@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""How kernels are launched: block sizes, dependent launch, and the checks before.
+"""Launches of kernels: block sizes, dependent launch, and the checks before.
 
 With programmatic dependent launch (Hopper and later) a kernel's programs start while the kernel before
 still runs. Each first loads weights, then waits for that kernel to end, then lets the next one start:
@@ -34,7 +34,7 @@ from torch import Tensor
 
 FLOATS = (torch.float32, torch.bfloat16)
 LATE, EARLY = 1, 2
-"""When a dependent launch lets the next kernel start: after its wait, or before."""
+"""Times at which a dependent launch lets the next kernel start: after its wait, or before."""
 
 AT_LATE, AT_EARLY = tl.constexpr(LATE), tl.constexpr(EARLY)  # kernels see module constants only as these
 

@@ -41,7 +41,7 @@ AT_SIZE = tl.constexpr(SIZE)
 
 @triton.jit
 def forbidden(repeats, j, token, position, size, state):
-    """Of the places j whose n-gram would repeat: those in the window, their token not exempt."""
+    """Mask the places j whose n-gram would repeat: those in the window, their token not exempt."""
     window, first = tl.load(state + AT_WINDOW), tl.load(state + AT_FIRST)
     lowest = tl.maximum(first, position + 1 - window)
     forbidden = repeats & (j - (size - 1) >= lowest)

@@ -11,18 +11,14 @@ streams. What fails prints one line and the rest goes on.
 
 from __future__ import annotations
 
-import gc
-import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from dsocr_core.config import DecoderConfig, load_config
+from dsocr_core.console import print_json
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import record
@@ -31,14 +27,20 @@ from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 from dsocr_core.kernels.state import DONE, state_row
-from dsocr_core.measure.device import copy_bandwidth, milliseconds, require_fast_engine_for
-from dsocr_core.model.decoder import Decoder
+from dsocr_core.measure.device import require_fast_engine_for
+from dsocr_core.measure.rows import Rows, each
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
 from dsocr_core.records import NgramPolicy
 
 NGRAM_SIZE = 20
 REPLAYS = 10
 SPARE = 256
 """Positions behind the longest stream: more steps than are run here."""
+
+LIVE = {"all live": slice(0), "every second live": slice(0, None, 2), "none live": slice(None)}
+"""By name the slots that are finished."""
 
 ATTENTION: tuple[tuple[int, int, int], ...] = (
     (16, 2, 2), (16, 2, 3), (16, 4, 1), (16, 4, 2), (16, 4, 3), (16, 4, 4),
@@ -61,7 +63,7 @@ DOWN = (
 STREAMS = (32, 64, 128)
 
 
-class BatchBench:
+class BatchSteps:
     """Random weights, and steps in the middle of a long batch over them."""
 
     def __init__(self, config: DecoderConfig, weights: BatchWeights, context: int, tokens: int) -> None:
@@ -97,7 +99,7 @@ class BatchBench:
         return position * streams * (self.context + self.tokens // 2)
 
     def part_bytes(self, streams: int) -> dict[str, int]:
-        """What all launches of a part must move in a step."""
+        """Count the bytes that all launches of a part must move in a step."""
         c, size = self.config, 2
         width, mixtures = c.hidden_size, c.layers - c.first_dense_layers
         routed = mixtures * c.routed_experts * c.moe_intermediate_size * width
@@ -130,27 +132,23 @@ def run(
         sweep: also try other blocks, tiles and streams
     """
     require_fast_engine_for("measure batch-step")
-    started = time.perf_counter()
     device = torch.device("cuda")
     with torch.inference_mode():
         decoder = load_config(config).decoder
         weights = BatchWeights.of(PackedDecoder.of(random_decoder(decoder, device)))
-        bandwidth = copy_bandwidth(device)
-        torch.cuda.empty_cache()
-        print(f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, "
-              f"copy {bandwidth / 1e12:.2f} TB/s", flush=True)  # fmt: skip
-        bench = BatchBench(decoder, weights, context, tokens)
-        with saying("whole step"):
-            whole_step(bench, streams, bandwidth)
-        with saying("parts"):
-            by_part(bench, streams, bandwidth)
+        rows = Rows(device)
+        steps = BatchSteps(decoder, weights, context, tokens)
+        with rows.attempt("whole step"):
+            whole_step(rows, steps, streams)
+        with rows.attempt("parts"):
+            by_part(rows, steps, streams)
         if sweep:
-            with saying("sweep"):
-                variants(bench, streams, bandwidth)
+            with rows.attempt("sweep"):
+                variants(rows, steps, streams)
             for fewer in STREAMS:
-                with saying(f"{fewer} streams"):
-                    whole_step(bench, fewer, bandwidth)
-    print(f"\n{time.perf_counter() - started:.0f} s in all", flush=True)
+                with rows.attempt(f"{fewer} streams"):
+                    whole_step(rows, steps, fewer)
+    print_json(rows.document(streams=streams, context=context, tokens=tokens))
 
 
 def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
@@ -168,106 +166,85 @@ def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
     return decoder
 
 
-@contextmanager
-def saying(what: str) -> Iterator[None]:
-    """One line for what fails, memory given back, and on."""
-    try:
-        yield
-    # A kernel that does not compile, needs more than there is, or faults: each is an answer.
-    except Exception as error:  # noqa: BLE001
-        print(f"{what} failed: {type(error).__name__}: {str(error).splitlines()[:1]}", flush=True)
-    finally:
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def whole_step(bench: BatchBench, streams: int, bandwidth: float) -> None:
-    """The step as a graph; then with every second slot finished, then with all."""
-    step = bench.step(streams)
-    graph = record(step.run, bench.device)
-    bench.spread(step)
-    size = bench.weights.bytes_a_step() + bench.cache_bytes(streams)
-    cache = bench.cache_bytes(streams)
-    print(
-        f"\n{streams} streams, contexts {bench.context} to {bench.context + bench.tokens}: "
-        f"{size / 1e9:.2f} GB a step, {cache / 1e9:.2f} of them caches; "
-        f"floor {size / bandwidth * 1e3:.2f} ms; {sum(1 for _ in step.parts())} launches; "
-        f"{torch.cuda.memory_allocated() / 1e9:.1f} GB held",
-        flush=True,
+def whole_step(rows: Rows, steps: BatchSteps, streams: int) -> None:
+    """Time the step as a graph; then with every second slot finished, then with all."""
+    step = steps.step(streams)
+    graph = record(step.run, steps.device)
+    cache = steps.cache_bytes(streams)
+    size = steps.weights.bytes_a_step() + cache
+    held = torch.cuda.memory_allocated() / 1e9
+    contexts = f"{steps.context} to {steps.context + steps.tokens}"
+    rows.table(
+        f"{streams} streams, contexts {contexts}: {size / 1e9:.2f} GB, {cache / 1e9:.2f} of them caches; "
+        f"{sum(1 for _ in step.parts())} launches, {held:.1f} GB held"
     )
-    print(f"{'step':22} {'ms':>8} {'min':>8} {'tokens/s':>9} {'GB/s':>7} {'of copy':>8}  tokens' sum")
-    for name, live in (("all live", 1), ("every second live", 2), ("none live", 0)):
-        bench.spread(step)
-        if live == 2:
-            step.states[::2, DONE] = 1
-        elif live == 0:
-            step.states[:, DONE] = 1
+    for name, finished in LIVE.items():
+        steps.spread(step)
+        step.states[finished, DONE] = 1
+        live = streams - len(range(streams)[finished])
+
+        def note(ms: float, live: int = live) -> str:
+            words = f"{live * 1e3 / ms:.0f} tokens/s"
+            return f"{words}, sum {int(step.tokens.sum())}" if live == streams else words
+
         graph.replay()
-        times = [milliseconds(graph.replay, bench.device) for _ in range(REPLAYS)]
-        ms, count = statistics.median(times), 0 if live == 0 else -(-streams // live)
-        figures = f"{size / ms / 1e6:7.0f} {size / ms * 1e3 / bandwidth:8.1%}" if live == 1 else " " * 16
-        print(
-            f"{name:22} {ms:8.3f} {min(times):8.3f} {count * 1e3 / ms:9.0f} {figures}  "
-            f"{int(step.tokens.sum()) if live == 1 else ''}",
-            flush=True,
-        )
+        rows.row(name, graph.replay, repeat=REPLAYS, bytes=size if live == streams else None, note=note)
 
 
-def by_part(bench: BatchBench, streams: int, bandwidth: float) -> None:
-    """Microseconds of each part by itself, beside what its bytes take at measured copy bandwidth."""
-    step, sizes = bench.step(streams), bench.part_bytes(streams)
+def by_part(rows: Rows, steps: BatchSteps, streams: int) -> None:
+    """Time each part by itself, beside what its bytes take at measured copy bandwidth."""
+    step, sizes = steps.step(streams), steps.part_bytes(streams)
     step.run()  # so that every buffer holds what a step leaves there
-    print(f"\n{'part':24} {'launches':>8} {'us each':>8} {'us a step':>10} {'floor':>8} {'of copy':>8}")
-    total = floors = 0.0
-    for name, runs in _parts(step).items():
-        with saying(name):
-            bench.spread(step)
-            us = _us_each(runs, bench.device)
-            floor = sizes.get(name, 0) / bandwidth * 1e6
-            total, floors = total + us * len(runs), floors + floor
-            share = f"{floor / us / len(runs):8.1%}" if floor else ""
-            print(
-                f"{name:24} {len(runs):8} {us:8.2f} {us * len(runs):10.1f} {floor:8.1f} {share}", flush=True
-            )
-    print(f"{'all':24} {'':8} {'':8} {total:10.1f} {floors:8.1f}", flush=True)
+    rows.table("parts")
+    for name in _parts(step):
+        with rows.attempt(name):
+            _part(rows, name, steps, step, sizes, name)
 
 
-def variants(bench: BatchBench, streams: int, bandwidth: float) -> None:
-    """Attention and the experts' products in other blocks, the rest as it is."""
-    step, sizes = bench.step(streams), bench.part_bytes(streams)
+def variants(rows: Rows, steps: BatchSteps, streams: int) -> None:
+    """Time attention and the experts' products in other blocks, the rest as it is."""
+    step, sizes = steps.step(streams), steps.part_bytes(streams)
     step.run()
+    rows.table(
+        "positions x warps, stages of attention; splits; rows x columns x depth, warps, stages of experts"
+    )
 
-    def report(label: str, parts: tuple[str, ...]) -> None:
-        with saying(label):
-            bench.spread(step)
-            words = []
+    def timed(label: str, *parts: str) -> None:
+        with rows.attempt(label):
             for name in parts:
-                runs = _parts(step)[name]
-                us = _us_each(runs, bench.device, repeat=3)
-                share = sizes.get(name, 0) / len(runs) / us * 1e6 / bandwidth
-                words.append(f"{name} {us:8.2f} us each, {share:6.1%} of copy")
-            print(f"  {label:24}", *words, flush=True)
+                _part(rows, f"{name} {label}", steps, step, sizes, name)
 
     now = step.launches
-    print(f"\nattention: positions x warps, stages (now {now.attention}, {now.stages})")
-    for rows, warps, stages in ATTENTION:
-        step.launches = replace(now, attention=Launch(rows, warps), stages=stages)
-        report(f"{rows:4} x {warps}, {stages}", ("attention",))
+    for block, warps, stages in ATTENTION:
+        step.launches = replace(now, attention=Launch(block, warps), stages=stages)
+        timed(f"{block:4} x {warps}, {stages}", "attention")
     step.launches = now
     for splits in SPLITS:
-        with saying(f"{splits} splits"):
+        with rows.attempt(f"{splits} splits"):
             _resplit(step, splits)
-            report(f"{splits} splits", ("attention", "join"))
-    print("experts: rows x columns x depth, warps, stages")
+            timed(f"{splits} splits", "attention", "join")
     held = step._gate_up_launch, step._down_launch
     for launch in GATE_UP:
         step._gate_up_launch = launch
-        report(f"{_words(launch)}", ("experts gate/up",))
+        timed(_words(launch), "experts gate/up")
     step._gate_up_launch = held[0]
     for launch in DOWN:
         step._down_launch = launch
-        report(f"{_words(launch)}", ("experts down",))
+        timed(_words(launch), "experts down")
     step._down_launch = held[1]
+
+
+def _part(
+    rows: Rows, label: str, steps: BatchSteps, step: BatchStep, sizes: Mapping[str, int], name: str
+) -> None:
+    """Time the launches of a part: all of a step in one graph, and single ones several times over."""
+    runs = _parts(step)[name]
+    steps.spread(step)
+    several = runs * -(-12 // len(runs))
+    graph = record(partial(each, several), steps.device)
+    graph.replay()
+    size = sizes.get(name, 0) // len(runs)
+    rows.row(label, graph.replay, repeat=7, per=len(several), count=len(runs), bytes=size or None)
 
 
 def _words(launch: GroupedLaunch) -> str:
@@ -287,16 +264,3 @@ def _parts(step: BatchStep) -> dict[str, list[Callable[[], None]]]:
     for name, launch in step.parts():
         found.setdefault(name, []).append(launch)
     return found
-
-
-def _us_each(runs: list[Callable[[], None]], device: torch.device, repeat: int = 7) -> float:
-    """Microseconds a launch: all of a step in one graph, and single ones several times over."""
-    row = runs * -(-12 // len(runs))
-    graph = record(partial(_each, row), device)
-    graph.replay()
-    return statistics.median(milliseconds(graph.replay, device) for _ in range(repeat)) * 1e3 / len(row)
-
-
-def _each(runs: list[Callable[[], None]]) -> None:
-    for run in runs:
-        run()

@@ -1,4 +1,4 @@
-"""What many pages cost together: a pass of the fast engine's slots, and the decoding of full ones."""
+"""Cost of many pages together: a pass of the fast engine's slots, and the decoding of full ones."""
 
 from __future__ import annotations
 

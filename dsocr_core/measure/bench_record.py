@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dsocr_core.history.record import json_bytes, record_run
-from dsocr_core.history.storage.open import open_storage
+from dsocr_core.history.storage.entries import open_storage
 from dsocr_core.history.store import DEFAULT_LOCATION
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.bench import DRAWN, BenchPlan

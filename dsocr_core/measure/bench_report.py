@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.console import titled_table
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.records import OcrResult
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a figure's samples."""
+    """Median and percentiles of a figure's samples."""
 
     median: float
     min: float
@@ -41,7 +42,7 @@ class StageFigures:
     flops: int | None
     flops_per_s: float | None
     matmul_share: float | None
-    """Of the measured product's rate."""
+    """Share of the measured product's rate."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class EngineFigures:
     """Weights and cache, by arithmetic, in the middle of the page."""
     bytes_per_s: float | None
     copy_share: float | None
-    """Of the measured copy's rate."""
+    """Share of the measured copy's rate."""
     peak_memory_bytes: int | None
     kernels_per_token: float | None
     launches_per_token: float | None
@@ -76,7 +77,7 @@ class EngineFigures:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast one engine was as another, by medians."""
+    """Speed of one engine over another's, by medians."""
 
     engine: str
     to: str
@@ -113,7 +114,7 @@ class DeviceFigures:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a bench found. `results` are those of each engine's measured passes, in order."""
+    """Figures of a bench. `results` are those of each engine's measured passes, in order."""
 
     preset: str
     size: tuple[int, int]
@@ -128,7 +129,7 @@ class Bench:
     ratios: tuple[Ratio, ...]
     results: dict[str, tuple[OcrResult, ...]]
     pages: int = 1
-    """Of one pass."""
+    """Pages of one pass."""
 
     def document(self) -> dict[str, Any]:
         """JSON-ready values, without the results."""
@@ -173,7 +174,7 @@ def _stage_table(engine: EngineFigures) -> Table:
     table = titled_table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
         spread = stage.milliseconds
-        inside = name in {stage.value for stage in INSIDE_PREFILL}
+        inside = name in {stage.value for stage in inside_prefill()}
         table.add_row(
             f"  {name}" if inside else name,
             *(f"{value:.4g} ms" for value in (spread.median, spread.min, spread.p5, spread.p95)),

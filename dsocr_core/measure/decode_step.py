@@ -11,24 +11,28 @@ is too good.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from dsocr_core.config import DecoderConfig, load_config
+from dsocr_core.console import print_json
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.decode import STEPS_A_GRAPH
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.engine.generate import NO_TOKEN
-from dsocr_core.measure.device import copy_bandwidth, milliseconds, require_fast_engine_for
+from dsocr_core.measure.device import milliseconds, require_fast_engine_for
+from dsocr_core.measure.rows import Rows, each
 from dsocr_core.measure.sweep_decode import FIELDS
 from dsocr_core.measure.sweep_decode import sweep as search_launches
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import random_model
 from dsocr_core.settings import SettingsError
 
 NGRAM_SIZE = 20
@@ -36,7 +40,7 @@ LAUNCHES_A_GRAPH = 24
 """At least, of a kernel timed by itself: a graph's own start is several microseconds."""
 
 
-class Bench:
+class Steps:
     """A model of random weights and the steps over them."""
 
     def __init__(self, config: DecoderConfig, weights: PackedDecoder, context: int, tokens: int) -> None:
@@ -79,7 +83,7 @@ class Bench:
             return times[1:], step.tokens[first : first + count].tolist()
 
     def kernel_bytes(self) -> dict[str, int]:
-        """What one launch of each kernel must read; the cache as at the start."""
+        """Count the bytes that one launch of each kernel must read; the cache as at the start."""
         c, size = self.config, self.weights.embedding.element_size()
         width, routed = c.hidden_size, c.experts_per_token * c.moe_intermediate_size
         rows = {
@@ -133,84 +137,65 @@ def run(
     device = torch.device("cuda")
     sizes = load_config(config)
     model = random_model(sizes, device, torch.bfloat16)
-    bench = Bench(sizes.decoder, PackedDecoder.of(model.decoder), context, tokens)
-    bandwidth = copy_bandwidth(device)
-    print(
-        f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, copy {bandwidth / 1e12:.2f} TB/s"
-    )
+    steps = Steps(sizes.decoder, PackedDecoder.of(model.decoder), context, tokens)
+    rows = Rows(device)
     defaults = launches_for(device)
     if no_dependent:
         defaults = defaults.with_dependent(False)
+    found: dict[str, Any] = {}
     with torch.inference_mode():
-        whole_step(bench, defaults, bandwidth, repeat)
-        by_kernel(bench, defaults, bandwidth)
+        whole_step(rows, steps, defaults, repeat)
+        by_kernel(rows, steps, defaults)
         if sweep is not None:
-            search_launches(defaults, bench.time_launches, sweep_seconds, sweep)
+            found["sweep"] = search_launches(defaults, steps.time_launches, sweep_seconds, sweep)
+    print_json(rows.document(**found))
 
 
-def whole_step(bench: Bench, defaults: StepLaunches, bandwidth: float, repeat: int) -> None:
-    """The step at all its tokens: launched, recorded, recorded several to a graph."""
-    size = bench.bytes_a_token()
-    print(f"\n{size / 1e9:.3f} GB a token: floor {size / bandwidth * 1e3:.3f} ms at measured copy bandwidth")
-    print(f"{'step':34} {'ms/token':>9} {'spread':>7} {'tokens/s':>9} {'GB/s':>7} {'share':>6}  tokens' sum")
-    compared = (bench.tokens - 1) // STEPS_A_GRAPH * STEPS_A_GRAPH  # what every way decodes
+def whole_step(rows: Rows, steps: Steps, defaults: StepLaunches, repeat: int) -> None:
+    """Time a token at all its tokens: launched, recorded, recorded several to a graph."""
+    size = steps.bytes_a_token()
+    floor = size / rows.copy_bytes_per_s * 1e3
+    rows.table(f"a token: {size / 1e9:.3f} GB, {floor:.3f} ms at measured copy")
+    compared = (steps.tokens - 1) // STEPS_A_GRAPH * STEPS_A_GRAPH  # what every way decodes
     for dependent in (False, True) if defaults.qkv_rotary.dependent else (False,):
-        step = bench.step(defaults.with_dependent(dependent))
+        step = steps.step(defaults.with_dependent(dependent))
         launches = sum(1 for _ in step.kernels())
         mode = f"{launches} launches, {'dependent' if dependent else 'plain'}"
-        runs: list[tuple[str, int, Callable[[], None]]] = [(f"{mode}, no graph", 1, step.run)]
-        for steps in (1, STEPS_A_GRAPH):
-            graph = record(partial(repeated, steps, step.run), bench.device)
-            runs.append((f"{mode}, {steps} a graph", steps, graph.replay))
-        for name, steps, run in runs:
-            count = (bench.tokens - 1) // steps
-            times = []
-            for _ in range(repeat):
-                bench.begin(step)
-                times.append(milliseconds(partial(repeated, count, run), bench.device) / (count * steps))
-            ms = statistics.median(times)
-            written = step.tokens[bench.context + 1 :][:compared]
-            print(
-                f"{name:34} {ms:9.4f} {max(times) - min(times):7.4f} {1e3 / ms:9.0f} {size / ms / 1e6:7.0f} "
-                f"{size / ms * 1e3 / bandwidth:6.1%}  {int(written.sum())}"
-            )
+        ways: list[tuple[str, int, Callable[[], None]]] = [(f"{mode}, no graph", 1, step.run)]
+        for many in (1, STEPS_A_GRAPH):
+            graph = record(partial(repeated, many, step.run), steps.device)
+            ways.append((f"{mode}, {many} a graph", many, graph.replay))
+        for name, many, run in ways:
+            count = (steps.tokens - 1) // many
+            written = step.tokens[steps.context + 1 :][:compared]
+            rows.row(
+                name, partial(repeated, count, run), before=partial(steps.begin, step), per=count * many,
+                repeat=repeat, bytes=size, note=partial(_tokens, written),
+            )  # fmt: skip
 
 
-def by_kernel(bench: Bench, launches: StepLaunches, bandwidth: float) -> None:
-    """Microseconds a launch of each kernel by itself, without and with dependent launch."""
-    found: dict[bool, list[tuple[str, int, float]]] = {}
+def _tokens(written: Tensor, ms: float) -> str:
+    return f"{1e3 / ms:.0f} tokens/s, sum {int(written.sum())}"
+
+
+def by_kernel(rows: Rows, steps: Steps, launches: StepLaunches) -> None:
+    """Time each kernel by itself, without and with dependent launch."""
+    sizes = steps.kernel_bytes()
     for dependent in dict.fromkeys((False, launches.qkv_rotary.dependent)):
-        step = bench.step(launches.with_dependent(dependent))
-        bench.begin(step)
+        step = steps.step(launches.with_dependent(dependent))
+        steps.begin(step)
         step.run()
-        found[dependent] = kernel_times(bench, step)
-    print(f"\n{'kernel':18} {'launches':>8} {'floor us':>8} {'plain':>8} {'dependent':>9} {'us a step':>10}")
-    total, sizes, last = 0.0, bench.kernel_bytes(), found[max(found)]
-    for (name, count, plain), (_, _, each) in zip(found[False], last, strict=True):
-        total += count * each
-        floor = sizes[name] / bandwidth * 1e6
-        print(f"{name:18} {count:8} {floor:8.2f} {plain:8.2f} {each:9.2f} {count * each:10.1f}")
-    print(f"{'all':18} {'':8} {'':8} {'':8} {'':9} {total:10.1f}")
-
-
-def kernel_times(bench: Bench, step: DecodeStep, repeat: int = 30) -> list[tuple[str, int, float]]:
-    """(name, launches a step, microseconds each) of the kernels, medians over replays."""
-    launches: dict[str, list[Callable[[], None]]] = {}
-    for name, launch in step.kernels():
-        launches.setdefault(name, []).append(launch)
-    times = []
-    for name, runs in launches.items():
-        row = runs * -(-LAUNCHES_A_GRAPH // len(runs))
-        graph = record(partial(_each, row), bench.device)
-        graph.replay()
-        median = statistics.median(milliseconds(graph.replay, bench.device) for _ in range(repeat))
-        times.append((name, len(runs), median * 1e3 / len(row)))
-    return times
-
-
-def _each(runs: list[Callable[[], None]]) -> None:
-    for run in runs:
-        run()
+        rows.table(f"kernels, {'dependent' if dependent else 'plain'}")
+        kernels: dict[str, list[Callable[[], None]]] = {}
+        for name, launch in step.kernels():
+            kernels.setdefault(name, []).append(launch)
+        for name, runs in kernels.items():
+            several = runs * -(-LAUNCHES_A_GRAPH // len(runs))
+            graph = record(partial(each, several), steps.device)
+            graph.replay()
+            rows.row(
+                name, graph.replay, repeat=30, per=len(several), count=len(runs), bytes=sizes[name] or None
+            )
 
 
 def _seeded() -> torch.Generator:

@@ -1,4 +1,4 @@
-"""What a device can do, measured: a large copy, a large product; memory at its peak; launches a token."""
+"""Limits of a device, measured: a large copy, a large product; memory at its peak; launches a token."""
 
 from __future__ import annotations
 

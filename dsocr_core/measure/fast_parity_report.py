@@ -1,4 +1,4 @@
-"""What was found about the fast engine's parity, whether it passes, and its tables."""
+"""Figures of the fast engine's parity, their verdict and tables."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 from dsocr_core.console import titled_table
 
 LISTED = 20
-"""How many misses or pages a report names."""
+"""Most misses or pages that a report names."""
 
 ERROR_ALLOWANCE = 1.1
-"""How much larger than the eager engine's the mean error may be: two roundings of one sum differ."""
+"""Most that the mean error may be over the eager engine's: two roundings of one sum differ."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ OPERATIONS = (
     "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
     "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
 )
-"""What is computed: on the tensor cores each addition and multiplication is counted, else instructions."""
+"""Counters of what is computed: on the tensor cores each addition and multiplication is counted, else
+instructions.
+"""
 TRAFFIC = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 _TENSOR_PIPE = ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",)
 _OF_LEFT_OUT_SECTIONS = (
@@ -35,7 +37,7 @@ _OF_LEFT_OUT_SECTIONS = (
 
 @dataclass(frozen=True)
 class Profile:
-    """What is profiled: launches `skip` .. `skip + count - 1` of a stage."""
+    """Plan of a profile: launches `skip` .. `skip + count - 1` of a stage."""
 
     stage: Stage
     engine: EngineName
@@ -55,7 +57,7 @@ class Profile:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What a roofline needs beyond the sections, and what a brief profile has no section for."""
+        """List what a roofline needs beyond the sections, and what a brief profile has no section for."""
         return OPERATIONS + TRAFFIC + _TENSOR_PIPE + (_OF_LEFT_OUT_SECTIONS if self.brief else ())
 
 

@@ -1,19 +1,18 @@
 """Times and checks vision and prefill on a GPU: no page file, random weights and pixels.
 
-    dsocr measure prefill --config PATH --grid 2 2 --sweep
+    dsocr measure prefill --config PATH --grid 2 2
 
 Prints each stage of the eager engine and of the fast one in its variants; how far each is from the eager
-engine in float32 with the same weights; which kernels take the time; with `--sweep` the kernels at other
-block sizes. What fails prints one line, and the rest goes on.
+engine in float32 with the same weights; which kernels take the time. What fails prints one line, and the
+rest goes on.
 """
 
 from __future__ import annotations
 
 import copy
-import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,20 +20,19 @@ from torch import Tensor
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
-from triton import TritonError
 
-from dsocr_core.config import load_config
+from dsocr_core.console import print_json
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
-from dsocr_core.measure.device import matmul_rate, milliseconds, require_fast_engine_for
+from dsocr_core.measure.device import require_fast_engine_for
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
-from dsocr_core.measure.sweep_prefill import sweep as sweep_kernels
-from dsocr_core.model.attention import sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
-from dsocr_core.resolution import preset_named
+from dsocr_core.measure.rows import Rows
+from dsocr_core.models.blocks.attention import sdpa_core
+from dsocr_core.models.family import load_config, preset_named
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.stages import Stage
 
 WARM_UP = 2
@@ -49,7 +47,6 @@ def run(
     grid: tuple[int, int] = (2, 2),
     text_tokens: int = 35,
     repeat: int = 10,
-    sweep: bool = False,
 ) -> None:
     """Time and check vision and prefill of both engines on random weights, on a GPU.
 
@@ -59,37 +56,22 @@ def run(
         grid: columns and rows of tiles, under gundam
         text_tokens: prompt tokens beside the image's
         repeat: measured passes
-        sweep: also try other block sizes of each kernel
     """
     require_fast_engine_for("measure prefill")
     device = torch.device("cuda")
-    rate = matmul_rate(device)
-    name = torch.cuda.get_device_name(device)
-    print(f"{name}, torch {torch.__version__}, products {rate / 1e12:.0f} TFLOP/s")
+    rows = Rows(device, product=True)
     model = random_model(load_config(config), device, torch.bfloat16)
     page = Page.random(model.config, preset_named(preset), grid, text_tokens, device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
-    print(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
+    rows.say(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.inference_mode():
-        measure(model, page, rate, repeat)
-        if sweep:
-            sweep_kernels(model.config, page, attempt)
+        errors = measure(rows, model, page, repeat)
+    print_json(rows.document(preset=preset, grid=grid, errors=errors))
 
 
-@contextmanager
-def attempt(name: str) -> Iterator[None]:
-    """What fails inside prints one line."""
-    try:
-        yield
-    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, TritonError) as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        print(f"{name}: failed: {lines[0][:300]}", flush=True)
-
-
-def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
-    """All variants, times first."""
-    device = model.device
-    kernels = device.type == "cuda"
+def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> dict[str, list[str]]:
+    """Time and check all variants, times first; returns `_errors`."""
+    kernels = model.device.type == "cuda"
     prefill = FastPrefill(model, Ops(kernels))
     makers: list[tuple[str, Callable[[], Variant]]] = [
         ("eager", lambda: EagerVariant(model, page, sdpa_core))
@@ -108,23 +90,24 @@ def measure(model: OcrModel, page: Page, rate: float, repeat: int) -> None:
 
     flops: dict[Stage, int] = {}
     variants: dict[str, Variant] = {}
-    with attempt("FLOPs"), _autocast(model):
+    errors: dict[str, list[str]] = {}
+    with rows.attempt("FLOPs"), _autocast(model):
         flops = _flops(EagerVariant(model, page, sdpa_core))
-    print(f"\n{'variant':26} {'stage':14} {'ms':>8} {'spread':>7} {'TFLOP':>7} {'TFLOP/s':>8} {'share':>6} "
-          f"{'launches':>8} {'kernels':>8}")  # fmt: skip
     for name, make in makers:
-        with attempt(name):
+        with rows.attempt(name):
             variant = make()
+            rows.table(name)
             with _autocast(model):
-                _times(name, variant, flops, rate, repeat)
+                _times(rows, variant, flops, repeat)
             if name in ("eager", "fast"):
                 variants[name] = variant
-    with attempt("errors"):
-        _errors(model, page, variants)
+    with rows.attempt("errors"):
+        errors = _errors(model, page, variants)
     for name, variant in variants.items():
         if kernels:
-            with attempt(f"kernels of {name}"), _autocast(model):
+            with rows.attempt(f"kernels of {name}"), _autocast(model):
                 _kernels(name, variant)
+    return errors
 
 
 def _autocast(model: OcrModel) -> torch.autocast:
@@ -141,29 +124,26 @@ def _flops(variant: Variant) -> dict[Stage, int]:
     return found
 
 
-def _times(name: str, variant: Variant, flops: dict[Stage, int], rate: float, repeat: int) -> None:
-    """Each stage waited for by itself; then all of them in a row, as a page has them."""
-    device = variant.model.device
+def _times(rows: Rows, variant: Variant, flops: Mapping[Stage, int], repeat: int) -> None:
+    """Time each stage waited for by itself; then all of them in a row, as a page has them."""
     for _ in range(WARM_UP):
         variant.run()
-    rows: list[tuple[str, Callable[[], None], int]] = [
+    of_stages: list[tuple[str, Callable[[], None], int]] = [
         (stage.value, run, flops.get(stage, 0)) for stage, run in variant.stages().items()
     ]
-    rows.append(("all in a row", variant.run, sum(flops.values())))
-    for label, run, count in rows:
-        times = [milliseconds(run, device) for _ in range(repeat)]
-        ms, spread = statistics.median(times), max(times) - min(times)
-        launches, kernels = _launches(run) if device.type == "cuda" else (0, 0)
-        done = count / ms * 1e3
-        print(
-            f"{name:26} {label:14} {ms:8.3f} {spread:7.3f} {count / 1e12:7.3f} {done / 1e12:8.1f} "
-            f"{done / rate:6.1%} {launches:8} {kernels:8}",
-            flush=True,
-        )
+    for label, run, count in [*of_stages, ("all in a row", variant.run, sum(flops.values()))]:
+        rows.row(label, run, repeat=repeat, flops=count or None, note=partial(_launches, rows, run))
 
 
-def _errors(model: OcrModel, page: Page, variants: dict[str, Variant]) -> None:
-    """||x - float32|| / ||float32|| after each stage, each variant on its own results; then prefill alone."""
+def _launches(rows: Rows, run: Callable[[], None], ms: float) -> str:
+    if rows.device.type != "cuda":
+        return ""
+    _, launches, kernels = _profiled(run)
+    return f"{launches} launches, {kernels} kernels"
+
+
+def _errors(model: OcrModel, page: Page, variants: dict[str, Variant]) -> dict[str, list[str]]:
+    """Print and return ||x - float32|| / ||float32|| after each stage on own results; then prefill alone."""
     with full_float32():
         oracle = EagerVariant(copy.deepcopy(model).float(), page, sdpa_core)
         oracle.run()
@@ -186,6 +166,7 @@ def _errors(model: OcrModel, page: Page, variants: dict[str, Variant]) -> None:
     print(f"\n{'error against float32':26} " + " ".join(f"{name:>10}" for name in variants))
     for label, cells in table.items():
         print(f"{label:26} " + " ".join(f"{cell:>10}" for cell in cells))
+    return dict(table)
 
 
 def _prefill_alone(variant: Variant, embeddings: Tensor) -> Tensor:
@@ -200,7 +181,7 @@ def _error(actual: Tensor, exact: Tensor) -> float:
 
 
 def median_position_error(variant: Variant, oracle: Variant) -> float:
-    """Of the last layer's cached values, position by position.
+    """Measure the error of the last layer's cached values, position by position.
 
     Rounding sends a token with a near tie to another expert now and then, in any engine. That decides what
     the one position of the logits shows; the median position shows the arithmetic.
@@ -209,14 +190,8 @@ def median_position_error(variant: Variant, oracle: Variant) -> float:
     return float(((made - exact).norm(dim=(0, 2)) / exact.norm(dim=(0, 2))).median())
 
 
-def _launches(run: Callable[[], None]) -> tuple[int, int]:
-    """(launches by the host, kernels that ran)"""
-    _, launches, kernels = _profiled(run)
-    return launches, kernels
-
-
 def _kernels(name: str, variant: Variant) -> None:
-    """Where a page's time goes, by kernel: the most of vision's and of prefill's."""
+    """Print where a page's time goes, by kernel: the most of vision's and of prefill's."""
     parts = {
         "vision": [variant.stages()[stage] for stage in VISION],
         "prefill": [variant.stages()[Stage.VISION_FUSION], variant.stages()[Stage.PREFILL]],

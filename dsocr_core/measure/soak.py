@@ -36,7 +36,7 @@ SIZES = (
     (1100, 800),
 )  # fmt: skip
 SAMPLES = 20
-"""How often memory is read."""
+"""Number of times that memory is read."""
 
 SETTLED = 0.3
 """Part of the pages after which nothing new is needed: every size has come up, every slot been used."""

@@ -21,8 +21,9 @@ from dsocr_core.kernels.launch import Launch
 
 REPEAT = 3
 COMPILE_SHARE = 0.5
-"""Of a search's time at most, before the first timing: kernels are compiled several at a time, in the order
-in which they are tried, and those that are left when they are timed."""
+"""Share of a search's time at most, before the first timing: kernels are compiled several at a time, in the
+order in which they are tried, and those that are left when they are timed.
+"""
 
 Timer = Callable[[StepLaunches, int], tuple[list[float], list[int]]]
 """Microseconds a token of so many runs, and the tokens chosen. RuntimeError or ValueError: it cannot be."""
@@ -56,7 +57,9 @@ ROUNDS = (
     "take_best", "embed_token",
     "gate_up", "mixture_down", *EARLY,
 )  # fmt: skip
-"""What is tried, in turn: what weighs most first, as it decides what the rest is worth, and again at last."""
+"""Fields that are tried, in turn: what weighs most first, as it decides what the rest is worth, and again at
+last.
+"""
 
 FIELDS = (*BLOCKS, *COUNTS, "early")
 
@@ -168,7 +171,7 @@ def _compile(candidates: list[StepLaunches], timer: Timer, late: Callable[[], bo
 
 
 def _alike(tokens: list[int], others: list[int]) -> int:
-    """How many tokens are the same from the start on."""
+    """Count the tokens that are the same from the start on."""
     pairs = zip(tokens, others, strict=True)
     return next((at for at, (token, other) in enumerate(pairs) if token != other), len(tokens))
 
@@ -189,8 +192,8 @@ def as_written(launches: StepLaunches) -> str:
     return "\n".join(lines)
 
 
-def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str] = ()) -> None:
-    """Search, then print all that was tried in order of gain, the best launches, and a line of JSON.
+def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Search, then print all that was tried in order of gain and the best launches; returns a summary.
 
     `only` are the fields to change, all of them by default.
     """
@@ -230,4 +233,4 @@ def sweep(start: StepLaunches, timer: Timer, seconds: float, only: Sequence[str]
             "tokens_a_second": 1e6 / after,
             "same_tokens_without_overlap": same,
         }
-    print(json.dumps(summary))
+    return summary

@@ -1,4 +1,4 @@
-"""How far rounding moves logits, and what it costs to record the two best of every step.
+"""Moves of logits by rounding, and what it costs to record the two best of every step.
 
     dsocr measure ties PAGE --device cpu --dtype bfloat16
 
@@ -37,15 +37,15 @@ class Moves:
     """In ULP of the type, one a step: T steps."""
 
     logits: Tensor
-    """Of each of the two best, (2 T,)."""
+    """Moves of each of the two best, (2 T,)."""
     margins: Tensor
-    """Of the difference of the two, (T,)."""
+    """Moves of the difference of the two, (T,)."""
     flips: int
     """Steps in which another token is best."""
 
 
 def moves(one: Tensor, other: Tensor, dtype: str) -> Moves:
-    """How far the logits (T, V) of two ways lie apart, at the first way's two best."""
+    """Measure how far the logits (T, V) of two ways lie apart, at the first way's two best."""
     best = one.topk(2, dim=1)
     there = other.gather(1, best.indices)  # (T, 2)
     sizes = torch.tensor([ulp(float(size), dtype) for size in best.values.abs().amax(1)])  # (T,)

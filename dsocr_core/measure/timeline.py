@@ -51,7 +51,7 @@ class Span:
         return self.end - self.start
 
     def within(self, other: Span) -> float:
-        """How much of it lies in the other one."""
+        """Measure how much of it lies in the other one."""
         return max(0.0, min(self.end, other.end) - max(self.start, other.start))
 
 
@@ -88,7 +88,7 @@ class Timeline:
         return sum(span.within(stage) for span in self.busy or ())
 
     def _host(self, gap: Span) -> dict[str, float]:
-        """What the host does in it; nested stages count for the innermost alone."""
+        """Say what the host does in it; nested stages count for the innermost alone."""
         parts: dict[str, float] = {}
         for stage in self.stages:
             nested = (inner for inner in self.stages if inner != stage and inner.within(stage) == inner.ms)

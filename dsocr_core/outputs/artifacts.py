@@ -20,13 +20,14 @@ from typing import IO, Any
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.outputs import line_drawing
 from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outputs.postprocess import clean_text, crops, result_mmd
 from dsocr_core.outputs.render import draw_boxes
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import VENDOR, BackendName, OcrResult
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, PREDICTIONS = (
     "result_with_boxes.jpg",
@@ -196,7 +197,7 @@ def failure(backend: BackendName, source: str, image: Path | None, error: str) -
 def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
     """The line of a page; `key` is a name for all that decided it."""
     file = file_of(result.request)
-    measured = [ms for stage in INSIDE_PREFILL if (ms := result.milliseconds(stage)) is not None]
+    measured = [ms for stage in inside_prefill() if (ms := result.milliseconds(stage)) is not None]
     return {
         "image": name_text(result.request.image.resolve()),
         "source": result.request.name,

@@ -1,1 +1,1 @@
-"""What comes from outside: read within bounds, and shown so that it can steer nothing."""
+"""Input from outside: read within bounds, and shown so that it can steer nothing."""

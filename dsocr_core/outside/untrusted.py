@@ -16,7 +16,7 @@ from dsocr_core.errors import DsocrError
 DEPTH_LIMIT = 64
 _INT64 = 2**63
 _DIGITS = 20
-"""Of a 64-bit number with its sign, and one more."""
+"""Digits of a 64-bit number with its sign, and one more."""
 
 
 class Refused(DsocrError):

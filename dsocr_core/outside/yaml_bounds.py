@@ -14,11 +14,11 @@ import yaml
 from dsocr_core.outside.untrusted import DEPTH_LIMIT, Refused, read_bytes
 
 MOST_BYTES = 256 * 1024
-"""Of a settings file; a long one has some hundred lines."""
+"""Limit of a settings file; a long one has some hundred lines."""
 UNREADABLE = (
     OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError,
 )  # fmt: skip
-"""What a YAML reader ends in, beside its own error, on a value such as `!!float ""` or `!!bool x`."""
+"""Errors that a YAML reader ends in, beside its own error, on a value such as `!!float ""` or `!!bool x`."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?\.?[0-9][0-9a-fxo_:.+-]*|[-+]?\.(inf|nan)", re.IGNORECASE)
 _QUOTED = ("'", '"', "|", ">")
@@ -27,7 +27,7 @@ _LARGEST = 2.0**63
 
 
 def check_file(file: Path) -> None:
-    """Whether a settings file can be read without harm. Raises Refused, which does not name the file."""
+    """Check that a settings file can be read without harm. Raises Refused, which does not name the file."""
     try:
         text = read_bytes(file, MOST_BYTES, follow_links=True).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -36,7 +36,8 @@ def check_file(file: Path) -> None:
 
 
 def check_text(text: str) -> None:
-    """Whether YAML can be read without harm: no aliases, tags or keys twice, numbers finite and of 64 bits.
+    """Check that YAML can be read without harm: no aliases, tags or keys twice, numbers finite and of 64
+    bits.
 
     Raises Refused.
     """
@@ -77,7 +78,7 @@ def _check_node(node: yaml.Node | None) -> None:
 
 
 def _check_scalar(node: yaml.ScalarNode) -> None:
-    """Whether a scalar without quotes is no number that is too large; a text may be as long as it is."""
+    """Check that a scalar without quotes is no number that is too large; a text may be as long as it is."""
     text = str(node.value)
     if not _NUMBER.fullmatch(text):
         return
@@ -102,7 +103,7 @@ def _line(at: yaml.Node | yaml.Event) -> int:
 
 
 def _first(error: Exception) -> str:
-    """What is wrong and where, on one line."""
+    """Say what is wrong and where, on one line."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     return f"line {mark.line + 1}: {problem}"[:200] if mark is not None else problem[:200]

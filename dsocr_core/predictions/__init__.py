@@ -1,1 +1,1 @@
-"""What other programs have written for pages: texts found in folders, and which page each belongs to."""
+"""Predictions of other programs: texts found in folders, and which page each belongs to."""

@@ -1,4 +1,4 @@
-"""Which text belongs to which page: by the page's name, and where names do not say, by its picture."""
+"""Texts and the pages they belong to: by the page's name, and where names do not say, by its picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Picture = Callable[[], Image.Image]
 
 @dataclass(frozen=True)
 class LeftOver:
-    """What is in a folder and belongs to none of the pages that were asked for."""
+    """Files and texts of a folder that belong to none of the pages that were asked for."""
 
     texts: tuple[str, ...]
     """Names of texts, safe to show."""
@@ -94,7 +94,7 @@ class ByName:
             return prediction
 
     def has(self, source: str) -> bool:
-        """Whether there is a text of that name, or several."""
+        """Tell whether there is a text of that name, or several."""
         return any(candidates for _, candidates in self._candidates(source))
 
     def not_asked_for(self) -> list[Prediction]:

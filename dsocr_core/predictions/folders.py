@@ -221,7 +221,7 @@ class _Reading:
             return ""
 
     def _is_text(self, file: Path) -> bool:
-        """Whether a file with an image's suffix is none: the beginning is text without a zero byte."""
+        """Tell whether a file with an image's suffix is none: the beginning is text without a zero byte."""
         try:
             with file.open("rb") as handle:
                 begin = handle.read(1024)
@@ -240,7 +240,7 @@ def _is_utf8(begin: bytes) -> bool:
 
 _NUMBERED = re.compile(r"(.+?)(#|_pg|_page_|_page|_p|_|-page-|-)(\d{1,9})(?:_repeat1)?", re.DOTALL)
 FORMS = ("#", "_", "_pg", "_page_", "_page", "_p", "-", "-page-")
-"""What stands between a document's name and a page's number, likeliest first."""
+"""Words between a document's name and a page's number, likeliest first."""
 
 
 def same_name(name: str) -> str:
@@ -261,7 +261,9 @@ def numbered(name: str) -> tuple[str, str, int] | None:
 
 
 def page_names(source: str) -> Iterator[str]:
-    """What the text of a page, not one of a document, may be called, likeliest first: `page.png`, `page`."""
+    """List the names that the text of a page, not one of a document, may have, likeliest first: `page.png`,
+    `page`.
+    """
     source = same_name(source)
     path = PurePath(source)
     stem = str(path.with_suffix("")) if path.suffix.lower() in IMAGE_SUFFIXES else source

@@ -1,4 +1,4 @@
-"""Whether a picture is of a page, with the boxes of its text drawn on it.
+"""Pictures of pages, with the boxes of their texts drawn on them.
 
 Two measures of small grey copies. The correlation sorts out other layouts. What decides is the difference
 place by place beside the drawn lines and labels: a form with one other word in it is another page.
@@ -62,7 +62,9 @@ def _centred(grey: Grey) -> Grey:
 
 
 def is_of(page: Copy, drawn: Copy, text: str) -> bool:
-    """Whether `drawn`, of the size that its boxes were drawn at, is the page with the boxes of `text`."""
+    """Tell whether `drawn`, of the size that its boxes were drawn at, is the page with the boxes of
+    `text`.
+    """
     if page.correlation(drawn) < LIKE:
         return False
     touched = _squares(_touched(text, drawn.size))
@@ -87,7 +89,7 @@ def _squares(copy: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _touched(text: str, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Where lines and labels of the boxes may be, (SIDE, SIDE)."""
+    """Mask where lines and labels of the boxes may be, (SIDE, SIDE)."""
     touched = np.zeros((SIDE, SIDE), dtype=bool)
     width, height = size
     label_height = int(_LABEL_HEIGHT / height * SIDE) + 2

@@ -30,10 +30,10 @@ class Prediction:
     """A text of a page."""
 
     name: str
-    """What the page is called as far as the files say: a relative path without the suffix of the text."""
+    """Name of the page as far as the files say: a relative path without the suffix of the text."""
     text: str
     has_markup: bool
-    """Whether it is as the model wrote it, with its boxes."""
+    """True where it is as the model wrote it, with its boxes."""
     file: Path
     writer: str
     """The program that leaves such files, in words."""

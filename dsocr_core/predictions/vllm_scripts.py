@@ -1,4 +1,4 @@
-"""What the three scripts of the vendor's vLLM folder leave, and `infer()` prints, by their documented rules.
+"""Output of the three scripts of the vendor's vLLM folder, and of `infer()`, by their documented rules.
 
 - `run_dpsk_ocr_image.py`, one page into one folder: `result_ori.mmd` as written, `result.mmd` without markup,
   `result_with_boxes.jpg`, `images/N.jpg`. The page's name is not there.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 
 PAGE_END = "\n\n<--- Page Split --->\n"
-"""What the PDF script writes after each page."""
+"""Line that the PDF script writes after each page."""
 RAW, CLEAN, WITH_BOXES = "result_ori.mmd", "result.mmd", "result_with_boxes.jpg"
 RAW_SUFFIX, PDF_RAW, PDF_CLEAN, LAYOUTS = "_det", "_det.mmd", ".mmd", "_layouts.pdf"
 

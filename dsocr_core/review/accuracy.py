@@ -169,7 +169,7 @@ def page_truth(truth: Truth, page: PageReview) -> TruePage | None:
 
 
 def accuracy(side: OcrResult | None, truth: TruePage | None) -> Accuracy | None:
-    """How well a side read a page; None without a text or without the truth."""
+    """Score how a side read a page; None without a text or without the truth."""
     if side is None or truth is None:
         return None
     text = clean_text(side.text_raw)

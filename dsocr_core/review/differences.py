@@ -1,4 +1,4 @@
-"""What differs between both sides of a page, and the evidence for it. Pure."""
+"""Differences between both sides of a page, and the evidence for it. Pure."""
 
 from __future__ import annotations
 

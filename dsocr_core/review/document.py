@@ -69,12 +69,14 @@ def _failed(review: Review) -> int:
 
 
 def changed(page: PageReview) -> bool:
-    """Whether what both runs read differs, not only what went in."""
+    """Tell whether what both runs read differs, not only what went in."""
     return not page.in_one_run and any(kind != "inputs" for kind in page.kinds)
 
 
 def fails(page: PageReview, given: Given) -> bool:
-    """Whether a page stops a release: it does not pass parity, or a reviewer's latest verdict is "wrong"."""
+    """Tell whether a page stops a release: it does not pass parity, or a reviewer's latest verdict is
+    "wrong".
+    """
     return page_fails(page) or verdict_of(page.name, given) == REJECTED
 
 
@@ -101,7 +103,7 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
 
 
 def headline(review: Review) -> str:
-    """What came out in one line: "B is 1.31x slower than A, 3 of 500 pages changed, 1 fails"."""
+    """Say what came out in one line: "B is 1.31x slower than A, 3 of 500 pages changed, 1 fails"."""
     count = sum(not page.in_one_run for page in review.pages)
     failed = _failed(review)
     differ = sum(changed(page) for page in review.pages)
@@ -120,7 +122,7 @@ def one_run_words(pages: Iterable[PageReview]) -> str:
 
 
 def speed_words(review: Review) -> str:
-    """How fast B, the later, is beside A, over whole pages, in the three outcomes that a speed has."""
+    """Say how fast B, the later, is beside A, over whole pages, in the three outcomes that a speed has."""
     a, b = review.a.name, review.b.name
     stages = review.stages()
     total = stages[stages["stage"] == TOTAL]

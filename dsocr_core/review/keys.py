@@ -1,4 +1,4 @@
-"""What names a review, in addresses and in the rows of its verdicts."""
+"""Names of a review, in addresses and in the rows of its verdicts."""
 
 from __future__ import annotations
 

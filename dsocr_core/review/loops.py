@@ -88,7 +88,7 @@ class PageLoop:
 
 @dataclass(frozen=True)
 class PolicyCost:
-    """What a rule would have forbidden on pages without a loop."""
+    """Cost of a rule: what it would have forbidden on pages without a loop."""
 
     policy: str
     stopped: int
@@ -120,7 +120,7 @@ class BackendLoops:
 
 @dataclass(frozen=True)
 class LoopPage:
-    """What is searched of a page."""
+    """Texts of a page that are searched."""
 
     page: str
     text: str
@@ -182,7 +182,7 @@ def policies_for(page: LoopPage) -> dict[str, NgramPolicy]:
 
 
 def in_cell(texts: Sequence[str], step: int) -> bool:
-    """Whether a token is a cell's tag or lies between `<td>` and `</td>`."""
+    """Tell whether a token is a cell's tag or lies between `<td>` and `</td>`."""
     if step >= len(texts):
         return False
     if texts[step] in CELLS:
@@ -201,7 +201,7 @@ def _untagged(text: str) -> str:
 
 
 def history_loops(history: History, run_ids: Sequence[str]) -> list[BackendLoops]:
-    """Of recorded runs, backend by backend. Raises DsocrError for a run that is not there."""
+    """Find the loops of recorded runs, backend by backend. Raises DsocrError for a run that is not there."""
     from dsocr_core.history.results import readings
 
     found = []
@@ -219,5 +219,5 @@ def history_loops(history: History, run_ids: Sequence[str]) -> list[BackendLoops
 
 
 def _may_matter(tokens: Sequence[int]) -> bool:
-    """Whether anything repeats that a rule could forbid: only then are the tokens' texts read."""
+    """Tell whether anything repeats that a rule could forbid: only then are the tokens' texts read."""
     return token_loop(tokens) is not None or bool(forbidden_steps(min(size for size, *_ in POLICIES), tokens))

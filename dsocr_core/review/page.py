@@ -118,7 +118,7 @@ class PageReview:
     """One page of a review. Immutable; made when the review is opened."""
 
     names: tuple[str | None, str | None]
-    """What the page is called in A's run and in B's; None where a run does not have it."""
+    """Names of the page in A's run and in B's; None where a run does not have it."""
     comparison: Comparison
     """Both sides without their times and the tokens one by one: those are read when the page is shown."""
     report: ParityReport | None
@@ -131,9 +131,9 @@ class PageReview:
     """Text block by block; only blocks that differ."""
     hints: tuple[Hint, ...]
     score: float
-    """How much it deserves a review, 0 for identical pages; the sum of `parts`."""
+    """Score of how much it deserves a review, 0 for identical pages; the sum of `parts`."""
     parts: dict[str, float]
-    """What the score is made of: verdict, boxes, text, order, end, inputs, tokens, shift."""
+    """Parts of the score: verdict, boxes, text, order, end, inputs, tokens, shift."""
 
     @property
     def name(self) -> str:
@@ -155,7 +155,9 @@ class PageReview:
 
     @property
     def in_one_run(self) -> bool:
-        """Whether only one side has the page: there is nothing to compare on it, and nothing that fails."""
+        """Tell whether only one side has the page: there is nothing to compare on it, and nothing that
+        fails.
+        """
         return None in self.names
 
     @property
@@ -184,7 +186,7 @@ class PageReview:
 
     @property
     def marks(self) -> frozenset[Kind]:
-        """Which of loop, truncated and no_eos hold on either side, shared or not."""
+        """Find which of loop, truncated and no_eos hold on either side, shared or not."""
         return frozenset(item.kind for item in self.differences if item.kind in STATES)
 
     @functools.cached_property
@@ -211,5 +213,5 @@ STATES: frozenset[Kind] = frozenset({"loop", "truncated", "no_eos"})
 
 
 def shared(difference: Difference) -> bool:
-    """Whether both sides show the same state, so that it is no difference."""
+    """Tell whether both sides show the same state, so that it is no difference."""
     return difference.kind in STATES and difference.where == "both"

@@ -1,4 +1,4 @@
-"""Which page of one side is which of the other."""
+"""Pages of one side paired with the other's."""
 
 from __future__ import annotations
 

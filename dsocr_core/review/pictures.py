@@ -1,4 +1,4 @@
-"""Where a page's picture is, and the picture with both sides' boxes drawn on it."""
+"""Pictures of pages, and the picture with both sides' boxes drawn on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.storage.base import is_entry_name
+from dsocr_core.history.storage.entries import is_entry_name
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.markup import SCALE, Box
@@ -37,7 +37,7 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class PagePicture:
-    """Where a page's picture is; it may be smaller than the page.
+    """Place of a page's picture; it may be smaller than the page.
 
     `with_boxes`: the only one left is the artifact with boxes drawn on it.
     """
@@ -51,7 +51,7 @@ class PagePicture:
 
 @dataclass(frozen=True)
 class _Where:
-    """What leads to a picture on one side."""
+    """Facts that lead to a picture on one side."""
 
     run_id: str
     backend: str | None
@@ -90,10 +90,16 @@ def find_picture(
 def _sources(sides: Sequence[_Where]) -> Iterator[tuple[bool, Path]]:
     """Files at a recorded path whose content is the recorded one."""
     for side in sides:
-        if side.sha256:
-            for path in _paths_of(side.request.image):
-                if _is_file(path, side.sha256):
-                    yield False, path
+        if (path := source_of(side.request)) is not None:
+            yield False, path
+
+
+def source_of(request: OcrRequest) -> Path | None:
+    """The file that a page was read from, where its content is still the recorded one."""
+    sha256 = request.file.sha256 if request.file else None
+    if sha256 is None:
+        return None
+    return next((path for path in _paths_of(request.image) if _is_file(path, sha256)), None)
 
 
 def _paths_of(path: Path) -> tuple[Path, ...]:

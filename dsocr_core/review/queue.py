@@ -14,21 +14,21 @@ UNREVIEWED = "not reviewed"
 
 @dataclass(frozen=True)
 class Filters:
-    """Which pages to show. Empty sets mean any; several values of one filter mean any of them."""
+    """Filters of the pages to show. Empty sets mean any; several values of one filter mean any of them."""
 
     failing: bool = False
     """Only pages that do not pass parity."""
     parity: frozenset[str] = frozenset()
-    """Of `parity_records.VERDICTS`."""
+    """Some of `parity_records.VERDICTS`."""
     labels: frozenset[str] = frozenset()
     """Pages with a box of such a label."""
     presets: frozenset[str] = frozenset()
     sizes: frozenset[str] = frozenset()
-    """Of `page.SIZE_CLASSES`."""
+    """Some of `page.SIZE_CLASSES`."""
     kinds: frozenset[str] = frozenset()
-    """Of `page.KINDS`; `loop`, `truncated` and `no_eos` find pages where both sides show it, too."""
+    """Some of `page.KINDS`; `loop`, `truncated` and `no_eos` find pages where both sides show it, too."""
     verdicts: frozenset[str] = frozenset()
-    """Of `verdicts.VERDICTS`, or UNREVIEWED; by the latest verdict of any reviewer."""
+    """Some of `verdicts.VERDICTS`, or UNREVIEWED; by the latest verdict of any reviewer."""
     text: str = ""
     """Part of the page's name, whatever its case."""
 
@@ -73,7 +73,7 @@ def verdict_of(page: str, given: Given) -> str:
 
 
 def page_fails(page: PageReview) -> bool:
-    """Whether a page does not pass parity. What only one run has was not compared, and does not fail."""
+    """Tell whether a page does not pass parity. What only one run has was not compared, and does not fail."""
     return not page.in_one_run and not passes(page.verdict)
 
 

@@ -20,12 +20,15 @@ MANY, SHORT = 6, 36
 """... or so many turns of so few characters. The n-gram rule lets no more than about twenty tokens repeat."""
 
 SIGN_TURNS, SIGNS, LEADERS = 100, 400, 1000
-"""Of units without a letter or digit outside of tags: so many turns and characters, more where they are of
-leaders, rules and blanks. What documents have of them is shorter: a line, the empty cells of a table."""
+"""Limits of units without a letter or digit outside of tags: so many turns and characters, more where they
+are of leaders, rules and blanks. What documents have of them is shorter: a line, the empty cells of a
+table.
+"""
 
 NUMBERED_TURNS, NUMBERED_LETTERS, REGULAR = 8, 12, 0.9
-"""Of units in which a number changes: so many turns of so many letters outside of tags and labels, and the
-part of steps that are alike. Rows of other numbers are tables."""
+"""Limits of units in which a number changes: so many turns of so many letters outside of tags and labels, and
+the part of steps that are alike. Rows of other numbers are tables.
+"""
 
 _WINDOW = 12
 _CANDIDATES = 8
@@ -113,7 +116,7 @@ def _numbered_loop(text: str) -> Loop | None:
 
 
 def _counts_on(turns: Sequence[str]) -> bool:
-    """Whether the numbers outside of boxes stay or go on by the same step: those of a table do not."""
+    """Tell whether the numbers outside of boxes stay or go on by the same step: those of a table do not."""
     rows = [_DIGITS.findall(_BOX.sub("", turn)) for turn in turns]
     numbers = np.array([[int(digits[:15]) for digits in row] for row in rows], np.int64)  # (turns, N)
     steps = np.diff(numbers, axis=0)

@@ -1,4 +1,4 @@
-"""How much a page deserves a review: a sum whose parts are shown."""
+"""Score of a page for the review queue: a sum whose parts are shown."""
 
 from __future__ import annotations
 

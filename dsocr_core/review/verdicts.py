@@ -1,4 +1,4 @@
-"""What reviewers decided, page by page: append-only rows of the history's annotations.
+"""Decisions of reviewers, page by page: append-only rows of the history's annotations.
 
 Every row is a file of its own beside the runs (`annotations/`), so two reviewers never overwrite each
 other, on a local path and in an object store alike. An undo is one more row. Of each reviewer the latest row
@@ -234,7 +234,7 @@ def _judgement(values: dict[str, Any]) -> Judgement:
 
 
 def _value(row: Judgement) -> str:
-    """What an annotation holds beside page and reviewer."""
+    """Make what an annotation holds beside page and reviewer."""
     names = ("id", "time", "review", "verdict", "label", "comment", "undoes")
     return json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False)
 

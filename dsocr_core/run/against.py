@@ -40,7 +40,7 @@ _VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
 
 @dataclass
 class Against:
-    """What became of one B."""
+    """Outcome of one B."""
 
     name: BackendName
     verdicts: Counter[str] = field(default_factory=Counter)

@@ -50,7 +50,7 @@ def read_pages(
     run = run or RunRecorder(settings, plan.command, out=plan.directory, save=False)
     with RunDirectory(plan.directory, run, session, backends) as directory:
         rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
-        found = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         # What is wrong for every page is raised once, before the first one.
         session.check(sides)
         done = directory.done() if plan.resume else frozenset()
@@ -66,7 +66,7 @@ def read_pages(
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
     if report.read and not report.boxes:
         log.warning(
-            "no page of this run has a box; check with: python -m dsocr_core compare %s", plan.images[0]
+            "no page of this run has a box; check with: python -m dsocr_core compare %s", found.name(0)
         )
     return report
 
@@ -97,6 +97,8 @@ def _outcomes(
 
 
 def slots_for(pages: int, batch: int | None) -> int:
-    """How many pages to read together: a power of two where no number is given, so that runs are alike."""
+    """Choose how many pages to read together: a power of two where no number is given, so that runs are
+    alike.
+    """
     most = batch or MOST_TOGETHER
     return max(1, min(most, 1 << max(0, pages - 1).bit_length()))

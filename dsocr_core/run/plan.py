@@ -1,13 +1,19 @@
-"""What a run reads, and where it writes. No torch: a plan is checked before anything heavy is loaded."""
+"""Plan of a run: its pages, and where it writes. No torch: a plan is checked before anything heavy is
+loaded.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr_core.records import SIDES, Side
 from dsocr_core.settings import RUNS_DIRECTORY, SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.inputs.documents import Pages
 
 
 @dataclass(frozen=True)
@@ -21,17 +27,19 @@ class RunPlan:
     sides: tuple[Side, ...] = SIDES[:1]
     """A alone reads pages; both are compared."""
     pages: str | None = None
-    """Of PDF files, like `1-3,7`; None is all."""
+    """Pages of PDF files, like `1-3,7`; None is all."""
     recursive: bool = False
-    """Whether folders below given ones are read too."""
+    """True to read folders below given ones too."""
     resume: bool = False
     """Skip what `directory` has from the same file under the same settings; try again what failed there."""
     batch: int | None = None
     """Pages that the fast engine reads together; None is as many as fit."""
     spans: int = 0
-    """How many spans of each backend the report shows."""
+    """Number of spans of each backend that the report shows."""
     command: str | None = None
     """The command line that makes the run again, for its record."""
+    found: Pages | None = None
+    """The pages of `images`, where they were looked for already."""
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:

@@ -32,15 +32,15 @@ class PageToRead:
     """A page that may be read now."""
 
     source: str
-    """What the page is called: a file name, or `paper.pdf#3`."""
+    """Name of the page: a file name, or `paper.pdf#3`."""
     request: OcrRequest
     keys: dict[BackendName, str]
-    """Of each backend a name for all that decides its result."""
+    """By backend a name for all that decides its result."""
     prepared: PreparedPage | None = None
     """Its picture, with A's preprocessing where A alone reads it; None once it takes too much memory."""
 
     def without_pixels(self) -> PageToRead:
-        """What is still needed of a page when its backends are through with its pixels."""
+        """Keep what is still needed of a page when its backends are through with its pixels."""
         assert self.prepared is not None
         picture = self.prepared.picture
         size = picture.width * picture.height * len(picture.getbands())

@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal."""
+"""Progress of a command: a bar on a terminal."""
 
 from __future__ import annotations
 

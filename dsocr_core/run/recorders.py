@@ -1,4 +1,6 @@
-"""Who hears what became of each page: the run directory, the history, the report, the progress bar."""
+"""Recorders, which hear what became of each page: the run directory, the history, the report, the progress
+bar.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class Recorder:
         """An earlier run has read the page."""
 
     def add(self, read: PageRead) -> None:
-        """A page was read. Raises DsocrError."""
+        """Take a page that was read. Raises DsocrError."""
 
     def add_failure(self, page: PageFailed) -> None:
         """No backend could read the page."""
@@ -74,7 +76,7 @@ class Recorders:
         self._settings, self._recorders = settings, recorders
 
     def take(self, page: ReadyPage, comparison: Comparison | None) -> None:
-        """What became of a page."""
+        """Take what became of a page."""
         if isinstance(page, PageDone):
             self.skip(page)
         elif isinstance(page, PageFailed):

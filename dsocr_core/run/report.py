@@ -1,4 +1,4 @@
-"""What became of many pages: a table for people, one JSON document for programs."""
+"""Outcome of many pages: a table for people, one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
+from dsocr_core.drafts.given import Given
 from dsocr_core.markup import Span
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.compression import compression
@@ -49,13 +50,13 @@ class _PageOutcome:
 
     @property
     def stopped(self) -> bool:
-        """Whether A ended at the token limit."""
+        """Tell whether A ended at the token limit."""
         result = self.comparison.a if self.comparison else None
         return result is not None and result.finish_reason == "length"
 
 
 class Report(Recorder):
-    """What became of all pages. Holds figures, not results: those of the first pages for the table, all
+    """Outcome of all pages. Holds figures, not results: those of the first pages for the table, all
     rows of the JSON document in a temporary file.
     """
 
@@ -70,6 +71,8 @@ class Report(Recorder):
         self.left_over: Mapping[BackendName, LeftOver] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.ties = Ties()
+        self.drafts = Given()
+        """What the drafts of all sides gave."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
@@ -78,9 +81,13 @@ class Report(Recorder):
         self.skipped += 1
 
     def add(self, read: PageRead) -> None:
+        self.take(read.page.source, read.comparison)
+
+    def take(self, source: str, comparison: Comparison) -> None:
+        """Add what the backends gave on a page of that name."""
         names = dict(zip(SIDES, self.backends, strict=False))
-        errors = [f"{names[side]}: {message}" for side, message in read.comparison.errors.items()]
-        self._add(_PageOutcome(read.page.source, read.comparison, "; ".join(errors) or None))
+        errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
+        self._add(_PageOutcome(source, comparison, "; ".join(errors) or None))
 
     def add_failure(self, page: PageFailed) -> None:
         self._add(_PageOutcome(page.source, None, page.error))
@@ -96,6 +103,8 @@ class Report(Recorder):
             self.read += 1
             self.boxes += len(comparison.a.blocks)
         self.ties.add(comparison.report if comparison else None)
+        for result in _results(comparison):
+            self.drafts.add(result.environment, _new_tokens(result))
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
         self._rows.write(json_line(row(outcome)) + "\n")
         if len(self._cells) < SHOWN:
@@ -118,6 +127,7 @@ class Report(Recorder):
             totals["ties"] = ties_document(self.ties)
         else:
             totals["stopped_at_limit"] = self.stopped
+        totals["drafts"] = self.drafts.document()
         totals["left_over"] = {name: left.document() for name, left in self.left_over.items()}
         stream.write("], " + json.dumps(totals)[1:] + "\n")
 
@@ -142,6 +152,8 @@ class Report(Recorder):
                 console.print(Text(finding))
         for text in left_over_lines(self.left_over):
             console.print(text)
+        if self.drafts.words:
+            console.print(self.drafts.words)
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {stopped}{self.failed} failed{skipped}")
@@ -177,7 +189,7 @@ def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
         verdict_text(report.verdict),
         f"{report.boxes_a} / {report.boxes_b}",
         str(report.boxes_matched),
-        percent(report.max_coordinate_difference_percent),
+        percent(report.max_coordinate_difference_percent, "-"),
         f"{report.character_error_rate:.1%}",
         _tokens(report),
         _EQUAL[report.input_parity],
@@ -230,7 +242,7 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
 
 
 def _new_tokens(result: OcrResult | None) -> int | None:
-    """How many; None where nothing was read or the backend cannot tell."""
+    """Count new tokens; None where nothing was read or the backend cannot tell."""
     return None if result is None or result.token_ids is None else len(result.token_ids)
 
 
@@ -264,7 +276,7 @@ def _returned(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _notes(comparison: Comparison | None) -> list[str]:
-    """What was odd about results that are there."""
+    """List what was odd about results that are there."""
     return [
         f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
         for result in _results(comparison)

@@ -25,7 +25,7 @@ from dsocr_core.records import (
     OcrResult,
     Side,
 )
-from dsocr_core.settings import Settings
+from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
@@ -52,20 +52,26 @@ class Session:
 
     @property
     def marks(self) -> Marks:
-        """What our engines' stages leave behind."""
+        """Give the marks that our engines' stages leave."""
         from dsocr_core.engine.stage_timer import Marks
 
         return self._opening.marks or Marks.TIMED
 
     def side(self, side: Side) -> Backend:
-        """What reads a page as that side; nothing is loaded by this. Raises DsocrError."""
+        """Give what reads a page as that side; nothing is loaded by this. Raises DsocrError."""
         with self._opening_one:
             if side not in self._opened:
-                self._opened[side] = open_backend(self.settings.spec(side), self.settings, self._opening)
+                settings = self.settings
+                if settings.draft == DRAFT_OF_A and side == "a":
+                    settings = replace(settings, draft="")  # A is read before it can draft anything
+                self._opened[side] = open_backend(settings.spec(side), settings, self._opening)
             return self._opened[side]
 
     def check(self, sides: Iterable[Side] = SIDES) -> None:
         """Say what is wrong for every page before a model is loaded. Raises DsocrError."""
+        sides = tuple(sides)
+        if self.settings.draft == DRAFT_OF_A and ("b" not in sides or self.settings.spec("b").kind != "fast"):
+            raise SettingsError("draft a: B of a comparison verifies what A read; give --b fast")
         for side in sides:
             self.side(side).check()
 
@@ -90,7 +96,7 @@ class Session:
         return self.side("a").prepare(self.request_of("a", request), opened)
 
     def recorded(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
-        """What the sides gave for the same page before, if all of them have it. Opens no backend."""
+        """Find what the sides gave for the same page before, if all of them have it. Opens no backend."""
         return ResultCache(self.settings, self._opening.results).find(request, sides)
 
     @property
@@ -139,6 +145,8 @@ class Session:
         for side in sides:
             try:
                 backend, own = self.side(side), self.request_of(side, request)
+                if side == "b" and "a" in results:
+                    backend.told(own, results["a"])
                 ready = prepared if side == "a" or (prepared and prepared.image is None) else None
                 results[side] = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
             except Cancelled as stop:

@@ -50,7 +50,7 @@ class Answer:
         return self._chunk({"content": content_of(delta, self.request.skip_special_tokens)})
 
     def last(self, result: OcrResult) -> bytes:
-        """How it ended, with what is known only then; and the end of the stream."""
+        """Say how it ended, with what is known only then; and the end of the stream."""
         choice = {"delta": {}} | self._choice(result)
         end = self._document("chat.completion.chunk", [choice]) | self._prompt_ids(result)
         chunks = [end]

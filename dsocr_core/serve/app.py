@@ -55,7 +55,7 @@ def build_app(service: Service, hosts: Sequence[str] = (), any_address: bool = F
 
 
 async def _no_such_path(http: Request, error: Exception) -> Response:
-    """What a path or a method that is not there is answered."""
+    """Answer to a path or a method that is not there."""
     assert isinstance(error, HTTPException)
     message = f"{http.method} {http.url.path[:100]}: {error.detail}"
     return JSONResponse(error_document(message, error.status_code), error.status_code, error.headers)

@@ -16,8 +16,8 @@ from typing import Any
 
 from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.records import IMAGE_PLACEHOLDER, MOST_EXEMPT, VENDOR_TOKEN_CEILING, prompt_problem
-from dsocr_core.resolution import PRESETS
 from dsocr_core.settings import InferSettings
 
 MOST_NEW_TOKENS = VENDOR_TOKEN_CEILING
@@ -66,7 +66,7 @@ _TAKEN = (
 )  # fmt: skip
 
 _RULE = {"ngram_size": "no_repeat_ngram_size", "window_size": "ngram_window"}
-"""Of `vllm_xargs`, and what our settings call them."""
+"""Fields of `vllm_xargs`, and what our settings call them."""
 
 _POLICIES = {"ngram_whitelist": list, "max_tiles": int, "tile_size": int, "template": str, "exif": bool}
 """Fields of our own, called as our settings are."""
@@ -82,14 +82,14 @@ class BadRequest(DsocrError):
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What is asked for. None is the server's own."""
+    """Request of a client. None is the server's own."""
 
     image: bytes
     prompt: str
     model: str = ""
     max_tokens: int | None = None
     policy: Mapping[str, Any] = field(default_factory=dict)
-    """How to read and decode, by fields of `OcrRequest`: what is not in it is the server's own."""
+    """Choices of reading and decoding, by fields of `OcrRequest`: what is not in it is the server's own."""
     exempt_ids: tuple[int, ...] | None = None
     """Ids of tokens that the n-gram rule never forbids, as vLLM's processor is told them."""
     preset: str | None = None

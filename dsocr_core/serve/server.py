@@ -25,7 +25,7 @@ REQUEST_S = 20
 
 @dataclass(frozen=True)
 class Place:
-    """Where to listen, and the names by which clients may ask for it besides those of this machine."""
+    """Address to listen at, and the names by which clients may ask for it besides those of this machine."""
 
     host: str
     port: int
@@ -106,5 +106,5 @@ def address_of(listening: socket.socket) -> str:
 
 
 def model_name(settings: Settings) -> str:
-    """What clients call the model: the checkpoint's folder."""
+    """Give the name by which clients call the model: the checkpoint's folder."""
     return Path(settings.checkpoint.removeprefix(RANDOM_PREFIX)).resolve().name or "deepseek-ocr"

@@ -21,9 +21,9 @@ from dsocr_core.serve.requests import BadRequest, ChatRequest
 
 MOST_WAITING = 64
 MOST_WAITING_BYTES = 512 * 1024 * 1024
-"""Of images that wait, as files."""
+"""Bytes of images that wait, as files."""
 MOST_ARRIVING_BYTES = 128 * 1024 * 1024
-"""Of bodies that are not read to their end, in memory."""
+"""Bytes of bodies that are not read to their end, in memory."""
 
 
 class Overloaded(BadRequest):
@@ -201,7 +201,7 @@ class Service:
 
 
 def _told(error: BaseException, page: str) -> DsocrError:
-    """What a client hears: never where a file lies on this machine."""
+    """Say what a client hears: never where a file lies on this machine."""
     if isinstance(error, Cancelled):
         return Overloaded()
     told = page_error(error, page)

@@ -35,7 +35,7 @@ _UNKNOWN_WEIGHTS = "other weights, or another operation: the dumps do not say wh
 def causes_of(
     found: Sequence[Measured], about_a: Mapping[str, Any], about_b: Mapping[str, Any]
 ) -> tuple[Cause, ...]:
-    """What explains the first difference, likeliest first; then weights that differ elsewhere."""
+    """Find what explains the first difference, likeliest first; then weights that differ elsewhere."""
     first = next((one for one in found if one.row.differs), None)
     if first is None:
         return ()
@@ -50,7 +50,7 @@ def causes_of(
 
 
 class _Evidence:
-    """What is known beside the tensors."""
+    """Facts that are known beside the tensors."""
 
     def __init__(
         self, found: Sequence[Measured], about_a: Mapping[str, Any], about_b: Mapping[str, Any]
@@ -71,7 +71,9 @@ class _Evidence:
         return [one for one in self.changed if any(one.startswith(part) for part in weights_of(name))]
 
     def precision(self, one: Measured) -> torch.dtype:
-        """What a tensor was computed in: a router's weights are float32 of what autocast made bfloat16."""
+        """Say what a tensor was computed in: a router's weights are float32 of what autocast made
+        bfloat16.
+        """
         before = self.at(one, "norm2") if part_of(one.row.name).startswith("router.") else None
         narrow: torch.dtype = getattr(torch, _narrower((before or one).row))
         return narrow
@@ -123,7 +125,7 @@ def is_rounding(one: Measured, precision: torch.dtype) -> bool:
 
 
 def _few_channels(one: Measured) -> bool:
-    """Whether the difference keeps to few channels, row after row.
+    """Tell whether the difference keeps to few channels, row after row.
 
     Of a single row: whether it is in few places and more than a rounding or two.
     """
@@ -157,7 +159,7 @@ def _router(first: Measured, evidence: _Evidence) -> Cause:
 
 
 def _positions(first: Measured, evidence: _Evidence) -> list[Cause]:
-    """Where keys turn otherwise it is positions, where values are summed otherwise a mask."""
+    """Tell positions, by which keys turn otherwise, from a mask, by which values are summed otherwise."""
     name, part = first.row.name, part_of(first.row.name)
     if stage_of(name) != "decoder":
         return []
@@ -172,7 +174,7 @@ def _positions(first: Measured, evidence: _Evidence) -> list[Cause]:
 
 
 def _grows(one: Measured) -> bool:
-    """Whether the error differs much between the sequence's ends: weights act on all rows alike."""
+    """Tell whether the error differs much between the sequence's ends: weights act on all rows alike."""
     profile = one.pattern.profile if one.pattern else ()
     return bool(profile) and max(profile[0], profile[-1]) > 2 * min(profile[0], profile[-1])
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dsocr_core.dump.files import Dump
 from dsocr_core.outputs.trace_records import RouterChange, TensorDifference
-from dsocr_core.trace.names import NameOrder, stage_of
+from dsocr_core.trace.names import NameOrder, in_vision
 
 CHUNK = 1 << 22
 """Elements compared at once: with their float32 copies under 200 MB."""
@@ -27,10 +27,10 @@ _FRACTION_BITS = {torch.bfloat16: 7, torch.float16: 10, torch.float32: 23}
 
 @dataclass(frozen=True)
 class Pattern:
-    """How a difference is spread."""
+    """Spread of a difference."""
 
     channels_share: float
-    """Of the channels, those with a difference."""
+    """Share of the channels, those with a difference."""
     profile: tuple[float, ...]
     """The error of eighths of the rows, first to last; empty for fewer rows."""
 
@@ -88,7 +88,7 @@ def compare_tensors(
     fit at all differ in every element."""
     dtypes = (_short(x.dtype), _short(y.dtype))
     x, y = _rows(x), _rows(y)
-    if x.shape != y.shape and x.shape[1] == y.shape[1] and stage_of(name) not in ("sam", "clip", "projector"):
+    if x.shape != y.shape and x.shape[1] == y.shape[1] and not in_vision(name):
         rows = min(len(x), len(y))
         x, y = x[-rows:], y[-rows:]
     if x.shape != y.shape:
@@ -111,7 +111,7 @@ def compare_tensors(
 
 
 class _Sums:
-    """What is added up over a pair of (R, C) tensors, chunk by chunk."""
+    """Sums over a pair of (R, C) tensors, chunk by chunk."""
 
     def __init__(self, x: Tensor, y: Tensor, device: torch.device) -> None:
         rows, width = x.shape

@@ -25,7 +25,7 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.vision import Groups, VisionTowers
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
-from dsocr_core.model.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class TappedStep(DecodeStep):
         self._copies[name].copy_(written)
 
     def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
-        """What the last run left, one row each; `position` is that of the token it was fed."""
+        """Give what the last run left, one row each; `position` is that of the token it was fed."""
         copies = dict(self._copies)
         for name, copy in copies.items():
             if name.endswith("router.ids"):

@@ -26,14 +26,13 @@ from dsocr_core.run.session import Session
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
-from dsocr_core.trace.names import is_block_output, our_taps, stage_of
+from dsocr_core.trace.names import in_vision, is_block_output, our_taps
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
 
 ALL_BLOCKS = "blocks"
 USUAL_STEPS = 8
 MOST_STEPS = 500
 """Decode steps of a trace that goes to the first divergence."""
-_VISION = ("pixels", "sam", "clip", "projector")
 
 
 class TraceError(DsocrError):
@@ -42,7 +41,7 @@ class TraceError(DsocrError):
 
 @dataclass(frozen=True)
 class TracePlan:
-    """What to trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
+    """Plan of a trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
     `blocks`: A's tensor into B at the end of every block. `out` keeps the tensors, in `out/a` and `out/b`."""
 
     a: Way = "eager"
@@ -59,7 +58,7 @@ class TracePlan:
     @property
     def calls_needed(self) -> int:
         """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
-        vision = bool(self.only) and all(stage_of(name) in _VISION for name in self.only)
+        vision = bool(self.only) and all(map(in_vision, self.only))
         return 0 if vision else self.steps
 
 
@@ -221,7 +220,7 @@ class _Sides:
         return self._engines[side]
 
     def _reads(self, side: Side) -> bool:
-        """Whether the settings' backend of that side is the one that is traced."""
+        """Tell whether the settings' backend of that side is the one that is traced."""
         return self._settings.names_backend(side) and self._settings.spec(side).kind == self._ways[side]
 
     def check(self, plan: TracePlan) -> None:
@@ -293,7 +292,7 @@ def _task(
 
 
 def _recorded(plan: TracePlan, is_b: bool) -> tuple[str, ...]:
-    """What a side records: A also what is to be put into B."""
+    """List what a side records: A also what is to be put into B."""
     if not plan.only or is_b:
         return plan.only
     if ALL_BLOCKS in plan.inject:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import torch
 
-from dsocr_core.config import load_config
 from dsocr_core.dump.files import DumpWriter
 from dsocr_core.dump.hooks import Injection, Recorder, weight_prints
 from dsocr_core.engine.base import Engine, EngineOptions
@@ -26,9 +25,9 @@ from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.engine.sampling import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
-from dsocr_core.model.weights import published_parameters
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import published_parameters
 from dsocr_core.records import NGRAM_SAVE_RESULTS, CancelToken, OcrRequest
-from dsocr_core.resolution import preset_named
 from dsocr_core.trace.names import published_taps
 from dsocr_core.trace.taps import tapped_core, tapped_model
 from dsocr_core.vendor.backend import VendorBackend
@@ -41,7 +40,7 @@ OnCall = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Task:
-    """What a side is to do: so many decode steps after the prefill, with the tokens of the other side if
+    """Task of a side: so many decode steps after the prefill, with the tokens of the other side if
     there are any. `only` are the names to record, `injection` what is put in from the other side."""
 
     request: OcrRequest
@@ -108,7 +107,7 @@ def oracle_engine(engine: Engine) -> Engine:
 
 
 def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
-    """What a dump says of the run that made it."""
+    """List what a dump says of the run that made it."""
     device = engine.checkpoint.model.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     return {
@@ -137,7 +136,7 @@ def _exact(way: Way) -> Iterator[None]:
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
-    request, preset = task.request, preset_named(task.request.preset)
+    request, preset = task.request, task.request.resolution
     ngram = request.no_repeat_ngram_size
     taps = published_taps(load_config(backend.checkpoint))
     message = Trace(

@@ -19,7 +19,7 @@ class WorkerProcess(Child):
     def __init__(self, interpreter: str) -> None:
         self._directory = Temporary("vendor")
         self.files = Path(self._directory.name) / "files"
-        """Where the vendor's files of a page may go; removed with the worker."""
+        """Directory for the vendor's files of a page; removed with the worker."""
         command = module_command("dsocr_core.vendor.worker", self._directory.name, interpreter=interpreter)
         super().__init__(command, _environment(Path(self._directory.name)), talks=True)
 

@@ -55,7 +55,7 @@ class Recognize:
     output_path: str
     stream_text: bool
     top_two: bool
-    """Whether to look for the two best logits of every step."""
+    """True to look for the two best logits of every step."""
     eval_mode: bool
     test_compress: bool
 
@@ -133,7 +133,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """What was observed of one `infer`."""
+    """Message of what was observed of one `infer`."""
 
     number: int
     image_size: list[int]
@@ -162,7 +162,7 @@ class Result:
     text_tokens: int | None
     """Tokens that the text encodes to; None unless `test_compress` was asked for."""
     postprocess_error: str
-    """What `infer` raised once it had generated, in one line; empty when it returned."""
+    """Error of `infer` once it had generated, in one line; empty when it returned."""
 
 
 @dataclass(frozen=True)

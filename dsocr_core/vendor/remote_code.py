@@ -1,4 +1,4 @@
-"""Which code a checkpoint directory brings, and whether it may run: pinned to the directory and its content.
+"""Remote code of a checkpoint directory, and its permission to run: pinned to the directory and its content.
 
 A directory is allowed by name; its Python and JSON files are stored by hash, and a change asks again. The
 worker imports copies of exactly these files. Standard library only: the worker's interpreter has little else.
@@ -51,7 +51,7 @@ class RemoteCode:
 
     @property
     def permission(self) -> str:
-        """What allows exactly this code: `DIRECTORY@DIGEST`."""
+        """Give what allows exactly this code: `DIRECTORY@DIGEST`."""
         return f"{self.directory}@{self.digest}"
 
 
@@ -169,7 +169,7 @@ def require_allowed(checkpoint: Path, allowed: Iterable[str | Path], record: Pat
 
 
 def _permissions(allowed: Iterable[str | Path], directory: Path) -> tuple[bool, set[str]]:
-    """Whether the directory is allowed by name alone, and the digests with which it is."""
+    """Tell whether the directory is allowed by name alone, and the digests with which it is."""
     by_name, digests = False, set()
     for entry in map(str, allowed):
         if Path(entry).resolve() == directory:

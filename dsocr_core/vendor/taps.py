@@ -107,7 +107,7 @@ class TracedInfer:
 
 
 def described(model: Any) -> dict[str, Any]:
-    """What a dump says of the model that made it."""
+    """List what a dump says of the model that made it."""
     return {
         "backend": "vendor",
         "dtype": short_name(model.dtype),

@@ -221,7 +221,7 @@ class Worker:
 
 
 def failure(number: int, error: BaseException, model: Any) -> Failure:
-    """What to tell of an exception. After a CUDA error the process is not to be trusted any more."""
+    """Say what to tell of an exception. After a CUDA error the process is not to be trusted any more."""
     from dsocr_core.vendor.observe import StoppedByCaller
 
     if isinstance(error, StoppedByCaller):
@@ -245,7 +245,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_fatal(error: BaseException, model: Any) -> bool:
-    """Whether the process is not to be trusted after it: no memory, or what may be a CUDA error."""
+    """Tell whether the process is not to be trusted after it: no memory, or what may be a CUDA error."""
     return is_out_of_memory(error) or (model.device.type == "cuda" and isinstance(error, RuntimeError))
 
 

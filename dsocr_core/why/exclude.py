@@ -1,4 +1,4 @@
-"""Which hypotheses need no run: what both sides are known to share, and what could not change the page."""
+"""Hypotheses that need no run: what both sides are known to share, and what could not change the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Page:
-    """What exclusions need to know of the page: its size as stored, and what EXIF does to it."""
+    """Facts of the page that exclusions need: its size as stored, and what EXIF does to it."""
 
     width: int
     height: int
@@ -47,7 +47,7 @@ class Base:
 
 
 def page_of(image: Image.Image) -> Page:
-    """Of an opened file, nothing decoded. Broken EXIF turns nothing."""
+    """Take the facts of an opened file, nothing decoded. Broken EXIF turns nothing."""
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
     except (OSError, ValueError, SyntaxError, TypeError, KeyError, AttributeError):
@@ -73,7 +73,7 @@ def excluded(
 
 
 def _by_facts(hypothesis: Hypothesis, attempt: Attempt, base: Attempt, other: Other) -> Reason | None:
-    """What B says of itself."""
+    """Exclude by what B says of itself."""
     theirs = other.inputs
     if theirs is None:
         return None
@@ -88,7 +88,7 @@ def _by_facts(hypothesis: Hypothesis, attempt: Attempt, base: Attempt, other: Ot
 
 
 def same_inputs(hypothesis: Hypothesis, reading: Reading, other: Other) -> Reason | None:
-    """What both sides' recorded inputs, equal on A and B, rule out."""
+    """Exclude what both sides' recorded inputs, equal on A and B, rule out."""
     ours, theirs = reading.inputs, other.inputs
     if theirs is None:
         return None
@@ -102,7 +102,7 @@ def same_inputs(hypothesis: Hypothesis, reading: Reading, other: Other) -> Reaso
 
 
 def _by_page(hypothesis: Hypothesis, request: OcrRequest, base: OcrRequest, page: Page) -> Reason | None:
-    """What changes nothing on this page."""
+    """Exclude what changes nothing on this page."""
     if hypothesis.group == "exif":
         return None if page.turned else Reason("the file has no EXIF rotation")
     if hypothesis.group == "prompt":

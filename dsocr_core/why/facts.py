@@ -1,4 +1,4 @@
-"""What both sides used, line by line, before any text is compared."""
+"""Settings and inputs of both sides, line by line, before any text is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes another engine write another text: each a change of our own settings that reproduces it.
+"""Hypotheses of why another engine writes another text: each a change of our own settings that reproduces it.
 
 Facts with their sources: docs/why.md.
 """
@@ -13,7 +13,7 @@ from dsocr_core.records import ModelInputs, OcrRequest, ngram_words
 from dsocr_core.resolution import MAX_TILES
 
 Group = Literal["ngram", "prompt", "views", "exif", "dtype"]
-"""What a hypothesis changes; two of a group exclude each other."""
+"""Subject that a hypothesis changes; two of a group exclude each other."""
 
 CELLS = ("<td>", "</td>")
 """Whitelist of the vendor's vLLM scripts."""
@@ -21,7 +21,7 @@ CELLS = ("<td>", "</td>")
 
 @dataclass(frozen=True)
 class Attempt:
-    """How our engine is to read the page."""
+    """Settings under which our engine is to read the page."""
 
     request: OcrRequest
     dtype: str
@@ -34,7 +34,7 @@ class Hypothesis:
 
     name: str
     words: str
-    """What follows "B is reproduced with"."""
+    """Words that follow "B is reproduced with"."""
     group: Group
     change: Mapping[str, Any] = field(hash=False)
 
@@ -80,7 +80,7 @@ def hypotheses() -> tuple[Hypothesis, ...]:
 
 
 def from_facts(inputs: ModelInputs, attempt: Attempt) -> tuple[Hypothesis, ...]:
-    """What B itself says it did differently: these come before any guess."""
+    """Make hypotheses of what B itself says it did differently: these come before any guess."""
     found = []
     theirs = (inputs.no_repeat_ngram_size, inputs.ngram_window, inputs.ngram_whitelist)
     request = attempt.request

@@ -1,4 +1,4 @@
-"""How near a reading comes to B, and what of the rest needs no model: stripped markup, a shorter limit."""
+"""Nearness of a reading to B, and what of the rest needs no model: stripped markup, a shorter limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Other:
 
     @property
     def ended(self) -> bool:
-        """Whether B is known to have come to its end token."""
+        """Tell whether B is known to have come to its end token."""
         return self.finish == "eos" or self.text.rstrip().endswith(END_MARKER)
 
 
@@ -74,13 +74,13 @@ class Matcher:
         self._forms = forms
 
     def goes_with(self, text: str) -> bool:
-        """Whether a reading that has come so far has not parted from B for long, in any form."""
+        """Tell whether a reading that has come so far has not parted from B for long, in any form."""
         margin = _LEFT_AFTER if len(self._forms) == 1 else _LEFT_AFTER_MARKUP
         readings = (form(text) for _, form in self._forms)
         return any(len(each) - common_prefix(each, self.other.clean) <= margin for each in readings)
 
     def match(self, text: str, tokens: Sequence[int], whole: bool = True) -> Match:
-        """Of a reading; `whole` when it was not left early."""
+        """Match a reading; `whole` when it was not left early."""
         other = self.other
         if other.tokens is not None and (found := self._tokens(tokens)) is not None:
             return found

@@ -25,7 +25,7 @@ CHECKED_EVERY = 16
 
 @dataclass(frozen=True)
 class Reading:
-    """What our engine wrote. `whole` is false where it was left early."""
+    """Text that our engine wrote. `whole` is false where it was left early."""
 
     tokens: tuple[int, ...]
     text: str
@@ -53,11 +53,11 @@ class Reader:
         self._engines: dict[str, Engine] = {}
         self._held: tuple[object, Engine, Prefilled] | None = None
         self.prefills = 0
-        """How many were computed."""
+        """Number of those that were computed."""
 
     @property
     def dtype(self) -> str:
-        """Of A, resolved."""
+        """Give A's, resolved."""
         return str(resolve_dtype(self.settings.dtype, self.device)).removeprefix("torch.")
 
     def attempt(self, page: Path, source: str = "") -> Attempt:

@@ -19,7 +19,7 @@ from dsocr_core.why.match import Other
 
 TEXTS = (".md", ".mmd", ".txt")
 _UNQUANTISED = ("eager", "fast", VENDOR)
-"""Of other engines only what they say is known."""
+"""Setting of other engines, of which only what they say is known."""
 _LIMIT = 16 * 1024 * 1024
 _MOST_FILES = 20_000
 
@@ -72,7 +72,7 @@ def _of_file(path: Path) -> Other:
 
 
 def _of_directory(directory: Path, page: str) -> Other:
-    """A text file below a directory that is named like the page."""
+    """Find a text file below a directory that is named like the page."""
     stem = Path(page).stem
     texts = [
         file
@@ -117,7 +117,7 @@ def _of_readings(read: Readings, run: str, page: str, backend: str | None) -> Ot
 
 
 def _names(page: str, request: OcrRequest) -> Iterator[str]:
-    """What a recorded page may be called: its name in the run, its source, its file."""
+    """List the names of a recorded page: its name in the run, its source, its file."""
     for name in (page, request.source, name_text(request.image)):
         yield name
         yield Path(name).name

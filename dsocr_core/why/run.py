@@ -68,7 +68,7 @@ class PageAnswer:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of all pages."""
+    """Answer of all pages."""
 
     pages: tuple[PageAnswer, ...]
 

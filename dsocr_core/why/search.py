@@ -19,7 +19,7 @@ MOST_COMBINED = 3
 
 @dataclass(frozen=True)
 class Budget:
-    """What one page may take: runs of the engine beside A's own, and seconds."""
+    """Limits of one page: runs of the engine beside A's own, and seconds."""
 
     runs: int = 60
     seconds: float = 600.0
@@ -33,7 +33,7 @@ class Trial:
     match: Match
     seconds: float
     prefilled: bool
-    """Whether vision and prompt had to be computed for it."""
+    """True where vision and prompt had to be computed for it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,16 +53,16 @@ class Exclusion:
 
 @dataclass
 class Finding:
-    """What the search found on a page. `a` is A's own reading."""
+    """Result of the search on a page. `a` is A's own reading."""
 
     page: str
     a: Reading
     match: Match
-    """Of A as it is."""
+    """Match of A as it is."""
     trials: list[Trial] = field(default_factory=list)
     exclusions: list[Exclusion] = field(default_factory=list)
     cause: Trial | None = None
-    """What reproduces B exactly; also A as it is, with no hypothesis."""
+    """Hypothesis that reproduces B exactly; also A as it is, with no hypothesis."""
     nearest: Trial | None = None
     """Without a cause: what comes nearer to B than A, the nearest."""
     also: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Finding:
 
 
 Progress = Callable[[str, int, int], None]
-"""What is run now, its number, and at most how many runs there are."""
+"""Function that hears what is run now, its number, and at most how many runs there are."""
 
 
 class Search:
@@ -275,7 +275,7 @@ class Search:
 
 
 def _ordered(attempt: Attempt, other: Other, first: Sequence[str]) -> tuple[Hypothesis, ...]:
-    """What B says of itself, what explained other pages, then the others; each change once."""
+    """Order them: what B says of itself, what explained other pages, then the others; each change once."""
     told = from_facts(other.inputs, attempt) if other.inputs is not None else ()
     found: dict[str, Hypothesis] = {}
     for each in sorted(hypotheses(), key=lambda each: each.name not in first):

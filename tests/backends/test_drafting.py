@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from dsocr_core.backends.drafting import MOST_CHARACTERS, drafts_of
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.drafting import MOST_CHARACTERS, MOST_TOKENS, drafts_of
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrRequest
+from dsocr_core.records import SIDES, OcrRequest
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings, SettingsError
+from tests.support.results import make_result
 
 
 def encode(text: str) -> list[int]:
@@ -39,7 +43,7 @@ def test_a_folder_drafts_what_is_called_like_the_page(tmp_path: Path, page: OcrR
     assert tokens(f"folder:{texts}", page) == "# As it was read"
     assert tokens(f"folder:{texts}", replace(page, source="other.png")) == ""
     (texts / "page.md").write_text("x" * 2 * MOST_CHARACTERS)
-    assert len(tokens(f"folder:{texts}", page)) == MOST_CHARACTERS
+    assert len(tokens(f"folder:{texts}", page)) == MOST_TOKENS
 
 
 def test_a_source_that_cannot_be_read_drafts_nothing(
@@ -52,13 +56,55 @@ def test_a_source_that_cannot_be_read_drafts_nothing(
     assert tokens("text-layer", page) == ""
 
 
+def test_a_program_drafts_what_it_leaves(
+    tmp_path: Path, page: OcrRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "ocr.py"
+    program.write_text("import sys, pathlib\npathlib.Path(sys.argv[2], 'page.txt').write_text('As read')")
+    assert tokens(f"command:{sys.executable} {program} {{image}} {{out}}", page) == "As read"
+    program.write_text("raise SystemExit(3)")
+    assert tokens(f"command:{sys.executable} {program} {{image}} {{out}}", page) == ""
+    assert "no draft for page.png" in caplog.text
+    with pytest.raises(DsocrError, match="has no"):
+        drafts_of(Settings(device="cpu", draft="command:ocr"))
+
+
+def test_b_is_told_what_a_read(page: OcrRequest) -> None:
+    source = drafts_of(Settings(device="cpu", draft="a"))
+    assert source is not None and source.tokens(page, encode) == ()
+    read = make_result("What A read")
+    source.told(page, replace(read, backend="eager", token_ids=(3, 1, 4)))
+    assert source.tokens(page, encode) == (3, 1, 4)
+    assert source.tokens(page, encode) == ()  # a page's draft is asked for once
+    source.told(page, replace(read, backend="folder", token_ids=None))
+    assert "".join(map(chr, source.tokens(page, encode))) == read.text_raw
+
+
+def test_in_a_comparison_a_is_read_first_and_without_a_draft(tmp_path: Path, page: OcrRequest) -> None:
+    settings = Settings(device="cpu", draft="a", b="fast")
+    session = Session(settings, Opening(tmp_path))
+    heard: list[tuple[str, object]] = []
+    for side in SIDES:
+        backend = session.side(side)
+        heard.append((side, backend.settings.draft))
+        backend.read = lambda *_, side=side: heard.append((side, "read")) or make_result(side)  # type: ignore[method-assign]
+        backend.told = lambda _, other, side=side: heard.append((side, other.text_raw))  # type: ignore[method-assign]
+    session.compare(page)
+    assert heard == [("a", ""), ("b", "a"), ("a", "read"), ("b", make_result("a").text_raw), ("b", "read")]
+    for wrong in (Settings(draft="a"), Settings(draft="a", b="eager")):
+        with pytest.raises(SettingsError, match="give --b fast"):
+            Session(wrong, Opening(tmp_path)).check()
+    with pytest.raises(SettingsError, match="give --b fast"):
+        Session(settings, Opening(tmp_path)).check(("a",))
+
+
 def test_no_draft_is_no_source() -> None:
     assert drafts_of(Settings(device="cpu")) is None
 
 
-@pytest.mark.parametrize("draft", ["text", "run:", "folder", "command:x", "text-layer:x"])
+@pytest.mark.parametrize("draft", ["text", "run:", "folder", "command", "text-layer:x", "b"])
 def test_an_unknown_source_is_refused(draft: str) -> None:
-    with pytest.raises(SettingsError, match="give text-layer, run:ID or folder:PATH"):
+    with pytest.raises(SettingsError, match="give text-layer, run:ID, folder:PATH"):
         Settings(device="cpu", draft=draft)
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -65,23 +64,11 @@ def named(engine: str, waiting: ScriptedServer, tmp_path_factory: pytest.TempPat
 
 
 def choose(page: Page, side: str, name: str) -> None:
-    page.locator(f".st-key-{side}").get_by_role("combobox").click()
+    page.locator(f".st-key-compare-{side}").get_by_role("combobox").click()
     page.get_by_role("option", name=name, exact=True).click()
 
 
-def shoot(page: Page, folder: Path, name: str) -> None:
-    """At two widths, light and dark."""
-    for width, scheme in ((1280, "light"), (1920, "dark")):
-        page.set_viewport_size({"width": width, "height": 1000})
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        page.screenshot(path=folder / f"backends-{name}-{width}-{scheme}.png")
-    page.set_viewport_size({"width": 1280, "height": 900})
-    page.emulate_media(color_scheme="light")
-
-
-def test_the_text_of_a_server_streams(
-    named: Server, text_was_seen: threading.Event, open_page, screenshots: Path
-) -> None:
+def test_the_text_of_a_server_streams(named: Server, text_was_seen: threading.Event, open_page) -> None:
     page = open_page(named.url)
     Viewer(page).show("06-small-ticket")
     choose(page, "b", "waiting")
@@ -91,12 +78,11 @@ def test_the_text_of_a_server_streams(
     panel = page.locator(".st-key-progress")
     expect(panel.locator("code")).to_contain_text("<|det|>", timeout=RUN_MS)
     expect(panel.locator(".dsocr-name")).to_have_text("B: waiting")
-    shoot(page, screenshots, "streaming")
     text_was_seen.set()
     panel.wait_for(state="hidden", timeout=RUN_MS)
 
 
-def test_a_server_is_chosen_and_both_agree(named: Server, open_page, screenshots: Path) -> None:
+def test_a_server_is_chosen_and_both_agree(named: Server, open_page) -> None:
     page = open_page(named.url)
     Viewer(page).show("06-small-ticket")
     choose(page, "b", "reference")
@@ -105,4 +91,3 @@ def test_a_server_is_chosen_and_both_agree(named: Server, open_page, screenshots
     run_button(page).click()
     expect(page.locator(".dsocr-word")).to_have_text("= IDENTICAL", timeout=RUN_MS)
     assert page.locator(".stAlert").count() == 0
-    shoot(page, screenshots, "identical")

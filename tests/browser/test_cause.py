@@ -27,15 +27,6 @@ def server_with_roles(tmp_path_factory: pytest.TempPathFactory, browser: Browser
         yield server
 
 
-def shoot(page: Page, folder: Path, name: str) -> None:
-    for width in (1280, 1920):
-        for scheme in ("light", "dark"):
-            page.set_viewport_size({"width": width, "height": 1000})
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            page.screenshot(path=folder / f"cause-{name}-{width}-{scheme}.png", full_page=True)
-    page.emulate_media(color_scheme="light")
-
-
 def test_the_button_finds_the_other_prompt(
     server_with_roles: Server, open_page: Callable[..., Page], screenshots: Path
 ) -> None:
@@ -44,7 +35,6 @@ def test_the_button_finds_the_other_prompt(
     run_button(page).click()
     ask = page.get_by_role("button", name="Why?")
     ask.wait_for(timeout=RUN_MS)
-    shoot(page, screenshots, "asked")
     ask.click()
     expect(page.get_by_role("tab", name="Why")).to_have_attribute("aria-selected", "true")
     page.get_by_role("button", name="Why do they differ?").click()
@@ -53,5 +43,5 @@ def test_the_button_finds_the_other_prompt(
     assert "B is reproduced exactly with role markers around the prompt" in found.inner_text()
     page.get_by_text(re.compile("What both sides used")).click()
     found.scroll_into_view_if_needed()
-    shoot(page, screenshots, "found")
+    page.screenshot(path=screenshots / "cause-found.png")
     assert page.locator(".stException").count() == 0

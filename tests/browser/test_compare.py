@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser_driver import ROOT, Server, Viewer, child_processes, ink, run_button
+from tests.support.browser_driver import ROOT, Server, Viewer, child_processes, run_button
 
 pytestmark = [
     pytest.mark.browser,
@@ -133,36 +133,6 @@ def test_a_second_tab_waits_its_turn_and_says_for_whom(server: Server, open_page
     print(f"cancelled after {time.monotonic() - began:.2f} s")
     first.locator(".st-key-progress").wait_for(state="hidden", timeout=RUN_MS)
     assert verdict(first) == "= IDENTICAL"
-
-
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (1280, "light"),
-        pytest.param(1920, "dark", marks=pytest.mark.slow),
-        pytest.param(1280, "dark", marks=pytest.mark.slow),
-        pytest.param(1920, "light", marks=pytest.mark.slow),
-    ],
-)
-def test_the_page_shows_image_and_boxes_in_every_size_and_scheme(
-    server: Server, open_page, screenshots, width: int, scheme: str
-) -> None:
-    page = open_page(
-        f"{server.url}/?page=09-report-picture&box=1", width, 900 if width == 1280 else 1080, scheme
-    )
-    viewer = Viewer(page)
-    page.locator('.viewer[data-image^="09-report-picture:"]').wait_for()
-    if int(viewer.state()["a"] or 0) == 0 or int(viewer.state()["b"] or 0) == 0:
-        run_both(page)
-    viewer.root.locator("img").first.evaluate("image => image.decode()")
-    page.screenshot(path=screenshots / f"compare-{width}-{scheme}.png")
-    for pane in viewer.root.locator(".pane").all():
-        assert ink(pane) > 0.05  # a report on white paper, with its picture and boxes
-    assert verdict(page) == "= IDENTICAL"
-    heads = viewer.root.locator(".pane header b").all_inner_texts()
-    assert heads == ["A: eager, ours", "B: vendor, published code"]
-    assert min(viewer.drawn("a"), viewer.drawn("b")) > 500
-    assert page.locator(".stAlert").count() == 0
 
 
 def test_a_narrow_window_shows_the_whole_button(server: Server, open_page) -> None:

@@ -15,7 +15,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 import streamlit as st
 from dsocr_core.errors import DsocrError
-from pages.widgets.shared import part
+from pages.widgets.shared.url_state import part
 
 state = st.session_state
 state["whole"] = state.get("whole", 0) + 1
@@ -33,7 +33,7 @@ def draw():
 def write():
     st.query_params["view"] = state["view"]
 
-part.draw(read, draw, write)
+part(read, draw, write)
 """
 
 

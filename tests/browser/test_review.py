@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.history.store import History
-from tests.support.browser_driver import Server, Viewer, chosen, ink, serve
+from tests.support.browser_driver import Server, Viewer, chosen, serve
 from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant
 from tests.support.review_sides import both, changed, markup, write
@@ -27,16 +27,6 @@ HOSTILE = "a-page-of-a-stranger"
 NEXT_PAGE_S, OPENED_S = 0.3, 2.0
 """What a machine with nothing else to do is to keep; a busy one is given several times as long."""
 BUSY = 5
-SHOWN = {
-    "Text": "blocks differ",
-    "Boxes": "boxes paired",
-    "Tokens": "Tokens diverge at step",
-    "Inputs": "✓ equal, ✗ different",
-    "Timings": "n = 1",
-    "Accuracy": "ground truth",
-    "Whole review": "pages changed",
-}
-"""What each tab says on its picture."""
 
 
 @pytest.fixture(scope="module")
@@ -244,45 +234,3 @@ def test_a_script_is_text_on_the_page_and_in_the_report(
     assert all(url.startswith(("file:", "data:")) for url in asked)
     assert dialogs == []
     context.close()
-
-
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (1280, "light"),
-        pytest.param(1680, "dark", marks=pytest.mark.slow),
-        pytest.param(1280, "dark", marks=pytest.mark.slow),
-        pytest.param(1680, "light", marks=pytest.mark.slow),
-    ],
-)
-def test_every_tab_opens_in_every_size_and_scheme(
-    review_server: Server, open_page, screenshots: Path, width: int, scheme: str
-) -> None:
-    page = open_page(f"{review_server.url}/?kinds=moved", width, 900 if width == 1280 else 1050, scheme)
-    settled(page)
-    name = f"review-{width}-{scheme}"
-    page.keyboard.press("d")
-    page.locator('.viewer:not([data-selected=""])').wait_for()
-    settled(page)
-    expect(page.locator(".dsocr-strip")).to_contain_text("box moved")
-    assert page.locator(".dsocr-strip").inner_text().count("box moved") == 1
-    page.screenshot(path=screenshots / f"{name}.png")
-    assert ink(page.locator(".viewer")) > 0.05
-    page.keyboard.press("?")
-    page.screenshot(path=screenshots / f"{name}-keys.png")
-    page.keyboard.press("?")
-    page.get_by_text("Filters (1)").click()
-    page.locator(".st-key-review-kinds button").first.wait_for()
-    settled(page)
-    page.screenshot(path=screenshots / f"{name}-filters.png")
-    every = ("Text", "Boxes", "Tokens", "Inputs", "Timings", "Accuracy", "Whole review")
-    for tab in every if width == 1280 else ("Text", "Tokens", "Whole review"):
-        page.get_by_role("tab", name=tab, exact=True).click()
-        page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
-        settled(page)
-        if tab != "Text":
-            page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
-        page.locator("[data-testid=stMain]").evaluate("main => main.scrollTo(0, main.scrollHeight)")
-        page.locator(".stTabs").get_by_text(SHOWN[tab]).first.wait_for()
-        page.screenshot(path=screenshots / f"{name}-tab-{tab.lower().replace(' ', '-')}.png")
-        assert ink(page.get_by_role("tabpanel").filter(visible=True).first) > 0.005, tab

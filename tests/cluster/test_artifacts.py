@@ -6,7 +6,6 @@ import io
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -14,10 +13,12 @@ from PIL import Image
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.artifacts import Written, write_artifacts
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.output import Output, marker_of
-from dsocr_core.cluster.planning import Planning
-from dsocr_core.cluster.rows import Row, failure_values, row_of
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.shards import PageRef
+from dsocr_core.history.sharded import PageReading
+from dsocr_core.records import OcrResult
 from dsocr_core.settings import Settings
+from tests.support.made_up_output import a_result, committed, planned
 
 WITH_PICTURE = (
     "<|ref|>image<|/ref|><|det|>[[0, 0, 499, 999]]<|/det|>\n"
@@ -25,11 +26,8 @@ WITH_PICTURE = (
 )
 
 
-def read(text: str) -> dict[str, Any]:
-    return {
-        "status": "read", "backend": "eager", "text_raw": text, "token_ids": [1], "new_tokens": 1,
-        "finish_reason": "eos", "width": 200, "height": 100, "preset": "tiny", "boxes_known": True,
-    }  # fmt: skip
+def read(text: str) -> OcrResult:
+    return a_result(text, image_size=(200, 100))
 
 
 @pytest.fixture
@@ -38,14 +36,15 @@ def output(tmp_path: Path) -> Output:
     names = [str(tmp_path / f"{number}.png") for number in range(4)]
     for name in (names[0], names[1], names[3]):
         Image.new("RGB", (200, 100), "white").save(name)
-    values = [read(WITH_PICTURE), failure_values("planted"), read("lost"), read("Plain text")]
+    results = [read(WITH_PICTURE), None, read("lost"), read("Plain text")]
     output = Output(str(tmp_path / "out"))
-    job = Job.of(Settings(preset="tiny"), (str(tmp_path),), 2)
-    output.begin(job)
-    for shard in Planning(output, job, lambda paths: list, lambda cause: None).shards(names):
-        rows: list[Row] = [row_of(page, values[page.number]) for page in shard.pages]
-        attempt = output.write_attempt(shard.name, rows)
-        output.commit(marker_of(shard.name, attempt, rows, "w", 0.0, 1.0))
+
+    def page_of(page: PageRef) -> PageReading:
+        result = results[page.number]
+        return page.failed("planted") if result is None else page.read(result)
+
+    for shard in planned(output, Job.of(Settings(preset="tiny"), (str(tmp_path),), 2), names):
+        committed(output, shard, page_of)
     return output
 
 
@@ -83,20 +82,16 @@ def test_every_page_that_was_read_has_its_files_and_the_others_are_named(output:
 
 
 def test_what_is_there_is_not_written_again_and_pages_read_again_have_an_archive_of_their_own(
-    output: Output,
+    output: Output, tmp_path: Path
 ) -> None:
     write(output)
     assert write(output).shards == 0
     marker = next(iter(output.markers(sorted(output.marker_names().values()))))
-    rows = [row_of(page, read("Read at last")) for page in _pages(output, marker.index)]
-    attempt = output.write_attempt(marker.shard, rows)
-    output.commit(marker_of(marker.shard, attempt, rows, "w", 0.0, 1.0, generation=1))
+    job = Job.of(Settings(preset="tiny"), (str(tmp_path),), 2)
+    [shard] = output.planned_shards([marker.index], job)
+    committed(output, shard, lambda page: page.read(read("Read at last")), generation=1)
     assert (write(output).pages, len(archives(output))) == (2, 3)
     assert output.store.names("artifacts")[0] == f"{marker.shard}.1.zip"
-
-
-def _pages(output: Output, shard: int) -> list[Any]:
-    return [page for index, page in output.planned() if index == shard]
 
 
 def test_the_option_is_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,4 +83,4 @@ def test_an_output_and_something_else_is_one_line(tmp_path: Path, capsys: pytest
     (tmp_path / "out" / "plan").mkdir(parents=True)
     (tmp_path / "out" / "run.json").write_text("{}")
     assert main(["compare", str(tmp_path / "out"), str(tmp_path)]) == 2
-    assert "give two of them, or pages" in " ".join("".join(capsys.readouterr()).split())
+    assert "give two of them, one and a run, or pages" in " ".join("".join(capsys.readouterr()).split())

@@ -16,11 +16,10 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from distributed import Client
 
 from dsocr_core.cluster.driver import TooManyFailed
-from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
-from dsocr_core.cluster.status import read_status
+from dsocr_core.cluster.status import Figures, read_status
 from dsocr_core.errors import DsocrError
 from tests.support.cluster_runs import (
     WORKER,
@@ -30,7 +29,7 @@ from tests.support.cluster_runs import (
     drive,
     job_for,
     make_pages,
-    rows,
+    readings,
 )
 
 
@@ -86,11 +85,11 @@ def test_pages_that_end_their_process_are_quarantined_with_what_is_known(tmp_pat
         figures = drive(client, job_for(tmp_path / "pages", 8), out, heard, limits=limits)
         assert (figures.read, figures.failed, figures.quarantined) == (20, 1, 3)
         check_exactly_once(out, 24, POISON | {20: "fail"})
-        found = {row["number"]: row for row in rows(out) if row["status"] != "read"}
+        found = {page.number: page for page in readings(out) if page.result is None}
         assert set(found) == {3, 10, 17, 20}
         for number, cause in CAUSES.items():
-            assert found[number]["status"] == "quarantined"
-            assert found[number]["error"].startswith(cause)
+            assert found[number].status == "quarantined"
+            assert (found[number].error or "").startswith(cause)
             assert any("quarantined" in line and f"{number:05d}.png: {cause}" in line for line in heard.words)
         assert figures.causes == {**dict.fromkeys(CAUSES.values(), 1), "planted failure": 1}
 
@@ -98,7 +97,7 @@ def test_pages_that_end_their_process_are_quarantined_with_what_is_known(tmp_pat
         make_pages(tmp_path / "pages", 24, {3: "abort"})
         figures = drive(client, job_for(tmp_path / "pages", 8), out, heard, limits=limits, redo=True)
     assert (figures.read, figures.failed, figures.quarantined) == (23, 0, 1)
-    assert [row["number"] for row in rows(out) if row["status"] != "read"] == [3]
+    assert [page.number for page in readings(out) if page.result is None] == [3]
     assert read_status(out).to_json() | {"pages_per_s": None} == {
         "pages": 24, "done": 23, "failed": 0, "quarantined": 1, "pages_per_s": None, "complete": True,
     }  # fmt: skip
@@ -133,7 +132,7 @@ def test_each_worker_reads_on_the_gpu_it_is_pinned_to(tmp_path: Path) -> None:
         drive(client, job_for(tmp_path / "pages", 1), out)
     output = Output(out)
     seen = {
-        (marker.worker.rpartition("/")[2], output.results(marker)["text_raw"][0].as_py())
+        (marker.worker.rpartition("/")[2], output.table(marker)["text_raw"][0].as_py())
         for marker in output.markers(output.marker_names().values())
     }
     assert seen <= {("0", "3"), ("1", "GPU-5f")} and seen
@@ -147,4 +146,4 @@ def test_what_dask_sets_for_its_own_memory_does_not_reach_the_engine(tmp_path: P
         in_worker = client.submit(os.environ.get, variables[0], pure=False).result(timeout=60)
         drive(client, job_for(tmp_path / "pages"), out)
     assert in_worker == "65536", "Dask no longer sets it: child_environment can go"
-    assert [row["text_raw"] for row in rows(out)] == ["nothing", "1"]
+    assert [page.result and page.result.text_raw for page in readings(out)] == ["nothing", "1"]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dsocr_core.cluster.output import Marker, Output, OutputError, marker_of
-from dsocr_core.cluster.patience import patiently
-from dsocr_core.cluster.rows import cause_of, failure_values, results_file, row_of
+from dsocr_core.cluster.output import Output, cause_of, marker_of, patiently
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.status import Status, StatusReader
-from dsocr_core.cluster.store import DirectoryStore, StoreError, open_store
 from dsocr_core.errors import Cancelled
+from dsocr_core.history.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
+from dsocr_core.history.storage.store import StorageError
+from dsocr_core.stages import Stage
+from tests.support.made_up_output import a_result
 
 NAME = "000000000-0123456789abcdef"
 
@@ -28,16 +29,14 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Output]:
     yield Output(location)
 
 
-def rows_of(numbers: range, text: str = "text", failed: int | None = None) -> list[Any]:
-    values = {"status": "read", "text_raw": text, "new_tokens": 3, "times": [["decode", 2.0, 3]]}
-    return [
-        row_of(PageRef(number, f"{number}.png"), failure_values("no") if number == failed else values)
-        for number in numbers
-    ]
+def pages_of(numbers: range, text: str = "text", failed: int | None = None) -> list[PageReading]:
+    read = a_result(text, [(Stage.DECODE, 2.0)], token_ids=(1, 2, 3))
+    pages = [PageRef(number, f"{number}.png") for number in numbers]
+    return [page.failed("no") if page.number == failed else page.read(read) for page in pages]
 
 
-def attempt(output: Output, rows: list[Any], worker: str = "w", **more: Any) -> Marker:
-    return marker_of(NAME, output.write_attempt(NAME, rows), rows, worker, 1.0, 2.0, **more)
+def attempt(output: Output, pages: list[PageReading], **more: Any) -> Marker:
+    return marker_of(NAME, output.write_attempt(NAME, pages), pages, "w", (1.0, 2.0), **more)
 
 
 def texts(output: Output) -> list[str]:
@@ -45,7 +44,7 @@ def texts(output: Output) -> list[str]:
 
 
 def test_only_what_a_marker_names_is_visible(output: Output) -> None:
-    marker = attempt(output, rows_of(range(3)))
+    marker = attempt(output, pages_of(range(3)))
     assert texts(output) == []
     assert output.commit(marker)
     assert texts(output) == ["text"] * 3
@@ -53,7 +52,7 @@ def test_only_what_a_marker_names_is_visible(output: Output) -> None:
 
 
 def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing(output: Output) -> None:
-    first, second = attempt(output, rows_of(range(3), "a")), attempt(output, rows_of(range(3), "b"))
+    first, second = attempt(output, pages_of(range(3), "a")), attempt(output, pages_of(range(3), "b"))
     assert output.commit(second)
     assert not output.commit(first)
     assert texts(output) == ["b"] * 3
@@ -61,44 +60,23 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     assert output.commit(second), "a commit whose answer was lost may be tried again"
 
 
-def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
-    store = DirectoryStore(tmp_path)
-    made: list[int] = []
-    start = threading.Barrier(16)
-
-    def write(number: int) -> None:
-        start.wait()
-        if store.put_new("done/x.json", str(number).encode()):
-            made.append(number)
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 1
-    assert store.read("done/x.json") == str(made[0]).encode()
-    assert store.names("done") == ["x.json"]
-    assert len(list((tmp_path / "done").iterdir())) == 1, "temporary files are left"
-
-
 def test_attempts_that_nobody_committed_are_cleared(output: Output) -> None:
-    visible = attempt(output, rows_of(range(2)))
+    visible = attempt(output, pages_of(range(2)))
     output.commit(visible)
-    lost = attempt(output, rows_of(range(2)))
+    lost = attempt(output, pages_of(range(2)))
     assert output.clear_attempts() == 2
     assert output.store.read(lost.file) is None
     assert texts(output) == ["text"] * 2
 
 
 def test_a_higher_generation_replaces_a_shard(output: Output) -> None:
-    first = attempt(output, rows_of(range(3), failed=1))
+    first = attempt(output, pages_of(range(3), failed=1))
     output.commit(first)
     reader = StatusReader(output)
     output.store.put("run.json", b"{}\n")
     output.complete_plan(3, 1)
     assert reader.read() == Status(3, 2, 1, 0, 3.0, True)
-    output.commit(attempt(output, rows_of(range(3), "again"), generation=1))
+    output.commit(attempt(output, pages_of(range(3), "again"), generation=1))
     assert texts(output) == ["again"] * 3
     for each in (reader, StatusReader(output)):
         assert each.read() == Status(3, 3, 0, 0, 3.0, True)
@@ -106,7 +84,7 @@ def test_a_higher_generation_replaces_a_shard(output: Output) -> None:
 
 
 def test_results_that_are_not_what_was_committed_are_named(output: Output) -> None:
-    marker = attempt(output, rows_of(range(3)))
+    marker = attempt(output, pages_of(range(3)))
     output.commit(marker)
     output.store.put(marker.file, b"damaged")
     with pytest.raises(OutputError, match=f"damaged; remove done/{NAME}.json to read it again"):
@@ -124,15 +102,22 @@ def test_results_that_are_not_what_was_committed_are_named(output: Output) -> No
 def test_a_marker_of_nobody_is_named(output: Output, wrong: bytes | dict[str, Any]) -> None:
     content = wrong if isinstance(wrong, bytes) else b""
     if isinstance(wrong, dict):
-        content = json.dumps(asdict(attempt(output, rows_of(range(2)))) | wrong).encode()
+        content = marker_bytes(asdict(attempt(output, pages_of(range(2)))) | wrong)
     output.store.put(f"done/{NAME}.json", content)
     with pytest.raises(OutputError, match="no marker of a shard"):
         list(output.markers(output.marker_names().values()))
 
 
-def test_the_same_rows_make_the_same_bytes_in_any_order() -> None:
-    rows = rows_of(range(20))
-    assert results_file(rows) == results_file(rows[::-1])
+def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them() -> None:
+    pages = pages_of(range(20))
+    elsewhere = [
+        replace(page, result=replace(page.result, timings=(), environment={"device_name": "another"}))
+        for page in pages
+        if page.result is not None
+    ]
+    (readings, of_worker), (again, others) = shard_files(pages), shard_files(elsewhere[::-1])
+    assert readings == again and of_worker != others
+    assert read_shard(readings, others, range(20)) == elsewhere
 
 
 @pytest.mark.parametrize(
@@ -146,7 +131,7 @@ def test_the_same_rows_make_the_same_bytes_in_any_order() -> None:
     ],
 )
 def test_a_cause_is_the_same_for_all_pages(error: str, cause: str) -> None:
-    assert cause_of({"source": "a/b.png", "path": "a/b.png", "error": error}) == cause
+    assert cause_of(PageRef(0, "a/b.png").failed(error)) == cause
 
 
 def test_a_store_that_is_away_is_waited_for_and_named_once() -> None:
@@ -155,7 +140,7 @@ def test_a_store_that_is_away_is_waited_for_and_named_once() -> None:
     def write() -> str:
         tries.append(1)
         if len(tries) < 3:
-            raise StoreError("out/x: No space left on device")
+            raise StorageError("out/x: No space left on device")
         return "done"
 
     assert patiently(write, heard.append) == "done"
@@ -167,18 +152,10 @@ def test_waiting_ends_with_a_cancel() -> None:
 
     def write() -> None:
         cancel.set()
-        raise StoreError("away")
+        raise StorageError("away")
 
     with pytest.raises(Cancelled):
         patiently(write, lambda cause: None, cancel)
-
-
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"file/run.json: (File exists|Not a directory)"):
-        DirectoryStore(tmp_path / "file").put("run.json", b"")
-    with pytest.raises(StoreError, match="give a path, or a URL"):
-        open_store("nonsense://bucket")
 
 
 def test_status_is_the_documents_six_figures(output: Output) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.output import Output
-from tests.support.cluster_runs import rows
+from tests.support.cluster_runs import readings
 from tests.support.paths import ROOT
 
 SAMPLES = ROOT / "data" / "samples"
@@ -57,10 +57,10 @@ def test_any_number_of_workers_writes_the_same_bytes(
     hashes = [read(tmp_path / "pages", tmp_path / f"out-{count}", count) for count in workers]
     assert all(found == hashes[0] for found in hashes)
     assert len(hashes[0]) == -(-pages // 8)
-    found = rows(str(tmp_path / "out-1"))
+    found = [page.result for page in readings(str(tmp_path / "out-1"))]
     assert len(found) == pages
-    assert all(row["status"] == "read" and len(row["token_ids"]) == 6 for row in found)
+    assert all(result is not None and result.new_tokens == 6 and result.inputs for result in found)
     if pages < 100:  # and the texts that one process without a cluster has
-        texts = {Path(row["path"]).name: row["text_raw"] for row in found}
+        texts = {result.request.image.name: result.text_raw for result in found if result is not None}
         assert texts == alone(tmp_path / "pages", tmp_path / "run")
         assert len(set(texts.values())) > 1

@@ -29,8 +29,8 @@ def test_a_reader_process_that_is_killed_while_it_loads_is_started_again(
     page = PageRef(0, str(tmp_path / "pages" / "00000.png"))
     try:
         if kills < MOST_STARTS:
-            (row,) = reader.read([page]).rows
-            assert row["text_raw"] == "page 0"
+            (read,) = reader.read([page]).pages
+            assert read.result is not None and read.result.text_raw == "page 0"
         else:
             with pytest.raises(ReaderError, match="ended while it loaded: ended by SIGKILL"):
                 reader.read([page])

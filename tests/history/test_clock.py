@@ -55,7 +55,7 @@ def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(
         back(monkeypatch, 10**6)
         [leftover] = history.storage.leftovers()
         assert leftover.age_s == 0.0
-        history.storage.clear()
+        history.storage.leftovers(clear=True)
         assert not history.storage.leftovers()
 
 

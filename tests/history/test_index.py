@@ -85,7 +85,7 @@ def test_what_was_read_once_is_not_read_again(root: Path, taken: list[str]) -> N
         write(root, "d", 3)
         assert history.refresh() == 1 and taken == [*RUNS, "d"]
         assert file_of(history) == first  # a new run, too
-        history.storage.remove("runs", "b")
+        history.storage.remove("b")
         assert history.refresh() == 1 and taken == [*RUNS, "d", "d"] and file_of(history) != first
         assert history.run_ids() == ["a", "c", "d"]
         made = answers(history)
@@ -282,7 +282,7 @@ def test_two_locations_are_one_index_and_the_first_counts(root: Path, tmp_path: 
     with History(root, also=[tmp_path / "shipped"]) as history:
         assert sorted(history.run_ids()) == ["a", "b", "c", "z"]
         assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [1.0, 2.0, 3.0]
-        history.storage.remove("runs", "a")
+        history.storage.remove("a")
         history.refresh()
         assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [8.0, 9.0, 10.0]
         assert len(history.sql("SELECT * FROM images WHERE run_id = 'a'")) == 3

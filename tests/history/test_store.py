@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +12,12 @@ import pytest
 
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.base import EntryGone, StorageError
-from dsocr_core.history.storage.local import LocalStorage
-from dsocr_core.history.storage.open import open_storage
-from dsocr_core.history.storage.remote import RemoteStorage
+from dsocr_core.history.storage.entries import RemoteStorage, Storage, open_storage
+from dsocr_core.history.storage.store import EntryGone, StorageError
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
+from tests.support.s3_server import s3_server
 
 
 def run_names(history: History) -> list[str]:
@@ -42,7 +40,7 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
         assert history.refresh() == 2 and history.refresh() == 0
         assert run_names(history) == ["b", "a"]
         assert str(history.runs()["created"].iloc[0]) == "2026-01-02 22:00:00"
-        LocalStorage(tmp_path).remove("runs", "a")
+        Storage(tmp_path).remove("a")
         assert history.refresh() == 1
         assert run_names(history) == ["b"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
@@ -52,7 +50,7 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
 def test_a_name_that_comes_again_shows_its_new_content(tmp_path: Path) -> None:
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     with History(tmp_path) as history:
-        LocalStorage(tmp_path).remove("runs", "a")
+        Storage(tmp_path).remove("a")
         history.refresh()
         write_run(tmp_path, "a", [timing("p", "sam", 7.0)])
         history.refresh()
@@ -195,16 +193,16 @@ def test_further_places_are_only_read(tmp_path: Path) -> None:
 def test_places_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nonsense"):
         open_storage("nonsense://bucket/history")
-    place = LocalStorage(tmp_path)
+    place = Storage(tmp_path)
     for name in ("../x", "", ".x", "a/b"):
         with pytest.raises(StorageError):
-            place.directory("runs", name)
+            place.directory(name)
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     for relative in ("../../secret", "/etc/hostname", ""):
         with pytest.raises(StorageError):
-            place.file("runs", "a", relative)
+            place.file("a", relative)
     with pytest.raises(EntryGone):
-        place.file("runs", "a", "viz/none.jpg")
+        place.file("a", "viz/none.jpg")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
@@ -261,9 +259,9 @@ def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert history.refresh() == 1
         place = history.storage
         assert isinstance(place, RemoteStorage)
-        place.remove("runs", "a")
+        place.remove("a")
         assert history.refresh() == 1 and run_names(history) == ["b"]
-        assert len(history.storage.clear()) == 1
+        assert len(history.storage.leftovers(clear=True)) == 1
 
 
 def test_an_upload_is_not_seen_before_its_end(
@@ -296,28 +294,8 @@ def test_a_store_that_fails_is_named(memory: str, tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 server of this process, spoken to over a socket."""
-    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "made-up",
-            "AWS_SECRET_ACCESS_KEY": "made-up",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }.items():
-            monkeypatch.setenv(name, value)
-        # The servers of a process share what they store.
-        urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=10).close()
-        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
+    with s3_server(monkeypatch, "bucket"):
         yield "s3://bucket/history"
-    finally:
-        server.stop()
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 def test_a_history_in_s3_leaves_with_its_pictures(

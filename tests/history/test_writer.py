@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from dsocr_core.history.record import record_run
-from dsocr_core.history.storage.base import EntryExists
-from dsocr_core.history.storage.local import LocalStorage
+from dsocr_core.history.storage.entries import Storage
+from dsocr_core.history.storage.store import EntryExists
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.outputs.parity import parity
@@ -74,7 +74,7 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert row["first_divergence"] == 66 == len(vendor.token_ids)
     assert not (directory / "viz").exists() and not (directory / "predictions.jsonl").exists()
     assert json.loads((directory / "run.json").read_text())["tables"]["readings"] == 3
-    assert not LocalStorage(tmp_path / "h").leftovers()
+    assert not Storage(tmp_path / "h").leftovers()
 
 
 def test_a_record_of_results_says_what_they_agree_on() -> None:
@@ -91,18 +91,18 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunWriter(tmp_path, record()) as writer:
         writer.add("images", [{"page": "a"}])
         _ = 1 / 0
-    place = LocalStorage(tmp_path)
+    place = Storage(tmp_path)
     assert place.names("runs") == set()
     [leftover] = place.leftovers()
     assert "run-1" in leftover.path
-    assert [item.path for item in place.clear()] == [leftover.path] and place.leftovers() == []
+    assert [item.path for item in place.leftovers(clear=True)] == [leftover.path] and place.leftovers() == []
 
 
 def test_a_run_being_written_is_no_leftover(tmp_path: Path) -> None:
-    place = LocalStorage(tmp_path)
+    place = Storage(tmp_path)
     with RunWriter(tmp_path, record()) as writer:
         writer.add("images", [{"page": "a"}])
-        assert place.leftovers() == [] and place.clear() == []
+        assert place.leftovers() == [] and place.leftovers(clear=True) == []
     assert place.names("runs") == {"run-1"}
 
 

@@ -6,20 +6,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dsocr_core.measure.device as device
 import dsocr_core.measure.host_path as host_path
 from dsocr_core.cli.main import main
 from dsocr_core.console import OK
 
 
+@pytest.fixture(autouse=True)
+def small_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_CPU_COPY_BYTES", 2**16)
+
+
 def test_every_part_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["measure", "host-path", "--size", "700x200", "--repeat", "1", "--json"]
-    assert main(command) == OK
-    answer = json.loads(capsys.readouterr().out)
+    assert main(["measure", "host-path", "--size", "700x200", "--repeat", "1"]) == OK
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert answer["size"] == [700, 200] and answer["preset"] == "gundam"
-    names = [part["name"] for part in answer["parts"]]
-    assert names == ["open", "resize and pad", "hashes (beside the device)"]
-    assert all(part["ms"] > 0 for part in answer["parts"])
-    assert [part["straight_ms"] is None for part in answer["parts"]] == [True, False, False]
+    names = [
+        "open",
+        "resize and pad, straight",
+        "resize and pad",
+        "hashes, straight",
+        "hashes (beside the device)",
+    ]
+    assert [row["name"] for row in answer["rows"]] == names
+    assert all(row["ms"] > 0 and row["cpu_ms"] is not None for row in answer["rows"])
 
 
 def test_other_pixels_are_not_measured(

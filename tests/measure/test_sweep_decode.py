@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.measure.decode_step import Bench
+from dsocr_core.measure.decode_step import Steps
 from dsocr_core.measure.sweep_decode import (
     BLOCKS,
     ROUNDS,
@@ -22,7 +20,8 @@ from dsocr_core.measure.sweep_decode import (
     search,
     sweep,
 )
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 START = StepLaunches().with_dependent(True)
@@ -92,10 +91,9 @@ def test_launches_are_written_as_the_step_has_them() -> None:
     assert "    splits: int = 8" in written
 
 
-def test_a_sweep_ends_with_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(START, device, 60, ("gate_up", "mixture_down"))
+def test_a_sweep_ends_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = sweep(START, device, 60, ("gate_up", "mixture_down"))
     lines = capsys.readouterr().out.splitlines()
-    summary = json.loads(lines[-1])
     assert summary["adopted"] == ["gate_up 2 x 1, 1584 programs", "mixture_down 2 x 2"]
     assert (summary["start_us"], summary["best_us"]) == (pytest.approx(500.1), pytest.approx(440.1))
     assert summary["same_tokens_without_overlap"] is True
@@ -118,10 +116,10 @@ def test_a_device_that_answers_no_more_still_leaves_the_table(capsys: pytest.Cap
     def timer(launches: StepLaunches, runs: int) -> tuple[list[float], list[int]]:
         return dying(launches, runs) if runs else ([], [])
 
-    sweep(START, timer, 60, ("gate_up",))
+    summary = sweep(START, timer, 60, ("gate_up",))
     lines = capsys.readouterr().out.splitlines()
     assert "not timed once more: an illegal memory access was encountered" in lines
-    assert json.loads(lines[-1])["adopted"] == []
+    assert summary["adopted"] == []
 
 
 @torch.inference_mode()
@@ -130,7 +128,7 @@ def test_the_bench_times_whole_tokens() -> None:
     config = parse_config(tiny_config())
     decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
     model = random_model(replace(config, decoder=decoder), torch.device("cpu"), torch.bfloat16, seed=2)
-    bench = Bench(decoder, PackedDecoder.of(model.decoder), context=6, tokens=3)
+    bench = Steps(decoder, PackedDecoder.of(model.decoder), context=6, tokens=3)
     sizes: dict[str, Any] = {name: Launch(64) for name in BLOCKS}
     launches = StepLaunches(**sizes, splits=2)
     assert bench.time_launches(launches, 0) == ([], [])

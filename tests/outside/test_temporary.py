@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.history.storage.scratch import clear_in, leftovers_in
+from dsocr_core.history.storage.held import leftovers_in
 from dsocr_core.outside.temporary import PREFIX, Temporary
 
 MADE = (
@@ -36,5 +36,5 @@ def test_what_a_killed_command_left_is_told_from_what_is_in_use(
         other.send_signal(signal.SIGKILL)
         other.wait()
         assert [left.path for left in leftovers_in(tmp_path, PREFIX)] == [killed]
-        assert [left.path for left in clear_in(tmp_path, PREFIX)] == [killed]
+        assert [left.path for left in leftovers_in(tmp_path, PREFIX, clear=True)] == [killed]
         assert {path.name for path in tmp_path.iterdir()} == {"another-program", Path(own).name}

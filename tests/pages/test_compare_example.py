@@ -36,15 +36,17 @@ def test_the_first_view_is_a_difference_with_one_line_and_the_clean_page_a_click
     assert address_of(test)["dtype"] == ["bfloat16"] and address_of(test)["attention"] == ["sdpa"]
     checked(test.button(key="example clean").click().run())
     assert "IDENTICAL" in words(test) and example.WORDS not in words(test)
-    assert test.session_state["page"] == example.PAGE and "dtype" not in test.query_params
+    assert test.session_state["compare values"]["page"] == example.PAGE and "dtype" not in test.query_params
 
 
 def test_another_page_is_read_with_the_usual_settings() -> None:
     test = opened()
-    test.session_state["page"] = "01-letter"
+    test.session_state["compare values"]["page"] = "01-letter"
     checked(test.run())
     assert "IDENTICAL" in words(test) and example.WORDS not in words(test)
-    assert test.session_state["dtype"] == "auto" and test.session_state["attention"] == "eager"
+    assert (
+        test.session_state["compare dtype"] == "auto" and test.session_state["compare attention"] == "eager"
+    )
 
 
 def test_a_link_opens_its_own_page_and_settings() -> None:

@@ -30,7 +30,7 @@ def test_the_slowest_worker_stands_first_and_is_named(tmp_path: Path) -> None:
     rows = worker_rows(reader.figures).to_dict("records")
     # Three shards of 50 pages in 18 s; the others in 6, 6.3 and 5.7 s.
     assert [row["worker"] for row in rows] == [f"slow {HOSTILE}", "node-1/1", "node-1/0", "node-2/0"]
-    assert [row["pages/s"] for row in rows] == [8.33, 23.8, 25.0, 26.3]
+    assert [row["pages/s"] for row in rows] == pytest.approx([8.33, 23.8, 25.0, 26.3], rel=0.01)
     assert [row["straggler"] for row in rows] == ["straggler", "", "", ""]
     assert rows[1]["decode ms/page"] == pytest.approx(310 * 48 / 50, rel=0.01)
     assert rows[1]["failed"] == 6

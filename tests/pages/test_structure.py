@@ -53,11 +53,14 @@ def test_a_page_script_draws_from_its_own_folder_components_and_shared(path: Pat
     assert folders <= {path.stem, "pair", "components", "shared"}
 
 
-def test_every_page_script_has_a_folder_and_no_module_lies_beside_them() -> None:
+def test_every_page_script_has_a_folder_and_only_the_mends_lie_beside_them() -> None:
     widgets = PAGES / "widgets"
     folders = {path.name for path in widgets.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == {*(script.stem for script in SCRIPTS), "pair", "components", "shared"}
-    assert [path.name for path in widgets.iterdir() if path.is_file()] == ["__init__.py"]
+    assert {path.name for path in widgets.iterdir() if path.is_file()} == {
+        "__init__.py",
+        "streamlit_mends.py",
+    }
 
 
 def test_an_unforeseen_error_is_offered_to_nobody_outside() -> None:

@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from dsocr_core.cluster.reader import PieceRead
-from dsocr_core.cluster.rows import row_of
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.worker import PagesPlugin
 from dsocr_core.errors import Cancelled
+from dsocr_core.records import OcrRequest, OcrResult, StageTiming
+from dsocr_core.stages import Stage
 
 
 @dataclass
@@ -46,11 +48,10 @@ class SimulatedReader:
         self._turn = threading.Lock()
         self._free_at = 0.0
         self._waited = Waited()
-        self._values = {
-            "status": "read", "backend": "simulated", "text_raw": "word " * tokens,
-            "token_ids": list(range(tokens)), "new_tokens": tokens, "finish_reason": "eos",
-            "times": [["prefill", 10.0, 1], ["decode", 20.0, tokens]],
-        }  # fmt: skip
+        self._result = OcrResult(
+            "simulated", OcrRequest(Path("x.png")), (0, 0), "word " * tokens, tuple(range(tokens)), (), "eos",
+            None, (StageTiming(Stage.PREFILL, 10.0), StageTiming(Stage.DECODE, 20.0, tokens)),
+        )  # fmt: skip
         ENGINES.append(self._waited)
 
     def start(self) -> None:
@@ -67,7 +68,7 @@ class SimulatedReader:
             figures.pages += len(pages)
         if self._stop.wait(max(0.0, until - now)):
             raise Cancelled
-        return PieceRead(tuple(row_of(page, self._values) for page in pages))
+        return PieceRead(tuple(page.read(self._result) for page in pages))
 
     def stop(self) -> None:
         self._stop.set()

@@ -20,9 +20,9 @@ SCRIPT = """
 import sys
 import streamlit as st
 sys.path.insert(0, {root!r})
-from pages.widgets.shared import closed_sessions
-closed_sessions.MOST, closed_sessions.IDLE_S = 2, 0.2
-closed_sessions.bound_closed_sessions()
+from pages.widgets import streamlit_mends
+streamlit_mends.MOST_CLOSED, streamlit_mends.IDLE_S = 2, 0.2
+streamlit_mends.bound_closed_sessions()
 if "fail" in st.query_params:
     raise ValueError("planted")
 st.write("a page")

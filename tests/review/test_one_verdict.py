@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from dsocr_core.cluster.compare_shard import ShardOf, comparisons
+from dsocr_core.cluster.comparing import ShardOf, comparisons
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.output import Marker, Output, marker_of
-from dsocr_core.cluster.planning import Planning
-from dsocr_core.cluster.rows import failure_values, result_values, row_of
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.shards import PageRef
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.results import pair, results
+from dsocr_core.history.sharded import Marker, PageReading
 from dsocr_core.history.store import History
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outside.visible import encodable
@@ -26,6 +26,7 @@ from dsocr_core.review.report import document, html_report, junit_report
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.settings import Settings
 from tests.support.drawn_pairs import drawn_pair
+from tests.support.made_up_output import committed, planned
 
 PAGES = 300
 NAMES = ("eager", "fast")
@@ -130,10 +131,7 @@ def test_outputs_of_a_cluster_are_judged_alike(
     drawn: dict[str, Comparison], told: Told, tmp_path: Path
 ) -> None:
     a, b = (ShardOf(str(tmp_path / side), _shard(tmp_path / side, side, drawn)) for side in NAMES_OF)
-    found = {row["source"]: (of.verdict, of.reasons) for row, of in comparisons(a, b, Tolerance())}
-    assert found == {
-        page: (verdict, tuple(map(encodable, reasons))) for page, (verdict, reasons) in told.items()
-    }
+    assert {page.name: (of.verdict, of.reasons) for page, of in comparisons(a, b, Tolerance())} == told
 
 
 NAMES_OF: dict[Side, str] = dict(zip(("a", "b"), NAMES, strict=True))  # type: ignore[arg-type]
@@ -143,14 +141,11 @@ def _shard(folder: Path, side: Side, drawn: dict[str, Comparison]) -> Marker:
     """One shard of all pages as that side read them."""
     output = Output(str(folder))
     job = Job.of(Settings(a=NAMES_OF[side], preset="small"), ("pages",), PAGES)
-    output.begin(job)
-    (shard,) = Planning(output, job, lambda paths: list, lambda cause: None).shards(list(drawn))
-    rows = []
-    for page, comparison in zip(shard.pages, drawn.values(), strict=True):
+    (shard,) = planned(output, job, list(drawn))
+
+    def read(page: PageRef) -> PageReading:
+        comparison = drawn[page.path]
         result = comparison.results.get(side)
-        values = failure_values(comparison.errors[side]) if result is None else result_values(result)
-        rows.append(row_of(page, values))
-    attempt = output.write_attempt(shard.name, rows)
-    marker = marker_of(shard.name, attempt, rows, "node-1/0", 0.0, 1.0)
-    output.commit(marker)
-    return marker
+        return page.failed(comparison.errors[side]) if result is None else page.read(result)
+
+    return committed(output, shard, read)

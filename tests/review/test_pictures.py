@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.remote import RemoteStorage
+from dsocr_core.history.storage.entries import RemoteStorage
 from dsocr_core.history.store import History
 from dsocr_core.outputs.clean import FOLDER, clean_page
 from dsocr_core.records import OcrRequest

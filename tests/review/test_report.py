@@ -251,10 +251,9 @@ def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (("nothing",), "no file, and the history at"),
+        (("nothing",), "no file or folder, and the history at"),
         (("run-1", "{page}"), "give pages, or one or two runs"),
         (("run-1", "run-1", "run-1"), "3 runs are given"),
-        (("{page}", "--html", "x.html"), "--html is for recorded runs, and pages are given"),
         (("run-1", "--pages", "1"), "--pages is for pages, and recorded runs are given"),
         (("run-1", "--backend-a", "x"), "no backend 'x'"),
         (("run-1", "--truth", "none.json"), "none.json: cannot be read"),

@@ -13,12 +13,13 @@ from typing import Any
 from distributed import Client
 
 from dsocr_core.cluster.driver import Driver, Order
-from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
+from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
+from dsocr_core.history.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
 
 STAND_IN = "tests.support.stand_in_reader"
@@ -83,19 +84,24 @@ def cluster(workers: int) -> Any:
     return local_cluster([WORKER] * workers)
 
 
-def rows(location: str) -> list[dict[str, Any]]:
-    """Every visible row in the order of the pages."""
-    found = [row for table in Output(location).all_results() for row in table.to_pylist()]
-    return sorted(found, key=lambda row: row["number"])
+def readings(location: str) -> list[PageReading]:
+    """Every visible page in order."""
+    output = Output(location)
+    return [page for marker in sorted_markers(output) for page in output.pages(marker)]
+
+
+def sorted_markers(output: Output) -> list[Marker]:
+    return sorted(output.markers(output.marker_names().values()), key=lambda marker: marker.index)
 
 
 def check_exactly_once(location: str, count: int, special: Mapping[int, str] | None = None) -> None:
     """Every page once, with its own text; those that are special as they are, and nothing half-written."""
-    found = rows(location)
-    assert [row["number"] for row in found] == list(range(count))
-    for row in found:
-        if row["number"] not in (special or {}):
-            assert (row["status"], row["text_raw"]) == ("read", f"page {row['number']}"), row
+    found = readings(location)
+    assert [page.number for page in found] == list(range(count))
+    for page in found:
+        assert Path(page.name).stem == f"{page.number:05d}"
+        if page.number not in (special or {}):
+            assert page.result is not None and page.result.text_raw == f"page {page.number}", page
     output = Output(location)
     assert output.clear_attempts() == 0, "files that no marker names are left"
     assert json.loads(output.store.read("plan/complete.json") or b"")["pages"] == count

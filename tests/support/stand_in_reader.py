@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dsocr_core.cluster import reader_process
-from dsocr_core.cluster.job import settings_of
 from dsocr_core.cluster.reader_process import Message, ReaderProcess
-from dsocr_core.settings import InferSettings
+from dsocr_core.records import OcrRequest, OcrResult, StageTiming, to_jsonable
+from dsocr_core.settings import InferSettings, settings_of
+from dsocr_core.stages import Stage
 
 HELD: list[Any] = []
 
@@ -69,7 +70,7 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
     try:
         text = Path(page["path"]).read_text()
     except OSError as error:
-        return {"status": "failed", "error": f"{page['source']}: {error.strerror}"}
+        return {"error": f"{page['source']}: {error.strerror}"}
     word, _, rest = text.partition(" ")
     if word == "abort":
         os.abort()
@@ -78,7 +79,7 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
     while word == "memory":
         HELD.append(bytearray(os.urandom(1)) * 2**24)
     if word == "fail":
-        return {"status": "failed", "error": f"{page['source']}: planted failure; nothing to do"}
+        return {"error": f"{page['source']}: planted failure; nothing to do"}
     if word == "env":
         return result(os.environ.get(rest, "nothing"))
     if word == "infer":
@@ -91,12 +92,11 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
 
 
 def result(text: str) -> dict[str, Any]:
-    return {
-        "status": "read", "backend": "stand-in", "text_raw": text, "token_ids": list(text.encode()),
-        "new_tokens": len(text), "finish_reason": "eos", "width": 1, "height": 1, "preset": "tiny",
-        "boxes_known": True,
-        "times": [["prefill", 1.0, 1], ["decode", 2.0, len(text)]],
-    }  # fmt: skip
+    made = OcrResult(
+        "stand-in", OcrRequest(Path("x.png"), preset="tiny"), (1, 1), text, tuple(text.encode()), (), "eos",
+        None, (StageTiming(Stage.PREFILL, 1.0), StageTiming(Stage.DECODE, 2.0, len(text))),
+    )  # fmt: skip
+    return {"result": to_jsonable(made)}
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def prompt_ids(prompt: Prompt) -> tuple[list[int], list[int]]:
 
 
 def repeats_ngram(ids: list[int], size: int = NO_REPEAT_NGRAM) -> bool:
-    """Whether some `size` successive ids occur twice: greedy decoding would forbid such a page."""
+    """Tell whether some `size` successive ids occur twice: greedy decoding would forbid such a page."""
     packed = np.asarray(ids, np.uint16).tobytes()
     grams = [packed[2 * start : 2 * (start + size)] for start in range(len(ids) - size + 1)]
     return len(set(grams)) < len(grams)
@@ -266,7 +266,7 @@ class ChunkFeed:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step trains on: bytes (B, P, P, 3), cells, tokens, and the local view where cropped.
+    """Batch of a step: bytes (B, P, P, 3), cells, tokens, and the local view where cropped.
 
     `read` (B, T): what follows the image, the rest of the prompt and the answer but for its last token.
     `targets` (B, T): the token after each of them; padding where that is the prompt's.

@@ -1,4 +1,4 @@
-"""What the host spends its time on while the device works."""
+"""Time of the host while the device works."""
 
 import time
 
@@ -16,6 +16,6 @@ class HostTime:
         self.seconds += time.monotonic() - self.began
 
     def take(self) -> float:
-        """What came together since the last time."""
+        """Take what came together since the last time."""
         seconds, self.seconds = self.seconds, 0.0
         return seconds

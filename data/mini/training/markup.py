@@ -1,4 +1,4 @@
-"""What the model is to write for a page, and how it is cut back into boxes and text."""
+"""Answers that the model is to write for a page, and their way back into boxes and text."""
 
 import re
 from enum import StrEnum
@@ -45,7 +45,7 @@ def page_text(blocks: tuple[Block, ...]) -> str:
 
 
 def answer(prompt: Prompt, blocks: tuple[Block, ...], width: int, height: int) -> str:
-    """What the model is to write under `prompt` for a page of `width` x `height` px."""
+    """Make what the model is to write under `prompt` for a page of `width` x `height` px."""
     return page_markup(blocks, width, height) if prompt is Prompt.GROUNDING else page_text(blocks)
 
 

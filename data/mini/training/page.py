@@ -53,7 +53,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Type:
-    """How words are set: face, distance of baselines in px, colour."""
+    """Type of words: face, distance of baselines in px, colour."""
 
     face: Face
     pitch_px: int
@@ -62,7 +62,7 @@ class Type:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a table is ruled and spaced."""
+    """Rules and spaces of a table."""
 
     rules: Rules
     pad_px: int

@@ -1,4 +1,4 @@
-"""What a training run is fed: which modes, how many pages a step, how often each."""
+"""Portions of a training run: which modes, how many pages a step, how often each."""
 
 from data.mini.training.data import Portion
 from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TINY, Mode
@@ -8,7 +8,7 @@ COMPILED = (SMALL, BASE, next(mode for mode in GUNDAM if mode.name == "gundam-2x
 
 
 def pages_of_a_grid(mode: Mode) -> int:
-    """How many pages with crops make a step: 48 to 96 tiles, tiles and pages as `views_at_once` has them."""
+    """Count the pages with crops of a step: 48 to 96 tiles, tiles and pages as `views_at_once` has them."""
     return {6: 16, 9: 8}.get(mode.columns * mode.rows, 24)
 
 

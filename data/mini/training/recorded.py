@@ -63,7 +63,7 @@ class RecordedSteps(Generic[Kind]):
 
     @property
     def recorded(self) -> int:
-        """How many kinds of step are replayed by now."""
+        """Count the kinds of step that are replayed by now."""
         return len(self._recordings)
 
     def _held(self, batch: Batch) -> Batch:

@@ -79,7 +79,7 @@ def type_px(size_px: float) -> int:
 
 @dataclass(frozen=True)
 class Look:
-    """What the blocks of a page have in common; sizes in px of the page."""
+    """Look that the blocks of a page share; sizes in px of the page."""
 
     scale: float
     paper: Ink
@@ -168,7 +168,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Room:
-    """What a piece may take up: px, and tokens of text beside its own markup."""
+    """Room of a piece: px, and tokens of text beside its own markup."""
 
     width: int
     height: int

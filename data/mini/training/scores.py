@@ -76,7 +76,7 @@ class Score:
 
 
 def score_page(prompt: Prompt, reference: str, written: str, ended: bool) -> Score:
-    """What the model wrote for a page against the true answer; `ended` when the end token came."""
+    """Score what the model wrote for a page against the true answer; `ended` when the end token came."""
     if prompt is Prompt.FREE_OCR:
         text = written.strip()
         return Score(1, int(ended), Levenshtein.distance(reference, text), len(reference))

@@ -89,7 +89,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Kind:
-    """What two steps share that the device runs alike, but for the batch."""
+    """Kind of a step: two of one kind differ in the batch alone."""
 
     mode: Mode
     readers_settling: bool

@@ -1,4 +1,4 @@
-"""What the model sees of a page in each mode, which character lies in which cell, and where boxes end.
+"""Views of a page in each mode, the characters in their cells, and the ends of boxes.
 
 A cell is 8 px wide and 16 px high: two in every SAM patch.
 """
@@ -92,7 +92,7 @@ def _rgb(image: Image.Image) -> Bytes:
 
 
 def _view(image: Image.Image, page: Page, scale: tuple[float, float], shift: tuple[float, float]) -> View:
-    """What is where in `image`, which shows the page times `scale`, `shift` px from its corner."""
+    """Place what is in `image`, which shows the page times `scale`, `shift` px from its corner."""
     return View(_rgb(image), _character_cells(page.glyphs, scale, shift, *image.size))
 
 
@@ -126,7 +126,7 @@ def cropped(page: Page, side: int, columns: int, rows: int) -> PageViews:
 
 @dataclass(frozen=True)
 class Mode:
-    """How a page is shown: the global view's side in px and, in the mode with crops, the grid of tiles.
+    """Mode of showing a page: the global view's side in px and, in the mode with crops, the grid of tiles.
 
     `longest_target` is the most tokens that a page drawn for the mode may take.
     """

@@ -1,4 +1,4 @@
-"""What a server answers, piece by piece: events of a stream, lines of JSON, or one document.
+"""Answers of a server, piece by piece: events of a stream, lines of JSON, or one document.
 
 A server may be anybody's: sizes are bounded, types are checked, and nothing is filled in.
 """
@@ -27,14 +27,14 @@ _ENDS: dict[str, FinishReason] = {
     "max_tokens": "length",
 }  # fmt: skip
 _NO_WORD = ("", "null", "none")
-"""What some servers write on every piece."""
+"""Fields that some servers write on every piece."""
 _CUT = (
     "abort", "aborted", "error", "content_filter", "load", "unload", "timeout", "cancelled", "canceled",
     "disconnected", "overloaded",
 )  # fmt: skip
 """Ends at which the page is not read to its own."""
 _ASIDE = ("reasoning_content", "reasoning", "thinking")
-"""Where a server puts text that it takes for thoughts."""
+"""Fields into which a server puts text that it takes for thoughts."""
 
 
 class AnswerError(DsocrError):
@@ -58,7 +58,7 @@ class Lines:
             yield line.rstrip(b"\r")
 
     def rest(self) -> bytes:
-        """What came after the last line's end."""
+        """Give what came after the last line's end."""
         return self._rest
 
 
@@ -79,7 +79,7 @@ def shown(content: bytes | str, most: int = 80) -> str:
 
 @dataclass
 class Reading:
-    """What has been read of a page; grows while an answer comes."""
+    """Text that has been read of a page; grows while an answer comes."""
 
     texts: list[str] = field(default_factory=list)
     characters: int = 0
@@ -94,9 +94,9 @@ class Reading:
     usage: dict[str, int] = field(default_factory=dict)
     top_two: tuple[TopTwo, ...] = ()
     ended: bool = False
-    """Whether the answer says that it is complete."""
+    """True once the answer says that it is complete."""
     answered: bool = False
-    """Whether there was any choice or message."""
+    """True once there was any choice or message."""
     aside: list[str] = field(default_factory=list)
     aside_name: str = ""
 

@@ -173,7 +173,7 @@ class Endpoint(Backend):
         )
 
     def _environment(self, image: SentImage, body: Body, reading: Reading, server: str) -> dict[str, str]:
-        """What was really sent and what the server says of itself; the image by its hash."""
+        """Record what was really sent and what the server says of itself; the image by its hash."""
         sent = json.dumps(shown_body(body, image), ensure_ascii=False).replace(image.shown, "sha256")
         found = {
             "engine": f"endpoint {self.spec.flavour}",

@@ -32,7 +32,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class EndpointError(DsocrError):
-    """What a server did instead of answering; names its address."""
+    """Failure of a server to answer; names its address."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Server:
     timeout_s: float = 600.0
     attempts: int = 4
     sleep: Sleep = asyncio.sleep
-    """How a wait before another attempt passes; tests give their own."""
+    """Function that waits before another attempt; tests give their own."""
     _headers: dict[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class Server:
         raise AnswerError(f"answered {status} ({await self._said(response)}){hint}")
 
     async def _said(self, response: httpx.Response) -> str:
-        """What a server says of an error, in a few words."""
+        """Fields in which a server says what is wrong."""
         content = b""
         async for chunk in response.aiter_raw():
             content += chunk

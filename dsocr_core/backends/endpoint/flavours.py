@@ -1,4 +1,4 @@
-"""What each flavour of server is asked with: where, and in which body.
+"""Requests to each flavour of server: address and body.
 
 The bodies are the documented ones (docs/backends.md has the sources). Every field can be set otherwise:
 settings under `body` win, and null takes a field out.
@@ -20,7 +20,7 @@ VLLM_RULE: Mapping[str, Any] = {"ngram_size": 30, "window_size": 90, "whitelist_
 """The n-gram rule of the published vLLM recipe: it is not the published `infer`'s."""
 
 UNLIMITED_TOKENS = 8192
-"""What is asked for where a request has no limit: servers take no word for it."""
+"""Tokens that are asked for where a request has no limit: servers take no word for it."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class SentImage:
 
     @property
     def shown(self) -> str:
-        """What stands for it in a record."""
+        """Give what stands for it in a record."""
         return f"sha256:{self.sha256}"
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Where a flavour answers, below its base address."""
+    """Paths at which a flavour answers, below its base address."""
 
     chat: str = "/chat/completions"
     models: str = "/models"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ class StepGraph:
 
     def __init__(self, step: DecodeStep, group: int = 1) -> None:
         self.step, self._group = step, group
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[int, Recording] = {}
         if step.device.type == "cuda":
             for count in {1, group}:
                 self._graphs[count] = record(partial(repeated, count, step.run), step.device)
@@ -43,9 +44,24 @@ def repeated(count: int, run: Callable[[], None]) -> None:
         run()
 
 
+@dataclass(frozen=True)
+class Recording:
+    """A graph, and what it ran: the graph writes to those buffers, so they last as long as it does.
+
+    PyTorch gives a buffer that nobody holds to the next tensor, which a replay would then overwrite.
+    """
+
+    run: Callable[[], None]
+    graph: torch.cuda.CUDAGraph
+
+    def replay(self) -> None:
+        """Queue what `run` launched."""
+        self.graph.replay()
+
+
 def record(
     run: Callable[[], None], device: torch.device, stream: torch.cuda.Stream | None = None, pool: Any = None
-) -> torch.cuda.CUDAGraph:
+) -> Recording:
     """What `run` launches, as a graph. Runs it once before, so that its kernels are compiled.
 
     `stream` is where it is captured, a new one by default; each has a workspace of the matrix library.
@@ -60,7 +76,7 @@ def record(
     # Other threads may use the device meanwhile: their work does not belong to this graph.
     with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
         run()
-    return graph
+    return Recording(run, graph)
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
@@ -77,6 +93,9 @@ class Recorder:
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """What `run` launches. Attributes that it sets belong to the graph: a replay writes them again."""
-        replay: Callable[[], None] = record(run, self._device, self._stream, self._pool).replay
+        """What `run` launches. Attributes that it sets belong to the graph: a replay writes them again.
+
+        Who asks keeps the buffers that `run` was given: it holds the answer, and would be held by it.
+        """
+        replay: Callable[[], None] = record(run, self._device, self._stream, self._pool).graph.replay
         return replay

@@ -21,8 +21,8 @@ from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, best_allowed
 from dsocr_core.errors import Cancelled
-from dsocr_core.model.attention import AttentionCore
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.blocks.attention import AttentionCore
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 
 GROUP = 16
@@ -88,8 +88,9 @@ class FastDecoder:
         # Nothing is waited for: the device goes on from the prefill to the first steps.
         first = best_allowed(logits, sequence.rule.banned())
         graph.step.begin_with(prompt_ids, first, limit, sequence.rule.policy)
-        if self._passes is not None and sequence.draft:
-            page = DraftedPage(graph, self._passes, sequence.draft, len(prompt_ids), self._group)
+        if self._passes is not None and (sequence.draft or sequence.drafts_itself):
+            draft = None if sequence.drafts_itself else sequence.draft
+            page = DraftedPage(graph, self._passes, draft, len(prompt_ids), self._group)
             try:
                 return self._decode_drafted(page, limit, on_token, cancel)
             finally:

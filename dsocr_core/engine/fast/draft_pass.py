@@ -109,9 +109,19 @@ class PageDraft:
 
     def shift(self, by: int) -> None:
         """Move the draft's place: its token for position j becomes its number j + `by`."""
-        self._step.upload(
-            self.state[draft_kernels.SHIFT : draft_kernels.SHIFT + 1], torch.tensor([by], dtype=torch.int32)
-        )
+        self._set(draft_kernels.SHIFT, by)
+
+    def copy_own(self, first_new: int, known: int, most: int) -> None:
+        """Draft what the page itself has said: the `known` first new tokens, of at most so many there are.
+
+        Tokens that the host does not know yet are left out: the newest would be found as their own place.
+        """
+        most = min(most, MOST_DRAFTED)
+        self.tokens[:most].copy_(self._step.tokens[first_new : first_new + most])
+        self._set(draft_kernels.LENGTH, min(known, MOST_DRAFTED))
+
+    def _set(self, place: int, value: int) -> None:
+        self._step.upload(self.state[place : place + 1], torch.tensor([value], dtype=torch.int32))
 
 
 class DraftPass:

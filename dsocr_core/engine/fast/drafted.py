@@ -6,6 +6,7 @@ rows the one after has. The place of the draft moves on the device.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -77,20 +78,30 @@ class DraftedPage:
     """One page's decoding after `begin_with`; `facts` say afterwards what the draft gave."""
 
     def __init__(
-        self, graph: StepGraph, passes: PassGraphs, draft: Sequence[int], first: int, group: int
+        self, graph: StepGraph, passes: PassGraphs, draft: Sequence[int] | None, first: int, group: int
     ) -> None:
+        """`draft` None is what the page itself has said so far."""
         self._graph, self._passes, self._first, self._group = graph, passes, first, group
-        passes.draft.begin(draft, first)
-        self._pace, self._place = Pace(), Place(draft, 0)
+        passes.draft.begin(draft or (), first)
+        self._own = draft is None
+        self._pace, self._place = Pace(hopeful=not self._own), Place(draft)
         self._new: list[int] = []
         self._last = [0] * draft_state.DRAFT_SIZE
+        self._made: Counter[int] = Counter()
         self._stepped = False
 
     @property
-    def facts(self) -> dict[str, int]:
-        """Passes made, tokens proposed in them and accepted."""
-        names = ("passes", "drafted", "accepted")
-        return dict(zip(names, self._last[draft_state.PASSES :], strict=True))
+    def facts(self) -> dict[str, str]:
+        """Passes made, tokens proposed in them and accepted, passes by their rows, and the time won.
+
+        That is estimated: single steps over what passes and steps cost (`drafts.pace.COSTS`).
+        """
+        passes, drafted, accepted = self._last[draft_state.PASSES :]
+        steps = max(len(self._new) - 1 - passes - accepted, 0)
+        cost = steps + sum(COSTS[rows] * count for rows, count in self._made.items())
+        rows = " ".join(f"{rows}:{count}" for rows, count in sorted(self._made.items()))
+        found = {"passes": str(passes), "drafted": str(drafted), "accepted": str(accepted), "rows": rows}
+        return found | ({"won": f"{(steps + passes + accepted) / cost:.2f}"} if cost else {})
 
     def groups(self, limit: int) -> Iterator[list[int]]:
         """The new tokens a group at a time, from the first one on. Waits for a group's tokens alone."""
@@ -111,7 +122,12 @@ class DraftedPage:
             count = min(self._group, left)
             self._graph.replay(count)
         else:
-            if self._stepped:
+            if self._own:
+                known = len(self._new)
+                self._passes.draft.copy_own(self._first, known, known + on_the_way)
+                ahead = on_the_way + PASSES_A_GROUP * rows
+                self._passes.draft.shift(self._place.earlier(ahead) - self._first)
+            elif self._stepped:
                 self._passes.draft.shift(self._place.shift - self._first)
             count = PASSES_A_GROUP
             self._passes.replay(rows, count)
@@ -145,14 +161,16 @@ class DraftedPage:
         right = 0
         for token in fresh:
             self._new.append(token)
-            if group.rows == 1:
+            if group.rows == 1 or self._own:
                 right += self._place.follow(self._new)
         if group.rows == 1:
             self._pace.took(right, len(fresh) - right)
         else:
             accepted = draft[draft_state.ACCEPTED] - self._last[draft_state.ACCEPTED]
+            self._made[group.rows] += draft[draft_state.PASSES] - self._last[draft_state.PASSES]
             short = group.count * (group.rows - 1) - accepted
             self._pace.took(accepted, min(group.count, -(-short // (group.rows - 1))))
-            self._place.shift = draft[draft_state.SHIFT] + self._first
+            if not self._own:
+                self._place.shift = draft[draft_state.SHIFT] + self._first
         self._last = draft
         return fresh, done

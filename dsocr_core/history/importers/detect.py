@@ -20,6 +20,7 @@ from dsocr_core.history.importers import (
     ncu_csv,
     nsys,
     own_run,
+    sharded_run,
     sweeps,
     vendor_folder,
     vllm_document,
@@ -27,7 +28,7 @@ from dsocr_core.history.importers import (
 from dsocr_core.history.importers.archive import DEPTH_LIMIT
 from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, put
 from dsocr_core.history.importers.reading import clean
-from dsocr_core.history.storage.base import EntryExists
+from dsocr_core.history.storage.store import EntryExists
 from dsocr_core.history.store import History
 from dsocr_core.outside.untrusted import Refused
 
@@ -196,6 +197,10 @@ class _Import:
 
     def _folder(self, directory: Path, files: list[Path]) -> tuple[list[Path], _Claim | None]:
         """Take the run that a folder is; returns its files that are still to be looked at."""
+        if sharded_run.is_sharded_run(directory):
+            source = directory / own_run.DOCUMENT
+            self._read(lambda: sharded_run.read_sharded_run(str(directory)), source, "dsocr")
+            return [], _Claim(folders=(), whole=True)
         if own_run.is_own_run(directory):
             self._read(lambda: own_run.read_own_run(directory), directory / own_run.DOCUMENT, "dsocr")
             return [], _Claim(folders=(), whole=True)

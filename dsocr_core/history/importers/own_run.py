@@ -18,7 +18,7 @@ from dsocr_core.history.importers.reading import PICTURE_LIMIT, as_json, as_text
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.run_folder import UNFINISHED
 from dsocr_core.history.schema import FLAT, TABLES, UPGRADE, version_of
-from dsocr_core.history.storage.base import DOCUMENT_LIMITS
+from dsocr_core.history.storage.entries import DOCUMENT_LIMITS
 from dsocr_core.history.upgrade.migrations import Tables, migrate
 from dsocr_core.history.upgrade.run_directories import is_run_directory
 from dsocr_core.outputs.artifacts import PREDICTIONS

@@ -14,7 +14,7 @@ import fsspec
 from dsocr_core.errors import one_line
 from dsocr_core.history.record import read_document
 from dsocr_core.history.schema import SCHEMA_VERSION
-from dsocr_core.history.storage.base import DOCUMENTS, StorageError
+from dsocr_core.history.storage.store import StorageError
 from dsocr_core.history.upgrade.upgrade import EARLIER, Upgraded, upgrade
 from dsocr_core.outside.temporary import Temporary
 
@@ -29,7 +29,7 @@ def upgrade_url(url: str) -> Upgraded:
                 if store.exists(f"{base}/runs/{run}"):  # what was put there of the new one
                     store.rm(f"{base}/runs/{run}", recursive=True)
                 _move(store, f"{base}/{EARLIER}/runs/{run}", f"{base}/runs/{run}", "run.json")
-        for kind, document in DOCUMENTS.items():
+        for kind, document in (("runs", "run.json"), ("packs", "pack.json")):
             for name in _names(store, f"{base}/{kind}"):
                 _take(store, base, f"{kind}/{name}", document, done)
         if store.exists(f"{base}/{EARLIER}"):

@@ -29,7 +29,7 @@ from dsocr_core.history.record import (
 )
 from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row
 from dsocr_core.history.run_folder import RunFolder
-from dsocr_core.history.storage.base import is_entry_name
+from dsocr_core.history.storage.entries import is_entry_name
 from dsocr_core.history.upgrade.migrations import migrate
 from dsocr_core.markup import page_boxes, parse
 from dsocr_core.outputs.artifacts import BACKENDS, INFO, PREDICTIONS, RESULT_IMAGE, folder_key

@@ -23,8 +23,7 @@ from dsocr_core.history.importers.own_run import read_own_run
 from dsocr_core.history.record import RunRecord, read_document
 from dsocr_core.history.result_cache import RecordedResult, ResultStore
 from dsocr_core.history.schema import FLAT, SCHEMA_VERSION, TABLES, version_of
-from dsocr_core.history.storage.base import DOCUMENT_LIMITS
-from dsocr_core.history.storage.local import LocalStorage
+from dsocr_core.history.storage.entries import DOCUMENT_LIMITS, Storage
 from dsocr_core.history.upgrade.migrations import Tables, migrate
 from dsocr_core.history.upgrade.run_directories import (
     RECORDS,
@@ -53,7 +52,16 @@ class Upgraded:
     runs: int = 0
     results: int = 0
     """Entries of a result cache."""
+    shards: int = 0
+    """Of the output of a cluster."""
     failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, place: str, other: Upgraded) -> None:
+        """Take over what became of a place."""
+        self.runs += other.runs
+        self.results += other.results
+        self.shards += other.shards
+        self.failed |= {f"{place}: {entry}": reason for entry, reason in other.failed.items()}
 
 
 def upgrade_any(directory: Path) -> Upgraded:
@@ -88,10 +96,10 @@ def upgrade(root: Path, on_run: Told = lambda run_id: None) -> Upgraded:
 
     What cannot be read, or is not what its SHA256SUMS says, stays where it is, and is named.
     """
-    storage, done = LocalStorage(root), Upgraded()
+    storage, done = Storage(root), Upgraded()
     earlier = root / EARLIER
     _put_back(root, earlier)
-    storage.clear()
+    storage.leftovers(clear=True)
     for kind, take in (("runs", _take_run), ("packs", _take_pack)):
         for entry in _entries(root, kind):
             try:
@@ -122,7 +130,7 @@ def _verify(entry: Path, needed: Sequence[str]) -> None:
         verify(entry, checksums, dict.fromkeys((*needed, *checksums)))
 
 
-def _take_run(storage: LocalStorage, entry: Path, earlier: Path, on_run: Told) -> int:
+def _take_run(storage: Storage, entry: Path, earlier: Path, on_run: Told) -> int:
     document = read_document(read_bytes(entry / "run.json", DOCUMENT_LIMITS["runs"]))
     if version_of(document) == SCHEMA_VERSION:
         return 0
@@ -139,7 +147,7 @@ def _take_run(storage: LocalStorage, entry: Path, earlier: Path, on_run: Told) -
     return 1
 
 
-def _take_pack(storage: LocalStorage, entry: Path, earlier: Path, on_run: Told) -> int:
+def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Told) -> int:
     """Every run of a pack becomes a run of its own."""
     pack = read_document(read_bytes(entry / "pack.json", DOCUMENT_LIMITS["packs"]))
     _verify(entry, ["pack.json", *(file.name for file in entry.glob("*.parquet"))])

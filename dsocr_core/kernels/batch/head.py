@@ -63,7 +63,7 @@ def _ban_repeats(tokens, states, matched, logits, held, vocabulary, BLOCK: tl.co
 
 @triton.jit
 def _better(logit, token, other, other_token):
-    """Whether the other logit is larger, or equal with a lower id."""
+    """Tell whether the other logit is larger, or equal with a lower id."""
     return (other > logit) | ((other == logit) & (other_token < token))
 
 

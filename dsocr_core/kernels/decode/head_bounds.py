@@ -62,7 +62,7 @@ class RoundedHead:
 
 
 def round_head(head: Tensor) -> RoundedHead:
-    """Of `head` (V, C), bfloat16 or float32. C is a multiple of 4: ValueError otherwise."""
+    """Round `head` (V, C), bfloat16 or float32. C is a multiple of 4: ValueError otherwise."""
     vocabulary, width = head.shape
     if width % 4:
         raise ValueError(f"hidden size {width} is not a multiple of 4")

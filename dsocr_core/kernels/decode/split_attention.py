@@ -27,7 +27,7 @@ from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
 
 @triton.jit
 def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """How many of the positions before the current one a split has; the last split has fewer."""
+    """Count the positions before the current one that a split has; the last split has fewer."""
     return tl.maximum(tl.cdiv(position, SPLITS), AT_ONCE)
 
 

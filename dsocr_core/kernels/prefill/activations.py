@@ -54,7 +54,7 @@ def gated(gate_up: Tensor, out: Tensor) -> None:
 
 
 def quick_gelu_reference(x: Tensor) -> Tensor:
-    """What `quick_gelu` leaves in `x`."""
+    """Compute what `quick_gelu` leaves in `x`."""
     wide = x.to(torch.float32)
     return (wide * torch.sigmoid(QUICK_GELU_SLOPE * wide)).to(x.dtype)
 

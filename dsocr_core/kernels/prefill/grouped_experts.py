@@ -147,7 +147,7 @@ def _grouped_down(
 
 
 def most_tiles(slots: int, experts: int, rows: int) -> int:
-    """How many tiles of `rows` there can be, however the slots fall to the experts."""
+    """Bound the number of tiles of `rows`, however the slots fall to the experts."""
     return slots // rows + min(experts, slots)
 
 

@@ -1,102 +1,86 @@
-"""What the page's address keeps, so that a view can be linked: the page, how it is read, what is shown of it.
-
-As in `url_state`, the session holds the truth and the address follows it.
-"""
+"""The state of the Compare page: the page, how it is read, what is shown of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import get_args
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 import streamlit as st
 
+from dsocr_core.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.records import SIDES
-from dsocr_core.resolution import PRESETS
-from dsocr_core.settings import Attention, Dtype
-from pages.widgets.compare import backends, example
-from pages.widgets.components.viewer.payload import MODES
-from pages.widgets.shared import navigation
-from pages.widgets.shared.url_state import index_of, show_address
+from dsocr_core.settings import Attention, Dtype, Settings
+from pages.widgets.compare import backends
+from pages.widgets.components.viewer import MODES
+from pages.widgets.shared import resources
+from pages.widgets.shared.url_state import LinkedState, Parameter, index_of
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "source": ("Sample", "Upload", "Path"),
-    "preset": tuple(PRESETS),
-    "prompt": ("markdown", "free_ocr", "figure", "locate"),
-    "mode": MODES,
-    "dtype": get_args(Dtype),
-    "attention": tuple(name for name in get_args(Attention) if name != "auto"),
-    "tab": ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files"),
+TABS = ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
+PARAMETERS: Mapping[str, Parameter] = {
+    "source": Parameter("Sample", ("Sample", "Upload", "Path")),
+    "page": Parameter("", widget=False),
+    "box": Parameter("", widget=False),
+    "mode": Parameter(MODES[0], MODES, widget=False),
+    "tab": Parameter(TABS[0], TABS),
+    "prompt": Parameter("markdown", ("markdown", "free_ocr", "figure", "locate")),
+    # as the settings file has them until the reader chooses
+    "preset": Parameter("", ("", *PRESETS)),
+    "dtype": Parameter("", ("", *DTYPES)),
+    "attention": Parameter("", ("", *ATTENTION)),
+    **{side: Parameter("") for side in SIDES},
+    # whether the page that Compare opens on is shown with its line of words
+    "example": Parameter(False, widget=False, linked=False),
 }
-"""Parameters with a fixed set of values; an address with another value is ignored there."""
-FREE = ("page", "box")
-DEFAULTS = {"source": "Sample", "prompt": "markdown", "mode": "2-up", "tab": "Text"}
-"""Left out of the address."""
+_STATE = LinkedState("compare", PARAMETERS)
+key, value, put = _STATE.key, _STATE.value, _STATE.put
 
 
-def read() -> None:
-    """Take the address into a new session; later addresses are echoes of the session.
+def usual() -> dict[str, str]:
+    """What Compare reads with unless its reader chooses: number type, our decoder's attention, A and B."""
+    try:
+        base = resources.base_settings()
+    except DsocrError:  # said where the settings are drawn
+        base = Settings()
+    return {"dtype": base.dtype, "attention": base.for_comparison().own_attention, **backends.usual()}
 
-    Another page may have asked for a sample meanwhile.
+
+def read(first: Callable[[], Mapping[str, Any]]) -> None:
+    """Make every parameter have its value; without a link `first` says what is shown.
+
+    Another page may have asked for a sample or a file. A side is a name of the settings file, never an
+    address of the web.
     """
-    if "address" not in st.session_state:
-        _read_once()
-    if (asked := navigation.taken_request("compare")) is not None:
-        show_samples()
+    asked = _STATE.read(dict if st.query_params else first)
+    for name, usually in (dict.fromkeys(SIDES, "") | usual()).items():
+        known = name not in SIDES or value(name) in backends.names()
+        put(name, (value(name) if known else "") or usually)
+    if asked is not None:
+        put("source", "Sample")
         show_page(asked["page"])
         if asked["path"]:
-            st.session_state["source"], st.session_state["path"] = "Path", asked["path"]
+            put("source", "Path")
+            st.session_state["path"] = asked["path"]
         if asked["preset"] in PRESETS:
-            st.session_state["preset"] = asked["preset"]
-
-
-def _read_once() -> None:
-    st.session_state["address"] = True
-    if not st.query_params:
-        example.open_first()
-    for name, values in CHOICES.items():
-        if st.query_params.get(name) in values:
-            st.session_state[name] = st.query_params[name]
-    for side in SIDES:  # a name of the settings file, never an address of the web
-        if st.query_params.get(side) in backends.names():
-            st.session_state[side] = st.query_params[side]
-    st.session_state.setdefault("source", DEFAULTS["source"])
-    for name in FREE:
-        if name in st.query_params or name not in st.session_state:
-            st.session_state[name] = st.query_params.get(name, "")
+            put("preset", asked["preset"])
 
 
 def write() -> None:
     """Make the address say what the session holds."""
-    wanted, usual = {}, DEFAULTS | example.usual() | backends.usual()
-    for name in (*CHOICES, *FREE, *backends.usual()):
-        value = st.session_state.get(name)
-        if isinstance(value, str) and value and usual.get(name) != value:
-            wanted[name] = [value]
-    show_address("address", wanted)
+    _STATE.write(usual())
 
 
-def page_key() -> str:
-    return str(st.session_state.get("page", ""))
-
-
-def show_page(key: str) -> None:
-    """Make `key` the page that is shown, nothing selected, from the next run on."""
-    st.session_state["page"], st.session_state["box"] = key, ""
-
-
-def show_samples() -> None:
-    """Go back to the samples, from the next run on."""
-    st.session_state["source"] = "Sample"
-
-
-def mode() -> str:
-    return str(st.session_state.get("mode", MODES[0]))
+def show_page(name: str) -> None:
+    """Make `name` the page that is shown, nothing selected, from the next run on."""
+    _STATE.values.update(page=name, box="")
 
 
 def selected(count: int) -> int | None:
     """Index of the selected pair among `count`; the address counts from one."""
-    return index_of(str(st.session_state.get("box", "")), count)
+    return index_of(value("box"), count)
 
 
 def select(index: int | None) -> None:
-    st.session_state["box"] = "" if index is None else str(index + 1)
+    put("box", "" if index is None else str(index + 1))

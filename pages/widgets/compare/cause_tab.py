@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,15 +11,17 @@ import streamlit as st
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
-from dsocr_core.words import duration, percent, plural
-from pages.widgets.compare import cause_job
-from pages.widgets.shared import figure, job_panel, resources
+from dsocr_core.words import duration, plural
+from pages.widgets.compare import address
+from pages.widgets.pair.tables import INPUT_MARKS, INPUTS, input_table
+from pages.widgets.shared import figure, job_panel, resources, table
 from pages.widgets.shared.job import Job
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.reruns import rerun_fragment
-from pages.widgets.shared.result_tables import INPUT_MARKS, input_table
+from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.strip import Strip, strip_html
-from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.table import Column
+from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -35,7 +38,7 @@ HELP = (
 
 def open_it() -> None:
     """Choose this tab, for the next rerun."""
-    st.session_state["tab"] = TAB
+    address.put("tab", TAB)
 
 
 def why_not(settings: Settings, comparison: Comparison) -> str:
@@ -58,7 +61,7 @@ def draw(settings: Settings, comparison: Comparison, command: str) -> None:
     b = comparison.b
     assert b is not None
     job: Job[PageAnswer] | None = st.session_state.get("cause job")
-    mine = job if job is not None and job.about == cause_job.about(settings, comparison.request, b) else None
+    mine = job if job is not None and job.about == about(settings, comparison.request, b) else None
     _controls(settings, comparison.request, b, job)
     if mine is None:
         return
@@ -84,10 +87,55 @@ def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: Job[Pa
             disabled=job is not None and job.running,
         )  # fmt: skip
     if pressed:
-        started = cause_job.cause_job(settings, request, b, int(runs), cause_job.search)
+        started = cause_job(settings, request, b, int(runs), search)
         st.session_state["cause job"] = started
         resources.runner().begin(started, settings, open_tab())
         rerun_fragment()
+
+
+# --- the search, on a thread of its own -----------------------------------------------------------
+
+BUDGET_S = 600.0
+"""Seconds of one search."""
+
+Find = Callable[[Settings, OcrRequest, OcrResult, int, "Job[PageAnswer]"], "PageAnswer"]
+"""Finds the cause of what B wrote on a page within so many runs of A."""
+
+
+def search(
+    settings: Settings, request: OcrRequest, b: OcrResult, runs: int, job: Job[PageAnswer]
+) -> PageAnswer:
+    """`dsocr_core.why` on one page, B being a result that is there. Raises DsocrError and Cancelled."""
+    # Importing torch takes a second or two.
+    from dsocr_core.why.reference import of_result
+    from dsocr_core.why.run import why
+    from dsocr_core.why.search import Budget
+
+    def progress(words: str, run: int, most: int) -> None:
+        job.say(f"Run {run} of at most {most}: {words}", run / most)
+
+    answer = why(
+        settings.for_comparison().of_side("a"),
+        [(request.image, request.name)],
+        lambda path, name: of_result(b),
+        Budget(runs, BUDGET_S),
+        progress,
+        job.token,
+        job.wait_for,
+    )
+    return answer.pages[0]
+
+
+def cause_job(
+    settings: Settings, request: OcrRequest, b: OcrResult, runs: int, find: Find
+) -> Job[PageAnswer]:
+    """A search for the cause of what B wrote."""
+    return Job("cause", about(settings, request, b), lambda job: find(settings, request, b, runs, job))
+
+
+def about(settings: Settings, request: OcrRequest, b: OcrResult) -> tuple[str, str]:
+    """What a search is of: B may have read the page again since."""
+    return run_key(settings, request), b.text_raw
 
 
 # --- what was found -------------------------------------------------------------------------------
@@ -105,13 +153,13 @@ def show(answer: PageAnswer, when: str, command: str) -> None:
     )
     figure.head(runs, reproduce=command, tried=trials, excluded=excluded, facts=facts)
     if len(trials):
-        figure.table(trials, left=["cause"])
+        table.draw(trials, _TRIALS)
     if len(excluded):
         with st.expander(f"Excluded without a run ({len(excluded)})"):
-            figure.table(excluded)
+            table.draw(excluded)
     with st.expander("What both sides used", expanded=finding.cause is None):
         st.caption(INPUT_MARKS)
-        figure.table(facts)
+        table.draw(facts, INPUTS)
 
 
 def _strip(finding: Finding, when: str) -> str:
@@ -127,6 +175,12 @@ def _strip(finding: Finding, when: str) -> str:
     )
 
 
+_TRIALS = {
+    "cause": Column("cause"), "first characters equal": Column("first characters equal"),
+    "CER": Column("CER", "share"), "seconds": Column("time", "s"),
+}  # fmt: skip
+
+
 def trials_table(finding: Finding) -> pd.DataFrame:
     """What was tried, the nearest to B first."""
     trials = sorted(finding.trials, key=lambda trial: trial.match.closeness, reverse=True)
@@ -137,8 +191,8 @@ def trials_table(finding: Finding) -> pd.DataFrame:
                 "all" if trial.match.exact else f"{trial.match.agreed:,} of {trial.match.of:,}"
                 for trial in trials
             ],
-            "CER": [percent(100 * trial.match.error_rate) for trial in trials],
-            "time": [duration(1000 * trial.seconds) for trial in trials],
+            "CER": [trial.match.error_rate for trial in trials],
+            "seconds": [trial.seconds for trial in trials],
         }
     )
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 
+import pandas as pd
 import streamlit as st
 
-from dsocr_core.records import PROMPTS, VENDOR, OcrRequest
+from dsocr_core.models.deepseek_ocr import PROMPTS
+from dsocr_core.records import VENDOR, OcrRequest
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import cause_tab, downloads
-from pages.widgets.pair import boxes, tabs, text
+from pages.widgets.compare.address import TABS, key
+from pages.widgets.pair import tabs, text
 from pages.widgets.pair.shown import Shown
-from pages.widgets.shared import layers_tab
+from pages.widgets.shared import layers_tab, table
 
-TABS = ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")
 _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
 
 
@@ -24,7 +26,7 @@ def draw(shown: Shown, settings: Settings) -> None:
     divergence = report.first_divergence if report else None
     drawers = {
         "Text": lambda: text.draw(shown),
-        "Boxes": lambda: boxes.draw(shown),
+        "Boxes": lambda: tabs.draw_boxes(shown),
         "Tokens": lambda: tabs.draw_tokens(shown),
         "Why": lambda: cause_tab.draw(
             settings, comparison, reproduce_command(comparison.request, settings, "why")
@@ -36,7 +38,7 @@ def draw(shown: Shown, settings: Settings) -> None:
         ),
         "Files": lambda: _files(shown),
     }
-    for tab, name in zip(st.tabs(list(TABS), key="tab", on_change="rerun"), TABS, strict=True):
+    for tab, name in zip(st.tabs(list(TABS), key=key("tab"), on_change="rerun"), TABS, strict=True):
         if tab.open:
             with tab:
                 drawers[name]()
@@ -48,21 +50,9 @@ def reproduce_command(request: OcrRequest, settings: Settings, command: str = "c
     image = request.image
     if image.is_relative_to(PROJECT_ROOT):
         image = image.relative_to(PROJECT_ROOT)
-    words = [
-        "python",
-        "-m",
-        "dsocr_core",
-        command,
-        str(image),
-        "--preset",
-        request.preset,
-        "--prompt",
-        name,
-    ]
-    words += [
-        "--infer.max-new-tokens",
-        "inf" if request.max_new_tokens is None else str(request.max_new_tokens),
-    ]
+    limit = "inf" if request.max_new_tokens is None else str(request.max_new_tokens)
+    words = ["python", "-m", "dsocr_core", command, str(image), "--preset", request.preset, "--prompt", name,
+             "--infer.max-new-tokens", limit]  # fmt: skip
     for mode in ("eval_mode", "test_compress"):
         if getattr(request, mode):
             words += [f"--infer.{mode}", "true"]
@@ -92,13 +82,8 @@ def _files(shown: Shown) -> None:
     )
     stem = comparison.request.name.rsplit(".", 1)[0] or "page"
     st.download_button(
-        "Download all (zip)",
-        lambda: downloads.archive(comparison, shown.rows),
-        f"{stem}-{comparison.request.preset}.zip",
-        "application/zip",
-        on_click="ignore",
-        icon=":material/download:",
-        key="download all",
-    )
-    contents = downloads.listing(comparison)
-    st.dataframe({"file": contents}, hide_index=True, height=boxes.table_height(len(contents)), width=420)
+        "Download all (zip)", lambda: downloads.archive(comparison, shown.rows),
+        f"{stem}-{comparison.request.preset}.zip", "application/zip", on_click="ignore",
+        icon=":material/download:", key="download all",
+    )  # fmt: skip
+    table.draw(pd.DataFrame({"file": downloads.listing(comparison)}), most=tabs.FEW, width=420)

@@ -9,11 +9,14 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import short
+from dsocr_core.inputs.documents import load_image
+from dsocr_core.outputs.artifacts import write_page
 from dsocr_core.records import to_jsonable
-from pages.widgets.shared import reading, result_tables
-from pages.widgets.shared.csv import csv_of
-from pages.widgets.shared.labels import short
-from pages.widgets.shared.pairing import Pairing
+from pages.widgets.pair import tables
+from pages.widgets.pair.shown import Pairing
+from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -45,13 +48,16 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
         for side, result in comparison.results.items():
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                reading.write_files(result, folder)
+                try:
+                    write_page(result, load_image(result.request.image), folder)
+                except OSError as error:
+                    raise DsocrError(f"the files could not be written ({error.strerror or error})") from error
                 for file in sorted(path for path in folder.rglob("*") if path.is_file()):
                     target.write(file, f"{folder_of(side, result)}/{file.relative_to(folder)}")
         if comparison.report is not None:
             target.writestr(
                 "parity.json", json.dumps(to_jsonable(comparison.report), indent=2, ensure_ascii=False)
             )
-        target.writestr("boxes.csv", csv_of(result_tables.box_table(rows)))
-        target.writestr("timings.csv", csv_of(result_tables.timing_spans(comparison.results)))
+        target.writestr("boxes.csv", csv_of(tables.box_table(rows)))
+        target.writestr("timings.csv", csv_of(tables.timing_spans(comparison.results)))
     return buffer.getvalue()

@@ -6,12 +6,13 @@ Under settings that are not the usual ones; they go with the page, so that nobod
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.settings import Attention, Dtype, Settings
-from pages.widgets.compare import backends
+from dsocr_core.settings import Attention, Dtype
+from pages.widgets.compare.address import put, usual, value
 from pages.widgets.shared import resources, sources
 
 PAGE = "11-alpha-label"
@@ -23,23 +24,12 @@ WORDS = (
     "An example, recorded on a CPU: A's decoder has sdpa, B's eager attention. In bfloat16 they round "
     "differently, and near ties between tokens fall differently; with eager attention in float32 both agree."
 )
-_OPEN = "compare example"
 
 
-def open_first() -> None:
-    """Show the example in a new session, if it is recorded for the settings of this server."""
-    if not _is_recorded():
-        return
-    st.session_state.update({"page": PAGE, "box": BOX, "dtype": DTYPE, "attention": ATTENTION, _OPEN: True})
-
-
-def usual() -> dict[str, str]:
-    """The number type and our decoder's attention with which Compare reads unless its reader chooses."""
-    try:
-        base = resources.base_settings()
-    except DsocrError:  # said where the settings are drawn
-        base = Settings()
-    return {"dtype": base.dtype, "attention": base.for_comparison().own_attention}
+def first() -> dict[str, Any]:
+    """What a new session shows: the example, if it is recorded for the settings of this server."""
+    shown = {"page": PAGE, "box": BOX, "dtype": DTYPE, "attention": ATTENTION, "example": True}
+    return shown if _is_recorded() else {}
 
 
 def _is_recorded() -> bool:
@@ -58,18 +48,19 @@ def _is_recorded() -> bool:
 
 def leave_with_its_page() -> None:
     """Back to the usual number type once another page is chosen; before the widgets are drawn."""
-    state = st.session_state
-    if not state.get(_OPEN):
+    if not value("example"):
         return
-    if state.get("page") != PAGE or state.get("source") != "Sample":
+    if value("page") != PAGE or value("source") != "Sample":
         _leave()
-    elif (state.get("dtype"), state.get("attention")) != (DTYPE, ATTENTION) or backends.chosen_otherwise():
-        state[_OPEN] = False  # the reader's own choice
+        return
+    chosen = usual() | {"dtype": DTYPE, "attention": ATTENTION}
+    if any(value(name) != of_example for name, of_example in chosen.items()):
+        put("example", False)  # the reader's own choice
 
 
 def draw() -> None:
     """The line that says what one looks at, and the button to the same page without a difference."""
-    if not st.session_state.get(_OPEN):
+    if not value("example"):
         return
     words, button = st.columns([5, 1.2], vertical_alignment="center")
     words.caption(WORDS)
@@ -78,5 +69,7 @@ def draw() -> None:
 
 def _leave() -> None:
     """A callback, too."""
-    st.session_state[_OPEN] = False
-    st.session_state.update(usual())
+    put("example", False)
+    for name, usually in usual().items():
+        if name in ("dtype", "attention"):
+            put(name, usually)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history import earlier
 from dsocr_core.history.result_cache import device_type
+from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
 from dsocr_core.outside.visible import name_text
-from dsocr_core.records import PROMPTS, SIDES, OcrRequest, Side
-from dsocr_core.resolution import PRESETS
-from dsocr_core.settings import (
-    Attention,
-    Dtype,
-    InferSettings,
-    Settings,
-    SettingsError,
-)
+from dsocr_core.records import SIDES, OcrRequest, Side
+from dsocr_core.settings import InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
-from pages.widgets.compare import address, backends, earlier
+from pages.widgets.compare import address, backends
+from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, key, put, value
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import side_label, side_letter
@@ -35,8 +30,6 @@ PROMPT_NAMES = {
     "locate": "Locate a text",
 }
 _MANY_TOKENS = 2000
-ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 @dataclass(frozen=True)
@@ -74,13 +67,9 @@ def draw(running: bool) -> tuple[Choice, bool]:
     word = "both" if len(sides) != 1 else side_letter(sides[0])
     ready = page is not None and bool(sides) and settings is not None and not running
     pressed = st.button(
-        f"Run {word}",
-        type="primary",
-        width="stretch",
-        disabled=not ready,
-        key="run",
+        f"Run {word}", type="primary", width="stretch", disabled=not ready, key="run",
         help=None if sides else "Choose at least one side.",
-    )
+    )  # fmt: skip
     if words := _earlier_words(chosen, page, running) or _long_run_words(chosen):
         st.caption(words)
     _checkpoint_notice(chosen)
@@ -113,12 +102,7 @@ def _long_run_words(settings: Settings) -> str | None:
 
 def _source() -> PageList:
     kind = st.segmented_control(
-        "Page",
-        address.CHOICES["source"],
-        required=True,
-        key="source",
-        persist_state="session",
-        width="stretch",
+        "Page", PARAMETERS["source"].choices, required=True, key=key("source"), width="stretch"
     )
     if kind == "Upload":
         return _upload()
@@ -131,7 +115,7 @@ def _opened(pages: PageList) -> PageSource | None:
     """The page shown, which can be opened; None when there is none. Raises DsocrError."""
     if not pages.keys:
         return None
-    page = pages.take(pages.position(address.page_key()))
+    page = pages.take(pages.position(value("page")))
     try:
         limit = resources.base_settings().max_pixels
     except DsocrError:  # said where the settings are
@@ -146,17 +130,17 @@ def _samples() -> PageList:
     pages = sources.samples()
     if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    current = pages.keys[pages.position(address.page_key())]
+    current = pages.keys[pages.position(value("page"))]
     items = []
-    for index, key in enumerate(pages.keys):
+    for index, name in enumerate(pages.keys):
         page = pages.take(index)
         try:
             picture = resources.thumbnail(page.path)
         except DsocrError:
             continue
-        url = resources.picture_url(picture, f"thumbnail.{key}")
+        url = resources.picture_url(picture, f"thumbnail.{name}")
         title = f"{page.name}, {picture.width} x {picture.height} px"
-        items.append({"key": key, "name": key.replace("_", " "), "title": title, "url": url})
+        items.append({"key": name, "name": name.replace("_", " "), "title": title, "url": url})
     picked = show_gallery("samples", items, current)
     if picked and picked != current:
         address.show_page(picked)
@@ -177,12 +161,9 @@ def _upload() -> PageList:
 
 def _path() -> PageList:
     text = st.text_input(
-        "Path",
-        key="path",
-        persist_state="session",
-        placeholder="page.png, paper.pdf or a folder",
+        "Path", key="path", persist_state="session", placeholder="page.png, paper.pdf or a folder",
         label_visibility="collapsed",
-    )
+    )  # fmt: skip
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
         return PageList()
@@ -192,7 +173,7 @@ def _path() -> PageList:
 def _leafed(pages: PageList) -> PageList:
     """A choice among many pages, beside the viewer's own arrows."""
     if len(pages.keys) > 1:
-        current = pages.position(address.page_key())
+        current = pages.position(value("page"))
         chosen = st.selectbox(
             f"{len(pages.keys)} pages", pages.keys, index=current, label_visibility="collapsed"
         )
@@ -222,24 +203,21 @@ def _settings() -> Settings | None:
             "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
-        st.session_state.setdefault("attention", base.for_comparison().own_attention)
         attention = st.selectbox(
-            "Attention of our decoder", ATTENTION, key="attention", persist_state="session",
+            "Attention of our decoder", ATTENTION, key=key("attention"),
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
         if note := replace(base, attention=attention).attention_note:
             st.caption(plain(f"{note[0].upper()}{note[1:]}."))
-        st.session_state.setdefault("dtype", base.dtype)
         dtype = st.selectbox(
-            "Number type", DTYPES, key="dtype", persist_state="session",
-            help="auto: bfloat16 on a GPU, float32 on a CPU.",
-        )  # fmt: skip
+            "Number type", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
+        )
         eval_mode, test_compress = _published_modes(base.infer)
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
     with spot:
         try:
-            base = backends.draw(base)
+            base = _backends(base)
         except DsocrError as error:
             show_error(error)
         preset, prompt = _preset(replace(base, checkpoint=checkpoint).preset_name), _prompt()
@@ -247,24 +225,28 @@ def _settings() -> Settings | None:
         return None
     try:
         _check_checkpoint(checkpoint, base)
+        limit = int(tokens) if tokens.isdecimal() else tokens
+        infer = replace(base.infer, max_new_tokens=limit, eval_mode=eval_mode, test_compress=test_compress)
+        vendor = replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted])
         return replace(
-            base,
-            checkpoint=checkpoint,
-            preset=preset,
-            prompt=prompt,
-            infer=replace(
-                base.infer,
-                max_new_tokens=int(tokens) if tokens.isdecimal() else tokens,
-                eval_mode=eval_mode,
-                test_compress=test_compress,
-            ),
-            attention=attention,
-            dtype=dtype,
-            vendor=replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted]),
-        )
+            base, checkpoint=checkpoint, preset=preset, prompt=prompt, infer=infer, attention=attention,
+            dtype=dtype, vendor=vendor,
+        )  # fmt: skip
     except (SettingsError, DsocrError) as error:
         show_error(error)
         return None
+
+
+def _backends(settings: Settings) -> Settings:
+    """The choice of A and B, where the settings file names some; the settings with it. Raises DsocrError."""
+    found = backends.names()
+    if not found:
+        return settings
+    chosen = [
+        column.selectbox(side_letter(side), found, key=key(side))
+        for side, column in zip(SIDES, st.columns(2), strict=True)
+    ]
+    return backends.with_sides(settings, *chosen)
 
 
 def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
@@ -284,25 +266,16 @@ def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
 def _preset(default: str) -> str:
     def words(name: str) -> str:
         preset = PRESETS[name]
-        return (
-            f"{name}, {preset.base_size} px + tiles"
-            if preset.crop_mode
-            else f"{name}, {preset.image_size} px"
-        )
+        size = f"{preset.base_size} px + tiles" if preset.crop_mode else f"{preset.image_size} px"
+        return f"{name}, {size}"
 
-    names = list(PRESETS)
-    st.session_state.setdefault("preset", default)
-    return st.selectbox("Preset", names, format_func=words, key="preset", persist_state="session")
+    if not value("preset"):
+        put("preset", default)
+    return st.selectbox("Preset", list(PRESETS), format_func=words, key=key("preset"))
 
 
 def _prompt() -> str:
-    name = st.selectbox(
-        "Prompt",
-        list(PROMPT_NAMES),
-        format_func=PROMPT_NAMES.__getitem__,
-        key="prompt",
-        persist_state="session",
-    )
+    name = st.selectbox("Prompt", list(PROMPT_NAMES), format_func=PROMPT_NAMES.__getitem__, key=key("prompt"))
     if name != "locate":
         return name
     wanted = st.text_input("Text to locate", key="locate", persist_state="session", max_chars=400).strip()

@@ -9,8 +9,7 @@ from dsocr_core.records import Side
 from dsocr_core.words import duration, moment
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.runner import PageResults
-from pages.widgets.shared.strip import Fact, Strip, parity_facts
-from pages.widgets.shared.verdicts import NO_EVIDENCE, verdict_words
+from pages.widgets.shared.strip import NO_EVIDENCE, Fact, Strip, parity_facts, verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison

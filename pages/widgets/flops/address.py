@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analytic_model.hardware import HARDWARE
-from analytic_model.predict import STAGES
 from analytic_model.requirements import TARGETS
 from analytic_model.sweep import AXES, ENGINES, MOST_VALUE
-from dsocr_core.resolution import PRESETS
-from pages.widgets.shared import navigation
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import computed_stages
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Cost", "Against measured", "Sweep", "Requirements")
@@ -53,7 +52,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "padding": Parameter(True),
     "nesting": Parameter(False),
     # what a view shows
-    "stage": Parameter("sam", tuple(stage.value for stage in STAGES), view="Cost"),
+    "stage": Parameter("sam", tuple(stage.value for stage in computed_stages()), view="Cost"),
     "axis": Parameter("tiles", AXES, view="Sweep"),
     "quantity": Parameter("flops", QUANTITIES, view="Sweep"),
     "engines": Parameter("both", ("both", *ENGINES), view="Sweep"),
@@ -71,11 +70,9 @@ key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a run."""
-    _STATE.read()
-    if (asked := navigation.taken_request("flops")) is not None:
-        wanted = {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}
-        for name, new in wanted.items():
-            _STATE.put(name, new)
+    if (asked := _STATE.read()) is not None:
+        for name, new in {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}.items():
+            put(name, new)
 
 
 def text(name: str) -> str:

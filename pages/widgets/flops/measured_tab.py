@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -10,23 +11,24 @@ import streamlit as st
 
 from analytic_model import frames
 from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
-from analytic_model.predict import STAGES
 from analytic_model.recorded import Recorded, counted_points
-from dsocr_core.errors import DsocrError
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from analytic_model.workload import Workload
+from dsocr_core.engine.threads import wait_politely
+from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import computed_stages, inside_prefill, row_of
+from dsocr_core.stages import Stage
 from dsocr_core.words import NOT_MEASURED, amount, duration, percent, plural, significant
 from pages.widgets.flops import stages
-from pages.widgets.flops.counting_job import Work, counting_job
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
-from pages.widgets.shared.charts import STAGE_COLOURS
 from pages.widgets.shared.job import Job
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import backend_words
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.strip import Strip, strip_html
-from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.stages import colour, stage_name
+from pages.widgets.shared.strip import Strip, Tone, strip_html
 from pages.widgets.shared.table import Column
-from pages.widgets.shared.verdicts import Tone
 
 _MOST_COUNTS = 32
 _MARKS = {
@@ -108,12 +110,12 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
     peak = selection.hardware.peak_flops(selection.policy.dtype)
     chart = plots.roofline(
         _drawn(points), [("roof", peak, "solid")], selection.hardware.bandwidth,
-        {stages.legend_name(stage): {"color": STAGE_COLOURS[stage], "symbol": "circle-open"}
-         for stage in STAGES},
+        {stage_name(stage): {"color": colour(stage), "symbol": "circle-open"}
+         for stage in computed_stages()},
     )  # fmt: skip
     figure.plot(chart, "roofline", "Stages under the roof")
     computes = costs.set_index("stage")["flops"] > 0
-    idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not computes[stage.value]]
+    idle = [stage for stage, has in computes.items() if stage != Stage.PREFILL and not has]
     if idle:
         st.caption(f"No FLOPs to show of: {', '.join(idle)}.")
 
@@ -130,14 +132,14 @@ def _profiled(selection: Selection) -> pd.DataFrame:
 def _drawn(points: pd.DataFrame) -> pd.DataFrame:
     """`frames.roofline_points` with what `plots.roofline` draws of each."""
     marks = [_MARKS[kind] for kind in points["kind"]]
-    inside = points["stage"].isin([stage.value for stage in INSIDE_PREFILL])
+    inside = points["stage"].isin([stage.value for stage in inside_prefill()])
     words = [
-        f"{stages.legend_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
+        f"{stage_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
         f"{amount(row.intensity, 'FLOP/B')}"
         for row in points.itertuples()
     ]
     return points.assign(
-        group=[stages.legend_name(stage) for stage in points["stage"]],
+        group=[stage_name(stage) for stage in points["stage"]],
         symbol=[mark[0] for mark in marks],
         size=[mark[1] - 3 * small for mark, small in zip(marks, inside, strict=True)],
         edge=[mark[2] for mark in marks],
@@ -146,6 +148,42 @@ def _drawn(points: pd.DataFrame) -> pd.DataFrame:
 
 
 # --- torch's counter ------------------------------------------------------------------------------
+
+Work = tuple[ModelConfig, Workload, str]
+"""What is counted: the last is the decoder's attention."""
+Count = Callable[[ModelConfig, Workload, str, Callable[[Stage], None]], Counted]
+
+
+def count_with_torch(
+    config: ModelConfig, workload: Workload, attention: str, on_stage: Callable[[Stage], None]
+) -> Counted:
+    """Our core under torch's counter, on the meta device: no weights, no memory. Imports torch."""
+    wait_politely()
+    from analytic_model.measure import measure_workload
+
+    return measure_workload(config, workload, attention, on_stage)
+
+
+def counting_job(about: Work, count: Count = count_with_torch) -> Job[Counted]:
+    """A count of that work. Cancelled, it stops before the next stage or token."""
+    workload = about[1]
+    # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
+    steps = len(row_of(about[0]).vision) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
+
+    def work(job: Job[Counted]) -> Counted:
+        announced = 0
+
+        def on_stage(stage: Stage) -> None:
+            nonlocal announced
+            if job.token.is_set():
+                raise Cancelled("the measurement was cancelled")
+            job.say(f"counting {stage.value}", announced / steps)
+            announced += 1
+
+        job.say("getting torch ready")
+        return count(*about, on_stage)
+
+    return Job("FLOP measurement", about, work)
 
 
 def _counter(selection: Selection) -> None:

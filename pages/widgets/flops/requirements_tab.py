@@ -10,16 +10,24 @@ import streamlit as st
 
 from analytic_model import frames
 from analytic_model.recorded import best_words, reached
-from analytic_model.report import requirements_sentence
-from analytic_model.requirements import TARGETS, Requirements, Target, TargetError, requirements, work_of
+from analytic_model.requirements import (
+    TARGETS,
+    Requirements,
+    Target,
+    TargetError,
+    requirements,
+    sentence,
+    work_of,
+)
 from analytic_model.sweep import of_axis, spread
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import chart_names
 from dsocr_core.words import percent
 from pages.widgets.flops import stages
 from pages.widgets.flops.address import key, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import figure, plots, resources, table
-from pages.widgets.shared.labels import chart_names, mark
+from pages.widgets.shared.labels import mark
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.plots import Series
 from pages.widgets.shared.table import Column
@@ -97,7 +105,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
 
 
 def _sentence(selection: Selection, needed: Requirements, of_runs: pd.DataFrame) -> str:
-    words = requirements_sentence(selection.workload, needed)
+    words = sentence(selection.workload, needed)
     here = [reach for reach in needed.devices if reach.hardware == selection.hardware]
     if here and here[0].possible and needed.first_possible is not here[0]:
         words += f", {here[0].hardware.name} at {percent(100 * here[0].share)}"
@@ -132,16 +140,7 @@ def _curve(selection: Selection, needed: Requirements, of_runs: pd.DataFrame) ->
     series = [Series("needed", tokens, rates, "#4C6EF5")]
     if len(of_runs) and len(there := of_runs[of_runs[rate].notna()]):
         marks = [mark(run) for run in there["run"]]
-        series.append(
-            Series(
-                "reached by runs",
-                there["image_tokens"],
-                there[rate],
-                "#C0362C",
-                symbol="diamond",
-                texts=marks,
-            )
-        )
-    chart = plots.lines(series, "positions of the image in the prompt", unit, height=320)
-    plots.mark_x(chart, chosen, f"this page: {chosen:,}")
-    return chart
+        x, y = there["image_tokens"], there[rate]
+        series.append(Series("reached by runs", x, y, "#C0362C", symbol="diamond", texts=marks))
+    at = (chosen, f"this page: {chosen:,}")
+    return plots.lines(series, "positions of the image in the prompt", unit, height=320, at=at)

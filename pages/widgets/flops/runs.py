@@ -13,13 +13,14 @@ import streamlit as st
 
 from analytic_model.recorded import PUBLISHED, Reading, pages_of, reading, usual_page
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import chart_names, short_names, unlike
 from dsocr_core.history.store import History
 from dsocr_core.records import VENDOR, BackendName
 from pages.widgets.flops import models
-from pages.widgets.flops.address import key, text
+from pages.widgets.flops.address import key, put, text
 from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import resources, sources
-from pages.widgets.shared.labels import chart_names, first_of_ours, short_names, unlike
+from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.new_runs import refresh_button, shown
 
@@ -43,7 +44,7 @@ def draw() -> Callable[[], Reading]:
 def backends(names: Sequence[BackendName]) -> None:
     """A choice of one; until its reader chooses, or where a link names one that is not there, ours."""
     if text("backend") not in names:
-        st.session_state[key("backend")] = first_of_ours(names)
+        put("backend", first_of_ours(names))
     st.segmented_control(
         "Backend", names, required=True, key=key("backend"), width="stretch",
         format_func=short_names(names, 24).__getitem__,
@@ -76,12 +77,12 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
     else:
         if text("run"):
             st.warning(plain(f"Run {text('run')[:60]} is not in this history; this is the newest."))
-        st.session_state[key("run")] = newest(there if len(there) else runs)
+        put("run", newest(there if len(there) else runs))
     st.selectbox("Run", offered, key=key("run"), format_func=labels.__getitem__)
     pages = pages_of(history, text("run"))
     names = sorted(pages["page"].unique())
     if text("page") not in names:
-        st.session_state[key("page")] = usual_page(history, text("run"), names)
+        put("page", usual_page(history, text("run"), names))
     st.selectbox("Page", names, key=key("page"), format_func=short_names(names).__getitem__)
     return pages
 

@@ -15,12 +15,21 @@ from analytic_model.policy import Policy
 from analytic_model.recorded import Reading, Recorded, hardware_key, recorded_workload
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
-from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
-from dsocr_core.resolution import PRESETS
-from dsocr_core.stages import Stage
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import all_stages, load_config
 from pages.widgets.flops import models, runs
-from pages.widgets.flops.address import BATCHES, CUSTOM, MOST_TOKENS, OF_RUN, PARAMETERS, key, text, value
+from pages.widgets.flops.address import (
+    BATCHES,
+    CUSTOM,
+    MOST_TOKENS,
+    OF_RUN,
+    PARAMETERS,
+    key,
+    put,
+    text,
+    value,
+)
 from pages.widgets.flops.selection import NotRecordedError, Selection
 from pages.widgets.shared import navigation, resources, sources
 
@@ -63,7 +72,7 @@ def draw() -> Callable[[], Selection]:
 def _recorded() -> None:
     pages = sources.samples().keys
     if text("page") not in pages:
-        st.session_state[key("page")] = pages[0] if pages else ""
+        put("page", pages[0] if pages else "")
     st.selectbox("Page", pages, key=key("page"))
     st.selectbox("Preset", list(PRESETS), key=key("read"))
     runs.backends(resources.base_settings().side_names)
@@ -104,8 +113,8 @@ def _take_aspect() -> None:
     width, height, aspect = _whole("width"), _whole("height"), ASPECTS[st.session_state["flops aspect"]]
     if width > 0 and height > 0:
         area = width * height
-        st.session_state[key("width")] = max(round(sqrt(area * aspect)), 1)
-        st.session_state[key("height")] = max(round(sqrt(area / aspect)), 1)
+        put("width", max(round(sqrt(area * aspect)), 1))
+        put("height", max(round(sqrt(area / aspect)), 1))
 
 
 def _whole(name: str) -> int:
@@ -161,7 +170,7 @@ def _count_as(policy: Policy) -> None:
         ("unsupported", not policy.ignore_torch_unsupported_flops), ("causal", policy.causal),
         ("head", policy.lm_head), ("padding", policy.vision_window_padding), ("nesting", False),
     ):  # fmt: skip
-        st.session_state[key(name)] = chosen
+        put(name, chosen)
 
 
 # --- what they choose -----------------------------------------------------------------------------
@@ -228,7 +237,7 @@ def _sample_reading() -> Reading:
     preset = result.request.preset
     if (inputs := result.inputs) is None or (tokens := result.token_ids) is None:
         raise DsocrError(f"{text('backend')} does not tell what went into the model; choose another backend")
-    times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
+    times = {stage: ms for stage in all_stages() if (ms := result.milliseconds(stage)) is not None}
     device = result.environment.get("device_name") or result.environment.get("device") or "?"
     work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(tokens))
     path = Path(settings.checkpoint.removeprefix("random:"))

@@ -1,29 +1,18 @@
-"""The stages on the FLOPs page: their names, their colours, and their bars, vision inside prefill."""
+"""The stages on the FLOPs page: rows of tables, and bars of each quantity."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pandas as pd
-
-from analytic_model.frames import EVERYTHING, WITH_VISION
-from analytic_model.predict import STAGES
-from dsocr_core.stages import INSIDE_PREFILL, Stage
-from dsocr_core.words import amount
-from pages.widgets.shared.bars import legend_html, panel
-from pages.widgets.shared.charts import STAGE_COLOURS
-
-SUMS = (WITH_VISION, EVERYTHING)
-
-
-def legend_name(stage: str) -> str:
-    """A stage's name with the one that it lies in."""
-    return f"prefill › {stage}" if stage in INSIDE_PREFILL else str(stage)
+from dsocr_core.models.family import computed_stages, inside_prefill
+from dsocr_core.stages import Stage
+from pages.widgets.shared import stages
+from pages.widgets.shared.stages import Part, StageLine, stage_name
 
 
 def row_name(stage: str) -> str:
     """A stage as a table's row: prefill's own is the language model, as vision stands beside it."""
-    return "prefill › language model" if stage == Stage.PREFILL else legend_name(stage)
+    return "prefill › language model" if stage == Stage.PREFILL else stage_name(stage)
 
 
 def chart(rows: Mapping[str, Mapping[str, float]], units: Mapping[str, str]) -> str:
@@ -32,38 +21,17 @@ def chart(rows: Mapping[str, Mapping[str, float]], units: Mapping[str, str]) -> 
     `rows` has each line's amounts by stage, the language model alone under prefill, whose bar is drawn with
     the vision in it; `units` gives each line its unit.
     """
-    legend = legend_html({legend_name(stage): STAGE_COLOURS[stage] for stage in STAGES})
-    panels: dict[str, list[pd.DataFrame]] = {}
+    panels: dict[str, list[StageLine]] = {}
     for label, amounts in rows.items():
-        panels.setdefault(units[label], []).append(spans(label, amounts, units[label]))
-    return legend + "".join(panel(pd.concat(lines), unit) for unit, lines in panels.items())
+        panels.setdefault(units[label], []).append(StageLine(label, parts(amounts)))
+    there = [stage for stage in computed_stages() if any(stage in amounts for amounts in rows.values())]
+    return stages.legend(there) + "".join(stages.panel(lines, unit) for unit, lines in panels.items())
 
 
-def spans(label: str, amounts: Mapping[str, float], unit: str) -> pd.DataFrame:
-    """Where the bars of one line lie: vision at the head of prefill, decode after it."""
-    made, inner = [], 0.0
-    for stage in INSIDE_PREFILL:
-        if (size := amounts.get(stage, float("nan"))) == size:
-            made.append((stage, inner, size, True))
-            inner += size
-    alone = amounts.get(Stage.PREFILL, 0.0)
-    whole = inner + (alone if alone == alone else 0.0)
-    made.append((Stage.PREFILL, 0.0, whole, False))
-    if (size := amounts.get(Stage.DECODE, float("nan"))) == size:
-        made.append((Stage.DECODE, whole, size, False))
-    rows = [
-        (
-            label,
-            float(start),
-            float(size),
-            STAGE_COLOURS[stage],
-            f"{_said(stage)}: {amount(size, unit)}",
-            inside,
-        )
-        for stage, start, size, inside in made
-    ]
-    return pd.DataFrame(rows, columns=["label", "start", "size", "colour", "words", "inside"])
-
-
-def _said(stage: str) -> str:
-    return "prefill with its vision" if stage == Stage.PREFILL else legend_name(stage)
+def parts(amounts: Mapping[str, float]) -> list[Part]:
+    """Vision at the head of prefill, decode after it; what is not known is left out."""
+    known = {stage: float(size) for stage, size in amounts.items() if size == size}
+    inside: list[Part] = [(stage, known[stage], True, "") for stage in inside_prefill() if stage in known]
+    whole = sum(part[1] for part in inside) + known.get(Stage.PREFILL, 0.0)
+    decode: list[Part] = [(Stage.DECODE, known[Stage.DECODE], False, "")] if Stage.DECODE in known else []
+    return [*inside, (Stage.PREFILL, whole, False, ""), *decode]

@@ -1,21 +1,77 @@
-"""What is shown of a pair: its rows, the selected one, and the words over both panes."""
+"""What is shown of a pair: its rows as the pages number them, the selected one, the words over both panes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dsocr_core.markup import Box
+from dsocr_core.outputs import render
 from dsocr_core.outputs.parity import is_plain
+from dsocr_core.parity_records import BoxPair
 from dsocr_core.records import OcrResult, Side
 from dsocr_core.words import duration, plural
-from pages.widgets.shared.pairing import Pairing, lone_pairings, other_texts, pairings
-from pages.widgets.shared.result_tables import Results, token_count
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
     from dsocr_core.parity_records import ParityReport
+
+Results = Mapping[Side, OcrResult]
+"""The results that are there, A's first."""
+MOST_PAIRS = 4000
+"""A page has a hundred boxes; a hostile text may have any number."""
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """One row of the comparison as the page shows it: a BoxPair, or one side's box alone ("single")."""
+
+    state: str
+    a: Box | None
+    b: Box | None
+    iou: float | None
+    shift_percent: float | None
+
+    def box(self, side: Side) -> Box | None:
+        return self.a if side == "a" else self.b
+
+
+def pairings(pairs: Iterable[BoxPair]) -> list[Pairing]:
+    """Pairs in reading order: by A's box, a box that only B has after the one before it."""
+    rows = [Pairing(pair.state, pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
+    return sorted(rows, key=_reading_order)[:MOST_PAIRS]
+
+
+def lone_pairings(boxes: Iterable[Box], side: Side) -> list[Pairing]:
+    """The boxes of the only side that has a result."""
+    return [
+        Pairing("single", box if side == "a" else None, box if side == "b" else None, None, None)
+        for box in boxes
+    ][:MOST_PAIRS]
+
+
+def _reading_order(row: Pairing) -> tuple[int, int]:
+    if row.a is not None:
+        return row.a.index, 0
+    assert row.b is not None
+    return row.b.index, 1
+
+
+def other_texts(rows: Iterable[Pairing]) -> set[int]:
+    """Rows whose two boxes hold another text, wherever they stand."""
+    return {
+        number
+        for number, row in enumerate(rows)
+        if row.a and row.b and row.a.text.strip() != row.b.text.strip()
+    }
+
+
+def label_colours(rows: Iterable[Pairing]) -> dict[str, str]:
+    """The colour of every label on the page as #rrggbb."""
+    labels = {box.label for row in rows for box in (row.a, row.b) if box}
+    return {label: "#{:02x}{:02x}{:02x}".format(*render.label_colour(label)) for label in labels}
 
 
 @dataclass(frozen=True)
@@ -70,7 +126,7 @@ def result_words(result: OcrResult) -> str:
     """How much a backend read and in what time, as far as it tells."""
     found = ["boxes not known" if is_plain(result) else plural(len(result.boxes), "box", "boxes")]
     if result.token_ids is not None:
-        found.append(plural(token_count(result), "token"))
+        found.append(plural(len(result.token_ids), "token"))
     if result.finish_reason == "length":
         found.append("stopped at the token limit")
     return ", ".join([*found, *([duration(result.total_ms)] if result.timings else [])])

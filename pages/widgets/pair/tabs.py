@@ -4,15 +4,63 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dsocr_core.history.timings import in_order
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.margins import divergence_words
 from dsocr_core.parity_records import Divergence
-from dsocr_core.words import plural
-from pages.widgets.pair import boxes
-from pages.widgets.pair.shown import Shown
-from pages.widgets.shared import charts, figure, result_tables
+from dsocr_core.words import NOT_RECORDED, percent, plural
+from pages.widgets.pair import tables
+from pages.widgets.pair.shown import Results, Shown
+from pages.widgets.pair.viewer import clicked
+from pages.widgets.shared import bars, figure, stages, table
 from pages.widgets.shared.labels import side_label, side_letter
-from pages.widgets.shared.result_tables import token_count
+from pages.widgets.shared.stages import StageLine
+from pages.widgets.shared.table import Column
+
+BOX_TABLE = "box table"
+"""The session's key of the table of boxes, whose selection is a row."""
+FEW = 12
+"""Rows of a table under the viewer that does not scroll."""
+
+
+def draw_boxes(shown: Shown) -> None:
+    """The table of boxes, linked with the viewer, over it what could not be read; a click selects the row."""
+    _malformed(shown.results)
+    report, selected = shown.report, shown.selected
+    frame = tables.box_table(shown.rows)
+    if frame.empty:
+        st.caption("No boxes on this page. The markdown prompt asks for boxes; the others may not.")
+        return
+    table.draw(
+        frame, tables.BOXES, "", FEW, key=BOX_TABLE, selection_mode="single-row",
+        on_select=lambda: shown.select(clicked(BOX_TABLE)),
+        selection_default={"selection": {"rows": [] if selected is None else [selected]}},
+    )  # fmt: skip
+    note = plural(len(frame), "row")
+    if report is not None:
+        most = max(report.boxes_a, report.boxes_b)
+        note = (
+            f"{report.boxes_matched} of {plural(most, 'box', 'boxes')} paired, "
+            f"mean shift {percent(report.mean_coordinate_difference_percent)} of the image side "
+            f"(n = {report.boxes_matched})"
+        )
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    left.caption(note)
+    with right:
+        figure.csv_button("CSV", "boxes", frame)
+
+
+def _malformed(results: Results) -> None:
+    """What began like a span but could not be read."""
+    odd = [
+        {"span": f"{side_letter(side)}: {span.label[:80]}", "reason": span.malformed}
+        for side, result in results.items()
+        for span in result.blocks
+        if span.malformed is not None
+    ]
+    if odd:
+        with st.expander(f"{plural(len(odd), 'span')} could not be read"):
+            st.dataframe(odd, hide_index=True)
 
 
 def draw_tokens(shown: Shown) -> None:
@@ -22,27 +70,21 @@ def draw_tokens(shown: Shown) -> None:
         st.caption(f"Tokens of {' and '.join(map(side_letter, silent))}: not known.")
     if len(silent) == len(shown.results):
         return
-    told = {side: result for side, result in shown.results.items() if side not in silent}
-    table = result_tables.token_table(told)
+    frame = tables.token_table({side: result for side, result in shown.results.items() if side not in silent})
     divergence = shown.report.first_divergence if shown.report else None
     if divergence is not None:
         _divergence(shown, divergence)
         if not st.toggle("All tokens", key=f"{shown.prefix}all tokens", persist_state="session"):
-            table = result_tables.around(table, divergence.index)
+            frame = frame.iloc[max(divergence.index - 12, 0) : divergence.index + 21]
     elif shown.report is not None and shown.report.tokens_equal:
-        st.caption(f"All {plural(len(table), 'token')} are equal.")
-    st.dataframe(
-        table,
-        hide_index=True,
-        height=boxes.table_height(len(table)),
-        placeholder="",
-        column_config={"step": st.column_config.NumberColumn(width=60)},
-    )
+        st.caption(f"All {plural(len(frame), 'token')} are equal.")
+    heads = {name: Column(name, width=60 if name == "step" else None) for name in frame}
+    table.draw(frame, heads, "", FEW)
 
 
 def _divergence(shown: Shown, divergence: Divergence) -> None:
     """Where the tokens diverge, after which text, and whether rounding alone explains it."""
-    counts = [token_count(result) for result in shown.results.values()]
+    counts = [len(result.token_ids or ()) for result in shown.results.values()]
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"in box {(divergence.box_a or 0) + 1} of A"
     st.caption(
@@ -51,8 +93,8 @@ def _divergence(shown: Shown, divergence: Divergence) -> None:
     )
     st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)
     if (margins := divergence.margins) is not None:
-        table = result_tables.best_table({"a": margins.a, "b": margins.b}, shown.results.values())
-        st.dataframe(table, hide_index=True, height="content", placeholder="")
+        best = tables.best_table({"a": margins.a, "b": margins.b}, shown.results.values())
+        table.draw(best, tables.BEST, NOT_RECORDED)
 
 
 _INPUTS = {
@@ -68,18 +110,13 @@ def draw_inputs(shown: Shown) -> None:
         if (figures := compression(result)) is not None:
             st.caption(f"{side_label(side, result.backend)}: {figures}")
     if shown.report is not None:
-        st.caption(f"{_INPUTS[shown.report.input_parity]} {result_tables.INPUT_MARKS}")
-        st.dataframe(
-            result_tables.input_table(shown.report.inputs),
-            hide_index=True,
-            height="content",
-            column_config={"same": st.column_config.Column(width=50)},
-        )
+        st.caption(f"{_INPUTS[shown.report.input_parity]} {tables.INPUT_MARKS}")
+        table.draw(tables.input_table(shown.report.inputs), tables.INPUTS)
         return
     for side, result in shown.results.items():
         st.caption(f"Only {side_label(side, result.backend)} has a result: there is nothing to compare.")
         if (inputs := result.inputs) is not None:
-            st.dataframe(result_tables.single_input_table(inputs), hide_index=True)
+            table.draw(tables.single_input_table(inputs))
 
 
 def draw_timings(shown: Shown, words: str, reproduce: str = "") -> None:
@@ -88,8 +125,8 @@ def draw_timings(shown: Shown, words: str, reproduce: str = "") -> None:
     if not timed:
         st.caption("No times of this page are on record.")
         return
-    spans = result_tables.timing_spans(timed)
-    figure.head(words, reproduce=reproduce, timings=spans)
-    names = {side_letter(side): shown.names[side] for side in timed}
-    figure.plot(charts.stage_bars(spans, names), f"{shown.prefix}stage bars", words)
-    st.dataframe(result_tables.timing_table(shown.results), hide_index=True, height="content")
+    figure.head(words, reproduce=reproduce, timings=tables.timing_spans(timed))
+    lines = [StageLine(shown.names[side], tables.stage_parts(result)) for side, result in timed.items()]
+    drawn = {part[0] for line in lines for part in line.parts}
+    bars.draw(stages.legend(in_order(drawn)) + stages.panel(lines, "s"), words)
+    table.draw(tables.timing_table(shown.results), tables.TIMES)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
+from dsocr_core.markup import block_text
+from dsocr_core.outputs import postprocess
 from dsocr_core.outputs.parity import comparable
+from dsocr_core.outputs.text_blocks import Block, parse_blocks, word_difference
 from dsocr_core.records import OcrResult, Side
 from dsocr_core.review.differences import block_texts
 from dsocr_core.words import plural
 from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
-from pages.widgets.components.document.blocks import Block, parse_blocks, word_difference
-from pages.widgets.pair.shown import Shown
+from pages.widgets.pair.shown import Pairing, Shown
+from pages.widgets.pair.tables import STATE_WORDS
 from pages.widgets.pair.viewer import clicked
-from pages.widgets.shared import reading
 from pages.widgets.shared.labels import side_label
-from pages.widgets.shared.pairing import Pairing
-from pages.widgets.shared.result_tables import STATE_WORDS
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
 _MOST_WORDS = 20_000
@@ -53,7 +53,7 @@ def _rendered(side: Side, result: OcrResult, rows: list[Pairing]) -> list[Block]
     """The text of one side as blocks, each with the pair its box belongs to; titles stand out."""
     pair_of = {box.index: number for number, row in enumerate(rows) if (box := row.box(side)) is not None}
     blocks = []
-    for segment in reading.segments(result):
+    for segment in segments(result):
         pair = None if segment.box is None else pair_of.get(segment.box)
         parts = parse_blocks(segment.text, pair)
         level = _TITLE_LEVELS.get(segment.label)
@@ -61,6 +61,29 @@ def _rendered(side: Side, result: OcrResult, rows: list[Pairing]) -> list[Block]
             parts = [replace(parts[0], kind="heading", level=level)]
         blocks += parts
     return blocks
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of the text: what follows a block. `box` is the index of its first box, None if it has none."""
+
+    text: str
+    label: str = ""
+    box: int | None = None
+
+
+def segments(result: OcrResult) -> list[Segment]:
+    """The text in pieces: what stands before the first block, then what follows each."""
+    text = postprocess.clean_text(result.text_raw)
+    spans = result.blocks
+    before = postprocess.leading_space(result.text_raw)
+    pieces = [Segment(text[: spans[0].start - before] if spans else text)]
+    count = 0
+    for span in spans:
+        words = block_text(span) or ("![picture]()" if span.label == postprocess.IMAGE_LABEL else "")
+        pieces.append(Segment(words, span.label, count if span.boxes else None))
+        count += len(span.boxes)
+    return pieces
 
 
 # --- block beside block ---------------------------------------------------------------------------

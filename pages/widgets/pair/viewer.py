@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import streamlit as st
 
+from dsocr_core.markup import Box
 from dsocr_core.records import Side
-from pages.widgets.components.viewer import show_viewer
-from pages.widgets.components.viewer.payload import MODES, pair_values
-from pages.widgets.pair.shown import Shown
+from pages.widgets.components.viewer import MODES, show_viewer
+from pages.widgets.pair.shown import Pairing, Shown, label_colours
 from pages.widgets.shared import resources
-from pages.widgets.shared.pairing import label_colours
 
 PaneWords = Mapping[Side, Mapping[str, str]]
 """For each side the line over its pane, and a notice with a button where there is nothing to show."""
@@ -83,3 +82,25 @@ def _divergence(shown: Shown) -> dict[str, Any] | None:
         "b": None if divergence.box_b is None else shown.row_of(None, divergence.box_b),
         "words": f"diverges at token {divergence.index}",
     }
+
+
+def _box_values(box: Box | None) -> dict[str, Any] | None:
+    if box is None:
+        return None
+    corners = {name: getattr(box, name) for name in ("x1", "y1", "x2", "y2")}
+    return {"index": box.index, "label": box.label, "text": box.text[:2000]} | corners
+
+
+def pair_values(rows: Iterable[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
+    """`differing` are rows that differ in more than their coordinates and label, in their text say."""
+    return [
+        {
+            "state": row.state,
+            "differs": number in differing or row.state not in ("matched", "single"),
+            "a": _box_values(row.a),
+            "b": _box_values(row.b),
+            "iou": row.iou,
+            "shift": row.shift_percent,
+        }
+        for number, row in enumerate(rows)
+    ]

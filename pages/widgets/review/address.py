@@ -1,7 +1,6 @@
-"""What the address of the Review page holds: the review, the page and box in it, the filters, the view.
+"""The state of the Review page: the review, page and box in it, the filters, the view, the reviewer's own.
 
-The reviewer's name is not in it, as others open the link: the browser stores that in a cookie. A session has
-values of its own beside the widgets', so that a callback finds them whatever was drawn.
+The reviewer's name is not in the address, as others open the link: the browser stores it in a cookie.
 """
 
 from __future__ import annotations
@@ -14,58 +13,45 @@ import streamlit as st
 
 from dsocr_core.review.queue import Filters
 from dsocr_core.review.verdicts import REVIEWER_LIMIT
-from pages.widgets.components.viewer.payload import MODES
-from pages.widgets.shared import navigation
-from pages.widgets.shared.url_state import Parameter, index_of, linked, show_address, written
+from pages.widgets.components.viewer import MODES
+from pages.widgets.shared.url_state import LinkedState, Parameter, index_of
 
 TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy", "Whole review")
 MANY = ("parity", "verdicts", "kinds", "labels", "presets", "sizes")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
+FILTERS = ("failing", *MANY, "text")
+
+
+def _own(default: Any, widget: bool = False) -> Parameter:
+    """What no link holds."""
+    return Parameter(default, widget=widget, linked=False)
+
+
 PARAMETERS: Mapping[str, Parameter] = {
-    "review": Parameter(""),
-    "page": Parameter(""),
-    "box": Parameter(""),
+    "review": Parameter("", widget=False),
+    "page": Parameter("", widget=False),
+    "box": Parameter("", widget=False),
     "failing": Parameter(False),
     **{name: Parameter([]) for name in MANY},
     "text": Parameter(""),
-    "mode": Parameter(MODES[0], MODES),
+    "mode": Parameter(MODES[0], MODES, widget=False),
     "tab": Parameter(TABS[0], TABS),
     "onward": Parameter(False),
     "truth": Parameter(""),
-}
-FILTERS = ("failing", *MANY, "text")
-_NO_WIDGET = ("review", "page", "box", "mode")
-"""Held beside the session's own names: Streamlit may stop a script whenever it asks the session for one."""
+    "reviewer": _own("", widget=True),
+    # number of the last action of the viewer that was done, what went wrong, what was done
+    "taken": _own(0), "problem": _own(""), "notice": _own(""),
+    # words that are typed and not recorded; a verdict that waits for a name, and when the name was asked for
+    "drafts": _own(None), "pending": _own(None), "asked": _own(0),
+}  # fmt: skip
+_STATE = LinkedState("review", PARAMETERS)
+key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
 _COOKIE = "dsocr_reviewer"
 
 
-def key(name: str) -> str:
-    """The session's key of a parameter; other pages have names of their own."""
-    return f"review {name}"
-
-
 def values() -> dict[str, Any]:
-    """What this session holds: parameters without a widget, the others as they were last drawn."""
-    found: dict[str, Any] = st.session_state["review values"]
-    return found
-
-
-def value(name: str) -> Any:
-    """As it is; of a widget that is not drawn, as it was."""
-    if name not in _NO_WIDGET and key(name) in st.session_state:
-        return _held(name, st.session_state[key(name)])
-    return _held(name, values()[name])
-
-
-def _held(name: str, found: Any) -> Any:
-    return PARAMETERS[name].held(found) if name in PARAMETERS else found
-
-
-def put(name: str, new: Any) -> None:
-    """Only before the parameter's widget is drawn: in a callback, say."""
-    values()[name] = new
-    if name not in _NO_WIDGET:
-        st.session_state[key(name)] = new
+    """What this session holds, to be changed in one step."""
+    return _STATE.values
 
 
 def filters() -> Filters:
@@ -74,12 +60,11 @@ def filters() -> Filters:
 
 
 def clear_filters() -> None:
-    for name in FILTERS:
-        put(name, PARAMETERS[name].default)
+    _STATE.clear(*FILTERS)
 
 
 def used_filters() -> int:
-    return sum(value(name) != PARAMETERS[name].default for name in FILTERS)
+    return _STATE.used(*FILTERS)
 
 
 def show_page(name: str) -> None:
@@ -97,32 +82,14 @@ def select(index: Any) -> None:
 
 
 def read() -> None:
-    """Make every parameter have its value, before any widget is drawn.
-
-    The address counts in a new session only; later addresses are echoes of the session. Streamlit forgets
-    the value of a widget that was not drawn, on another page say: it comes back from here.
-    Another page may have asked for a review meanwhile.
-    """
-    _begin()
-    if (asked := navigation.taken_request("review")) is not None:
+    """Make every parameter have its value; another page may have asked for a review."""
+    if (asked := _STATE.read(_first)) is not None:
         open_review(asked["review"])
-    here = values()
-    for name in (*PARAMETERS, "reviewer"):
-        if name in _NO_WIDGET:
-            continue
-        if key(name) not in st.session_state:
-            st.session_state[key(name)] = here[name]
-        here[name] = st.session_state[key(name)]
 
 
-def _begin() -> None:
-    if "review values" not in st.session_state:
-        cookie = st.context.cookies.get(_COOKIE)
-        name = unquote(cookie)[:REVIEWER_LIMIT] if isinstance(cookie, str) else ""
-        link = linked(PARAMETERS)
-        # Older links say `ours` whichever engine read the run: left out, it is that engine.
-        link["review"] = link.get("review", "").replace(":ours", "")
-        st.session_state["review values"] = fresh() | link | {"reviewer": name}
+def _first() -> dict[str, Any]:
+    cookie = st.context.cookies.get(_COOKIE)
+    return {"reviewer": unquote(cookie)[:REVIEWER_LIMIT] if isinstance(cookie, str) else "", "drafts": {}}
 
 
 def open_review(name: str) -> None:
@@ -130,22 +97,6 @@ def open_review(name: str) -> None:
     put("review", name)
     show_page("")
     clear_filters()
-
-
-def fresh() -> dict[str, Any]:
-    """What a session holds to begin with."""
-    standard = {name: parameter.default for name, parameter in PARAMETERS.items()}
-    # Number of the last action of the viewer that was done, what went wrong, what was done.
-    return standard | {
-        "reviewer": "", "taken": 0, "problem": "", "notice": "", "drafts": {},
-        # A verdict that waits for the name it is given under, and when the name was asked for.
-        "pending": None, "asked": 0,
-    }  # fmt: skip
-
-
-def write() -> None:
-    """Make the address say what the session holds."""
-    show_address("review", written(PARAMETERS, {name: value(name) for name in PARAMETERS}))
 
 
 def reviewer() -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import condition, has_value, run_labels, short
 from dsocr_core.history.store import EXAMPLE, History
 from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.document import one_run_words
@@ -21,9 +22,8 @@ from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
 from pages.widgets.review.position import Position, compared, reviewed_words
 from pages.widgets.shared import navigation, new_runs
-from pages.widgets.shared.labels import condition, has_value, run_labels, short
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.verdicts import verdict_words
+from pages.widgets.shared.strip import verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview

@@ -10,19 +10,20 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.ties import count_ties
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from dsocr_core.stages import Stage
-from dsocr_core.words import NOT_MEASURED, duration, moment, plural, significant
+from dsocr_core.words import moment, plural
 from pages.widgets.review.address import value
-from pages.widgets.shared import resources
+from pages.widgets.shared import resources, table
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path
-from pages.widgets.shared.verdicts import VERDICTS, verdict_words
+from pages.widgets.shared.strip import VERDICTS, verdict_words
+from pages.widgets.shared.table import Column
 
 if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
@@ -39,15 +40,15 @@ def draw(shown: PageShown) -> None:
     if finding := count_ties(page.report for page in review.pages).finding:
         st.warning(plain(finding), icon=":material/rule:")
     _take_away(review, value("truth").strip())
-    left, right = st.columns(2)
+    left, right = st.columns([1, 2.2])
     with left:
-        st.dataframe(outcome_table(review, given), hide_index=True, height="content")
+        table.draw(outcome_table(review, given))
     with right:
         stages = review.stages()
         if stages.empty:
             st.caption("No page has times on both sides.")
         else:
-            st.dataframe(stage_table(stages), hide_index=True, height="content")
+            table.draw(stage_table(stages), _STAGES, "–")
     _rows(review)
     _settings(review)
 
@@ -66,25 +67,18 @@ def outcome_table(review: Review, given: Given) -> pd.DataFrame:
                         columns=["", "pages"])  # fmt: skip
 
 
+_STAGES = {
+    "stage": Column("stage"), "n": Column("n", "count"), "median_a": Column("A median", "ms"),
+    "median_b": Column("B median", "ms"), "ratio": Column("B / A", ""), "low": Column("95 % from", ""),
+    "high": Column("to", ""), "a_is": Column("A is"),
+}  # fmt: skip
+
+
 def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
-    """`Review.stages` for people: medians of both sides and how A stands to B."""
-    order = {stage.value: rank for rank, stage in enumerate(Stage)}
-    rows = []
-    for row in sorted(stages.to_dict("records"), key=lambda row: order.get(row["stage"], len(order))):
-        ratio, low, high = (
-            significant(row[name]) if pd.notna(row[name]) else "" for name in ("ratio", "low", "high")
-        )
-        rows.append(
-            {
-                "stage": row["stage"],
-                "n": int(row["n"]),
-                "A median": duration(row["median_a"]) if pd.notna(row["median_a"]) else NOT_MEASURED,
-                "B median": duration(row["median_b"]) if pd.notna(row["median_b"]) else NOT_MEASURED,
-                "B / A": f"{ratio} ({low} to {high})" if ratio else NOT_MEASURED,
-                "A is": {"slower": "faster", "faster": "slower"}.get(row["verdict"], row["verdict"]),
-            }
-        )  # fmt: skip
-    return pd.DataFrame(rows)
+    """`Review.stages` in the order of running, with how A stands to B."""
+    order = {stage.value: rank for rank, stage in enumerate(all_stages())}
+    said = stages["verdict"].replace({"slower": "faster", "faster": "slower"})
+    return stages.assign(a_is=said).sort_values("stage", key=lambda names: names.map(order), kind="stable")
 
 
 # --- out and in -----------------------------------------------------------------------------------
@@ -151,19 +145,12 @@ def _rows(review: Review) -> None:
     if not rows:
         return
     with st.expander(f"Every verdict ever given ({len(rows):,})"):
-        st.dataframe(
-            pd.DataFrame(
-                {
-                    "time": [moment(row.time) for row in rows],
-                    "reviewer": [row.reviewer for row in rows],
-                    "page": [row.page for row in rows],
-                    "verdict": [row.verdict or "taken back" for row in rows],
-                    "cause": [row.label for row in rows],
-                    "comment": [row.comment for row in rows],
-                }
-            ).iloc[::-1],
-            hide_index=True, height="content" if len(rows) <= 12 else 420,
+        fields = ("reviewer", "page", "verdict", "cause", "comment")
+        frame = pd.DataFrame(
+            [(moment(row.time), row.reviewer, row.page, row.verdict or "taken back", row.label, row.comment)
+             for row in reversed(rows)], columns=["time", *fields],
         )  # fmt: skip
+        table.draw(frame, most=12)
 
 
 def _settings(review: Review) -> None:
@@ -171,8 +158,5 @@ def _settings(review: Review) -> None:
     differing = settings[~settings["equal"].astype(bool)]
     with st.expander(f"Settings and environment: {len(differing)} of {len(settings)} values differ"):
         every = st.toggle("Show what is the same, too", key="review every setting")
-        table = (settings if every else differing).drop(columns="equal")
-        st.dataframe(
-            table.rename(columns={"a": "A", "b": "B"}), hide_index=True, placeholder="not recorded",
-            height="content" if len(table) <= 20 else 640,
-        )  # fmt: skip
+        shown = (settings if every else differing).drop(columns="equal")
+        table.draw(shown.rename(columns={"a": "A", "b": "B"}), missing="not recorded")

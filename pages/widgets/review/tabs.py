@@ -8,21 +8,22 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.outputs.text_blocks import Block
 from dsocr_core.records import SIDES
-from dsocr_core.review.accuracy import Accuracy, accuracy, page_truth
+from dsocr_core.review.accuracy import accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference
-from dsocr_core.words import NOT_MEASURED, percent, plural, significant
+from dsocr_core.words import plural, significant
 from pages.widgets.components.document import show_columns
-from pages.widgets.components.document.blocks import Block
-from pages.widgets.pair import boxes, tabs, text
+from pages.widgets.pair import tabs, text
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.review import summary
 from pages.widgets.review.address import TABS, key, value
 from pages.widgets.review.view import PageShown
-from pages.widgets.shared import layers_tab, resources
+from pages.widgets.shared import layers_tab, resources, table
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path
+from pages.widgets.shared.table import Column
 
 if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
@@ -35,7 +36,7 @@ def draw(shown: PageShown) -> None:
     drawers = {
         "Differences": lambda: _differences(shown),
         "Text": lambda: text.draw(shown, "Difference"),
-        "Boxes": lambda: boxes.draw(shown),
+        "Boxes": lambda: tabs.draw_boxes(shown),
         "Tokens": lambda: tabs.draw_tokens(shown),
         "Layers": lambda: _layers(shown),
         "Inputs": lambda: tabs.draw_inputs(shown),
@@ -106,35 +107,23 @@ def _accuracies(shown: PageShown, truth: Truth, path: str) -> None:
     else:
         here = {name: accuracy(side, of_page) for name, side in (("A", shown.page.a), ("B", shown.page.b))}
         st.caption(f"This page, against {plural(len(of_page.blocks), 'true block')}:")
-        st.dataframe(accuracy_table({name: _measures(one) for name, one in here.items()}), hide_index=True)
+        _draw_accuracy({name: vars(one) if one else {} for name, one in here.items()})
     means = resources.mean_accuracy(shown.review, shown.review.key, truth, path)
     counted = {side_letter(side): means[side] for side in SIDES}
     if any(values["pages"] for values in counted.values()):
         pages = ", ".join(f"{name} {int(values['pages'] or 0):,}" for name, values in counted.items())
         st.caption(f"Means over the pages with a ground truth ({pages}):")
-        st.dataframe(accuracy_table(counted), hide_index=True)
+        _draw_accuracy(counted)
 
 
-def _measures(found: Accuracy | None) -> dict[str, float | None]:
-    return vars(found) if found else {}
+_ACCURACY = {
+    "side": Column("side"), "box_f1": Column("box F1", "", "At IoU 0.75 and equal label."),
+    "character_error_rate": Column("character error rate", "share"),
+    "order_distance": Column("reading order", "share", "Edits per block."),
+}  # fmt: skip
 
 
-def accuracy_table(sides: dict[str, dict[str, float | None]]) -> pd.DataFrame:
+def _draw_accuracy(sides: dict[str, dict[str, float | None]]) -> None:
     """Three measures of each side; "not measured" where there is nothing to count."""
-
-    def figure(values: dict[str, float | None], name: str) -> str:
-        found = values.get(name)
-        if found is None:
-            return NOT_MEASURED
-        return significant(found) if name == "box_f1" else percent(100 * found)
-
-    words = {
-        "box_f1": "box F1 at IoU 0.75 and equal label",
-        "character_error_rate": "character error rate",
-        "order_distance": "reading order, edits per block",
-    }
-    rows = [
-        {"measure": text, **{side: figure(values, name) for side, values in sides.items()}}
-        for name, text in words.items()
-    ]
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame([{"side": side, **values} for side, values in sides.items()])
+    table.draw(frame.reindex(columns=list(_ACCURACY)), _ACCURACY)

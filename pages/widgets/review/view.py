@@ -23,8 +23,7 @@ from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
 from pages.widgets.shared import resources
 from pages.widgets.shared.labels import side_label, side_letter
-from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html
-from pages.widgets.shared.verdicts import verdict_words
+from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html, verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import Difference, PageReview

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pages.widgets.shared import navigation, run_filters
+from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Runs", "Trash", "Import", "Cluster")
@@ -13,34 +13,29 @@ PROFILED = {"any": None, "no": False, "yes": True}
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     "text": Parameter(""),
-    **{name: Parameter([]) for name in run_filters.NAMES},
+    **run_filters.PARAMETERS,
     "profiled": Parameter("any", tuple(PROFILED)),
-    "since": Parameter(None),
-    "until": Parameter(None),
-    "runs": Parameter([]),
-    "baseline": Parameter(""),
+    "runs": Parameter([], widget=False),
+    "baseline": Parameter("", widget=False),
     "columns": Parameter([]),
     "tab": Parameter(TABS[0], TABS),
     "all": Parameter(False),
     "output": Parameter("", view="Cluster"),
 }
-FILTERS = ("text", *run_filters.NAMES, "profiled", "since", "until")
+FILTERS = ("text", "profiled", *run_filters.FILTERS)
 STATE = LinkedState("runs", PARAMETERS)
-key, value, put = STATE.key, STATE.value, STATE.put
-write = STATE.write
+key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a view."""
-    STATE.read()
-    if (asked := navigation.taken_request("runs")) is not None:
+    if (asked := STATE.read()) is not None:
         put("view", asked["view"])
 
 
 def clear_filters() -> None:
-    for name in FILTERS:
-        put(name, PARAMETERS[name].default)
+    STATE.clear(*FILTERS)
 
 
 def filtered() -> bool:
-    return any(value(name) != PARAMETERS[name].default for name in FILTERS)
+    return STATE.used(*FILTERS) > 0

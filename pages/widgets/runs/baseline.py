@@ -11,10 +11,11 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import has_value
 from dsocr_core.history.store import History
 from pages.widgets.runs import address
 from pages.widgets.runs.address import value
-from pages.widgets.shared.labels import first_of_ours, has_value
+from pages.widgets.shared.labels import first_of_ours
 
 TAG = "baseline"
 

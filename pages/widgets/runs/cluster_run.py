@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.cluster.figures import Figures, WorkerFigures
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.status import Status, StatusReader
+from dsocr_core.cluster.status import Figures, Status, StatusReader, WorkerFigures
 from dsocr_core.errors import DsocrError
 from dsocr_core.words import duration, plural, significant
 from pages.widgets.runs.address import key, value
-from pages.widgets.shared import figure
+from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.table import Column
 
 POLL_S = 2.0
 _READER = "runs cluster reader"
@@ -53,11 +53,11 @@ def _draw(location: str) -> None:
         if slow:
             words += f"; stragglers: {', '.join(slow[:5])}"
         figure.head(words, workers=workers, reproduce=f"dsocr status {location}")
-        figure.table(workers.head(MOST_WORKERS), left=["worker", "straggler"])
+        table.draw(workers.head(MOST_WORKERS), _WORKERS, "")
     causes = cause_rows(reader.figures.causes)
     if len(causes):
         figure.head(f"{plural(int(causes['pages'].sum()), 'page')} failed, by cause", causes=causes)
-        figure.table(causes, left=["cause"])
+        table.draw(causes)
     if status.complete and not was_complete:
         st.rerun()  # ends the polling
 
@@ -95,31 +95,37 @@ def _left(status: Status) -> str:
     return duration(1e3 * status.left / status.pages_per_s) if status.pages_per_s else "not known"
 
 
+_WORKERS = {
+    "worker": Column("worker"), "pages": Column("pages", "count"), "pages/s": Column("pages/s", ""),
+    "failed": Column("failed", "count"), "prefill ms/page": Column("prefill / page", "ms"),
+    "decode ms/page": Column("decode / page", "ms"), "tokens/page": Column("tokens/page", "count"),
+    "last commit (UTC)": Column("last commit (UTC)"), "straggler": Column("straggler"),
+}  # fmt: skip
+
+
 def worker_rows(figures: Figures) -> pd.DataFrame:
     """A row a worker, the slowest first."""
     slow = set(figures.stragglers)
     ordered = sorted(figures.workers.values(), key=lambda worker: worker.pages_per_s or 0.0)
-    return pd.DataFrame(
-        [
-            {
-                "worker": worker.name,
-                "pages": worker.pages,
-                "pages/s": float(f"{speed:.3g}") if (speed := worker.pages_per_s) else None,
-                "failed": worker.failed,
-                "prefill ms/page": _mean(worker, "prefill"),
-                "decode ms/page": _mean(worker, "decode"),
-                "tokens/page": round(worker.tokens / worker.pages) if worker.pages else None,
-                "last commit (UTC)": time.strftime("%H:%M:%S", time.gmtime(worker.ended)),
-                "straggler": "straggler" if worker.name in slow else "",
-            }
-            for worker in ordered
-        ]
-    )
+    rows = [
+        {
+            "worker": worker.name,
+            "pages": worker.pages,
+            "pages/s": worker.pages_per_s,
+            "failed": worker.failed,
+            "prefill ms/page": _mean(worker, worker.stages.get("prefill")),
+            "decode ms/page": _mean(worker, worker.stages.get("decode")),
+            "tokens/page": _mean(worker, worker.tokens),
+            "last commit (UTC)": time.strftime("%H:%M:%S", time.gmtime(worker.ended)),
+            "straggler": "straggler" if worker.name in slow else "",
+        }
+        for worker in ordered
+    ]
+    return pd.DataFrame(rows)
 
 
-def _mean(worker: WorkerFigures, stage: str) -> float | None:
-    total = worker.stages.get(stage)
-    return None if total is None or not worker.pages else float(f"{total / worker.pages:.3g}")
+def _mean(worker: WorkerFigures, total: float | None) -> float | None:
+    return None if total is None or not worker.pages else total / worker.pages
 
 
 def cause_rows(causes: Mapping[str, int]) -> pd.DataFrame:

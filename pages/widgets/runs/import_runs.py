@@ -13,12 +13,13 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.importers.detect import ImportReport, import_paths
 from dsocr_core.history.importers.reading import clean
-from dsocr_core.history.storage.base import StorageError, checked_relative
+from dsocr_core.history.storage.entries import checked_relative
+from dsocr_core.history.storage.store import StorageError
 from dsocr_core.history.store import History
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.words import plural
 from pages.widgets.runs import address
-from pages.widgets.shared import figure, new_runs
+from pages.widgets.shared import figure, new_runs, table
 from pages.widgets.shared.messages import plain, show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
@@ -133,10 +134,10 @@ def draw_outcome(outcome: Outcome) -> None:
         st.caption("\n\n".join(map(plain, outcome.kinds)))
     if found:
         right.button("Show them", key="runs show imported", width="stretch", on_click=_show, args=(found,))
-        figure.table(outcome.runs)
+        table.draw(outcome.runs)
     if len(outcome.skipped):
         figure.head("What was left out, and why", skipped=outcome.skipped)
-        figure.table(outcome.skipped)
+        table.draw(outcome.skipped)
 
 
 def _show(run_ids: list[str]) -> None:

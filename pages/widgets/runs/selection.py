@@ -7,14 +7,14 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.command import checkout_words, command_of
+from dsocr_core.history.labels import has_value
+from dsocr_core.history.sameness import record_facts, side_by_side
 from dsocr_core.history.store import History
 from dsocr_core.words import moment
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import TABS, key, value
-from pages.widgets.runs.command import checkout_words, command_of
-from pages.widgets.runs.tables import record_facts, side_by_side
-from pages.widgets.shared import figure
-from pages.widgets.shared.labels import has_value
+from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain
 
 MOST = 12
@@ -52,20 +52,19 @@ def _compared(what: str, facts: pd.DataFrame, runs: pd.DataFrame, sql: list[str]
     alone = len(run_ids) == 1
     if not alone:
         st.toggle("Show what is the same, too", key=key("all"))
-    table = side_by_side(facts, run_ids, differing=not alone and not value("all"))
+    found = side_by_side(facts, run_ids, differing=not alone and not value("all"))
     every = facts[["section", "name"]].drop_duplicates()
     if what == "settings":
-        table = table.drop(columns="section")
+        found = found.drop(columns="section")
     if not len(every):
         st.markdown(f"No {what} were recorded with {'this run' if alone else 'these runs'}.")
-    elif not len(table):
+    elif not len(found):
         st.markdown(f"The {len(run_ids)} runs have the same {what} ({len(every)} values).")
     else:
-        words = (
-            f"{len(every)} values" if alone or value("all") else f"{len(table)} of {len(every)} values differ"
-        )
-        figure.head(words, sql=sql, **{what: table})
-        figure.table(table, missing="not recorded")
+        whole = alone or value("all")
+        words = f"{len(every)} values" if whole else f"{len(found)} of {len(every)} values differ"
+        figure.head(words, sql=sql, **{what: found})
+        table.draw(found, missing="not recorded")
 
 
 def _reproduce(history: History, runs: pd.DataFrame) -> None:
@@ -84,10 +83,10 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
 
 def _images(history: History, run_id: str) -> list[str]:
     """The files that a run read, in its order."""
-    table = history.tables(run_id).get("readings")
-    if table is None:
+    readings = history.tables(run_id).get("readings")
+    if readings is None:
         return []
-    rows = table.select(["path", "page"]).to_pylist()
+    rows = readings.select(["path", "page"]).to_pylist()
     return list(dict.fromkeys(row["path"] if has_value(row["path"]) else row["page"] for row in rows))
 
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dsocr_core.history.sameness import differ
+from dsocr_core.history.labels import has_value
 from dsocr_core.history.statistics import NEUTRAL_BAND
 from dsocr_core.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.words import plural, speed_ratio
-from pages.widgets.shared.labels import has_value
-from pages.widgets.shared.verdicts import VERDICTS
-
-RECORD_FIELDS = (
-    "source", "backends", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled",
-    "git_commit", "git_dirty",
-)  # fmt: skip
-"""What a run's record says of where and how it ran, beside its settings, environment and versions."""
-
+from pages.widgets.shared.strip import VERDICTS
 
 USUAL = (
     "run", "tags", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline",
@@ -125,39 +117,3 @@ def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
 def problem_table(problems: Mapping[str, str]) -> pd.DataFrame:
     """What the history could not read, with the reasons."""
     return pd.DataFrame({"entry": list(problems), "reason": list(problems.values())}, dtype="str")
-
-
-def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
-    """The records' own fields in the form of the query `facts`: run_id, section, name, value."""
-    by_id = runs.set_index("run_id")
-    rows = [
-        {"run_id": run_id, "section": "run", "name": name, "value": _fact(by_id.at[run_id, name])}
-        for name in RECORD_FIELDS
-        for run_id in run_ids
-    ]
-    return pd.DataFrame(rows, columns=["run_id", "section", "name", "value"])
-
-
-def _fact(value: Any) -> str | None:
-    if not has_value(value):
-        return None
-    if isinstance(value, str):
-        return value
-    return ", ".join(value) if hasattr(value, "__len__") else "yes" if value else "no"
-
-
-def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -> pd.DataFrame:
-    """Facts with a column a run, in the order given: section, name, runs. None where a run has no such value.
-
-    `differing` leaves out what all runs have in common.
-    """
-    values: dict[tuple[str, str], dict[str, str | None]] = {}
-    for row in facts.itertuples(index=False):
-        of_name = values.setdefault((str(row.section), str(row.name)), {})
-        of_name[str(row.run_id)] = row.value if has_value(row.value) else None
-    rows = []
-    for (section, name), of_run in values.items():
-        cells = [of_run.get(run_id) for run_id in run_ids]
-        if not differing or differ(section, name, cells):
-            rows.append([section, name, *cells])
-    return pd.DataFrame(rows, columns=["section", "name", *run_ids], dtype=object)

@@ -8,10 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.labels import has_value
 from dsocr_core.history.store import History
 from dsocr_core.words import plural
-from pages.widgets.shared import figure
-from pages.widgets.shared.labels import has_value
+from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import show_error
 
 MOST_TAG, MOST_NOTE = 200, 20_000
@@ -85,4 +85,4 @@ def _noted(history: History, runs: pd.DataFrame) -> None:
         figure.head(
             f"{plural(len(noted), 'change')} noted since, the last one counts", sql=[sql], noted=noted
         )
-        figure.table(noted)
+        table.draw(noted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dsocr_core.engine.threads import wait_politely
@@ -12,16 +13,30 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.machine import MachineWatch
 from dsocr_core.history.recorder import save_comparison
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
 from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings
+from pages.widgets.shared.job import Job
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
-    from dsocr_core.outputs.trace_records import TraceSummary
-    from pages.widgets.shared.trace_job import TraceChoice
+    from dsocr_core.trace.sides import Way
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TraceChoice:
+    """What the page asks for: two backends and how many decode steps."""
+
+    a: Way = "eager"
+    b: Way = "vendor"
+    steps: int = 8
+
+
+Traced = tuple[TraceSummary, str]
+"""What was found, and why the history does not have it, or nothing."""
 
 
 class AppSession(Session):
@@ -83,3 +98,17 @@ class AppSession(Session):
             log.warning("the run was not recorded: %s", error)
             return f"This run was not recorded: {error}"
         return ""
+
+
+def trace_job(session: AppSession, key: str, request: OcrRequest, choice: TraceChoice) -> Job[Traced]:
+    """A trace of the page of that key; both sides' calls are told as they are made."""
+
+    def work(job: Job[Traced]) -> Traced:
+        def progress(side: str, call: int, calls: int) -> None:
+            step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
+            part = {"A": 0, "B": 1}.get(side[:1], 2)
+            job.say(f"{side}: {step}", (part + call / calls) / 3)
+
+        return session.trace(request, choice, progress, job.token, job.wait_for)
+
+    return Job("trace", key, work)

@@ -1,4 +1,4 @@
-"""Stages as bars from zero, as plain HTML: the first thing that Timing and FLOPs show.
+"""Bars from zero as plain HTML: the first thing that Timing and FLOPs show.
 
 A chart of Plotly costs a browser two seconds before it draws its first bar; these need no library. Inner bars
 (vision) are drawn narrower, on the bar that they lie in. Every text of others is escaped.
@@ -10,12 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import floor, log10
-from typing import Any
 
-import pandas as pd
 import streamlit as st
-
-from dsocr_core.words import amount, scale_of
 
 
 @dataclass(frozen=True)
@@ -53,29 +49,6 @@ def legend_html(colours: Mapping[str, str]) -> str:
         for name, colour in colours.items()
     )
     return f"<div class='dsocr-bars-legend'>{chips}</div>"
-
-
-def panel(frame: pd.DataFrame, unit: str, end: bool = True) -> str:
-    """Bars of a frame over one axis from zero, as HTML: a bar a row of the frame, a line each `label`.
-
-    Columns label, start and size in `unit`, colour, words; second, inside, hatched where there are some.
-    Behind the last bar of a line stands its sum.
-    """
-    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for part in frame.to_dict("records"):
-        lines.setdefault((str(part["label"]), str(part.get("second", ""))), []).append(part)
-    rows = []
-    for (label, second), parts in lines.items():
-        made = [
-            Bar(part["start"], part["size"], part["colour"], part["words"],
-                bool(part.get("inside")), bool(part.get("hatched")))
-            for part in parts
-        ]  # fmt: skip
-        whole = max((bar.start + bar.size for bar in made), default=0.0)
-        rows.append(BarRow(label, made, second, amount(whole, unit) if end else ""))
-    longest = float((frame["start"] + frame["size"]).max()) if len(frame) else 0.0
-    scale, named = scale_of(longest, unit)
-    return panel_html(rows, named, scale)
 
 
 def panel_html(rows: Sequence[BarRow], unit: str, scale: float = 1.0) -> str:

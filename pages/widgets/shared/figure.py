@@ -1,8 +1,8 @@
-"""What every view is made of: the line over a chart or table with its menu, charts, tables."""
+"""What every view is made of: the line over a chart or table with its menu, and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.words import plural
-from pages.widgets.shared.csv import csv_of
 from pages.widgets.shared.messages import plain
+from pages.widgets.shared.table import csv_of
 
-MOST_ROWS = 24
-"""Longer tables scroll."""
-_TALL = 640
-"""Pixels of a table that scrolls."""
 _MOST_LINES = 12
 """Longer SQL scrolls."""
 
@@ -59,32 +55,6 @@ def csv_button(label: str, name: str, frame: pd.DataFrame) -> None:
         label, partial(csv_of, frame), f"{name}.csv", "text/csv", on_click="ignore", width="stretch",
         icon=":material/download:", key=f"csv {name}",
     )  # fmt: skip
-
-
-def table(
-    shown: pd.DataFrame,
-    left: Sequence[str] | None = None,
-    missing: str = "",
-    about: Mapping[str, str] | None = None,
-) -> None:
-    """A table: of figures, aligned right except for the columns in `left`; of texts, where that is None.
-
-    `about` has a sentence for the heads of columns.
-    """
-    about = about or {}
-    right = [] if left is None else [column for column in shown.columns if column not in left]
-    st.dataframe(
-        shown,
-        hide_index=True,
-        height="content" if len(shown) <= MOST_ROWS else _TALL,
-        placeholder=missing,
-        column_config={
-            column: st.column_config.Column(
-                alignment="right" if column in right else None, help=about.get(column)
-            )
-            for column in (*right, *(name for name in about if name in shown and name not in right))
-        },
-    )
 
 
 def plot(figure: Any, name: str, words: str) -> None:

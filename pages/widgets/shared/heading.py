@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
 import streamlit as st
 
@@ -78,7 +79,8 @@ HEADINGS = {
 
 
 def draw(page: str) -> None:
-    """One line: the name, the sentence, and the way to use the page behind a `?`."""
+    """The style sheet, then one line: the name, the sentence, and the way to use the page behind a `?`."""
+    st.html(Path(__file__).with_name("style.css"))
     heading = HEADINGS[page]
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):
         st.html(

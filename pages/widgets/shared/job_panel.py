@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime import get_instance
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.words import duration
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.reruns import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment
 
 POLL_S = 0.4
 
@@ -32,3 +35,12 @@ def _panel(job: Job[Any], key: str, note: str) -> None:
         if right.button("Cancel", key=f"cancel {key}", width="stretch", disabled=view.cancelling):
             job.cancel()
             rerun_fragment()
+
+
+def open_tab() -> Callable[[], bool]:
+    """What tells, from any thread, whether the browser tab that is drawn now is still open."""
+    context = get_script_run_ctx()
+    if context is None:
+        return lambda: True
+    runtime, session = get_instance(), context.session_id
+    return lambda: bool(runtime.is_active_session(session))

@@ -1,19 +1,14 @@
-"""Names of sides, runs, pages and kernels on every page: short, unlike one another, never markup."""
+"""Names of sides and backends on every page, and cells in words, never markup."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import TypeVar
 
-import pandas as pd
-
+from dsocr_core.history.labels import has_value, short
 from dsocr_core.records import SIDES, VENDOR, BackendName, Side
 from dsocr_core.settings import Settings
 from dsocr_core.words import duration
-
-H = TypeVar("H", bound=Hashable)
-
 
 # --- sides and backends ---------------------------------------------------------------------------
 
@@ -48,82 +43,11 @@ def side_labels(settings: Settings) -> dict[Side, str]:
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def has_value(value: object) -> bool:
-    """Whether a cell holds something: null comes as None, NaN, NaT or NA."""
-    return value is not None and not (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
-
-
 def time_words(value: object) -> str:
     """Milliseconds of a cell; "not measured" for null."""
     return duration(float(value) if has_value(value) else None)  # type: ignore[arg-type]
 
 
-def short(text: str, most: int = 60) -> str:
-    """One line of at most so many characters; the middle goes, as both ends tell names apart."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    if len(line) <= most:
-        return line
-    head = (most - 1) * 2 // 3
-    return f"{line[:head]}…{line[len(line) - (most - 1 - head) :]}"
-
-
 def mark(text: str, most: int = 60) -> str:
     """Text for a chart, which reads HTML: shortened and escaped."""
     return escape(short(text, most))
-
-
-def unlike(labels: Mapping[H, str]) -> dict[H, str]:
-    """The same labels, numbered where two are equal: a select box tells its options by their labels."""
-    used: dict[str, int] = {}
-    made = {}
-    for name, label in labels.items():
-        used[label] = used.get(label, 0) + 1
-        made[name] = label if used[label] == 1 else f"{label} ({used[label]})"
-    return made
-
-
-def short_names(names: Iterable[str], most: int = 60) -> dict[str, str]:
-    return unlike({name: short(name, most) for name in dict.fromkeys(names)})
-
-
-def moment(created: pd.Timestamp) -> str:
-    return f"{created:%Y-%m-%d %H:%M}"
-
-
-_BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
-
-
-CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
-"""Columns of a run that its condition is made of."""
-
-
-def condition(run: Mapping[str, object]) -> str:
-    """What a run's times may only be compared under: GPU, engine, dtype, attention and preset, as far as
-    recorded."""
-    gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
-    values = (gpu, *(run.get(name) for name in CONDITION[2:]))
-    words = [
-        short(_BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
-        for value in values
-        if has_value(value)
-    ]
-    return ", ".join(words) or "unknown conditions"
-
-
-def run_labels(runs: pd.DataFrame) -> dict[str, str]:
-    """One line a run, for select boxes: when, under what, how many pages, and the end of its id."""
-    labels = {}
-    for run in runs.to_dict("records"):
-        pages = f", {int(run['pages'])} p." if has_value(run.get("pages")) else ""
-        flags = "".join(f", {word}" for word in ("profiled", "contended", "trashed") if run.get(word))
-        run_id = str(run["run_id"])
-        labels[run_id] = f"{moment(run['created'])} · {condition(run)}{pages}{flags} · {run_id[-8:]}"
-    return unlike(labels)
-
-
-def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Two lines a run, for the rows of charts: when and which, under what."""
-    return {
-        str(run["run_id"]): (f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}", condition(run))
-        for run in runs.to_dict("records")
-    }

@@ -12,20 +12,21 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.traces import KeptTrace, summary_of, traces_of
-from dsocr_core.outputs.trace_curve import percent, shortened
+from dsocr_core.outputs.trace_curve import shortened
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.words import duration, moment, plural
-from pages.widgets.shared import job_panel, resources
+from pages.widgets.shared import job_panel, resources, table
+from pages.widgets.shared.app_session import TraceChoice, Traced
 from pages.widgets.shared.job import Job
+from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.reruns import rerun_fragment
 from pages.widgets.shared.runner import run_key
-from pages.widgets.shared.tab import open_tab
+from pages.widgets.shared.table import Column
 from pages.widgets.shared.trace_charts import trace_figure
-from pages.widgets.shared.trace_job import TraceChoice, Traced
+from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
     from dsocr_core.history.store import History
@@ -172,7 +173,14 @@ def _outputs(summary: TraceSummary) -> None:
     frame = outputs_table(summary)
     if len(frame) < summary.differing:
         st.caption(f"The first {len(frame):,} of them, in the order of computing.")
-    st.dataframe(frame, hide_index=True, height=min(38 + 35 * len(frame), 420), placeholder="")
+    table.draw(frame, _OUTPUTS, "", most=12)
+
+
+_OUTPUTS = {
+    **{name: Column(name) for name in ("step", "output", "view")}, "differs": Column("differs", "share"),
+    "largest, ULP": Column("largest, ULP", "count"),
+    **{name: Column(name, "%.3g") for name in ("largest / std", "error / std")},
+}  # fmt: skip
 
 
 def outputs_table(summary: TraceSummary) -> pd.DataFrame:
@@ -187,7 +195,7 @@ def outputs_table(summary: TraceSummary) -> pd.DataFrame:
                     "step": "prefill" if row.call == 0 else str(row.call),
                     "output": row.name,
                     "view": view if row.name.startswith(("sam", "clip", "pixels", "projector")) else "",
-                    "differs": percent(row.differing_share),
+                    "differs": row.differing_share,
                     "largest, ULP": row.max_ulp,
                     "largest / std": row.relative_to_std,
                     "error / std": row.error,

@@ -6,6 +6,8 @@ import re
 
 import streamlit as st
 
+from dsocr_core.error_log import unforeseen
+from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import visible
 
 _JOINER = "\N{WORD JOINER}"
@@ -22,3 +24,12 @@ def plain(text: str) -> str:
 
 def show_error(error: object) -> None:
     st.error(plain(str(error)), icon=":material/error:")
+
+
+def show_script_error(error: Exception) -> bool:
+    """An error of a script, callback or fragment: a sentence, with a number where nobody foresaw it.
+
+    The server's `on_script_error`; the log has names of files and lines of the program.
+    """
+    show_error(str(error) if isinstance(error, DsocrError) else unforeseen(error, "the app"))
+    return True

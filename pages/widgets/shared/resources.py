@@ -6,11 +6,12 @@ import io
 import os
 import threading
 from argparse import ArgumentError
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import streamlit as st
 from PIL import Image
@@ -18,9 +19,9 @@ from streamlit.runtime import exists, get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.inputs import documents
 from dsocr_core.outside.yaml_bounds import check_file
 from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
-from pages.widgets.shared import reading
 from pages.widgets.shared.runner import Runner
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.review import Review
 
+T = TypeVar("T")
 _VIEW_SIDE = 2400
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
 _THUMBNAIL_SIDE = 160
@@ -93,7 +95,15 @@ def _review(_history: History, location: str, key: str) -> Review:
 
 def truth(path: Path | None) -> Truth:
     """The true answers of the samples, and those of a file. Raises DsocrError."""
-    return _truth(str(path) if path else None, reading.changed_ns(path) if path else 0)
+    return _truth(str(path) if path else None, _changed_ns(path) if path else 0)
+
+
+def _changed_ns(path: Path) -> int:
+    """When the file last changed. Raises DsocrError when it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise DsocrError(f"{path.name}: cannot be read ({error.strerror})") from error
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the ground truth")
@@ -110,6 +120,14 @@ def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[s
 
     means: dict[str, dict[str, float | None]] = document(_review, _truth)["accuracy"]
     return means
+
+
+def held(name: str, of: object, make: Callable[[], T]) -> T:
+    """What was made for `of`, held by this tab while the same is asked for: runs never change."""
+    last: tuple[object, T] | None = st.session_state.get(f"held {name}")
+    if last is None or last[0] != of:
+        last = st.session_state[f"held {name}"] = (of, make())
+    return last[1]
 
 
 @st.cache_resource(show_spinner=False)
@@ -138,7 +156,7 @@ def base_settings() -> Settings:
     The same keys as the command line's `--config`. Raises DsocrError.
     """
     file = os.environ.get("DSOCR_CONFIG")
-    return _read_settings(file, reading.changed_ns(Path(file))) if file else Settings()
+    return _read_settings(file, _changed_ns(Path(file))) if file else Settings()
 
 
 @st.cache_data(max_entries=2, show_spinner=False)
@@ -165,7 +183,7 @@ def allowed_roots() -> tuple[Path, ...]:
 
 @st.cache_data(max_entries=48, show_spinner=False)
 def _picture(path: str, changed_ns: int, side: int, quality: int, max_pixels: int) -> Picture:
-    page = reading.load_page(Path(path), max_pixels)
+    page = documents.load_image(Path(path), max_pixels)
     width, height = page.size
     page.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
@@ -175,12 +193,12 @@ def _picture(path: str, changed_ns: int, side: int, quality: int, max_pixels: in
 
 def page_picture(path: Path, max_pixels: int) -> Picture:
     """The page as the model gets it, upright and RGB. Raises DsocrError."""
-    return _picture(str(path), reading.changed_ns(path), _VIEW_SIDE, 92, max_pixels)
+    return _picture(str(path), _changed_ns(path), _VIEW_SIDE, 92, max_pixels)
 
 
 def thumbnail(path: Path) -> Picture:
     """A small picture of the page. Raises DsocrError."""
-    return _picture(str(path), reading.changed_ns(path), _THUMBNAIL_SIDE, 80, Settings().max_pixels)
+    return _picture(str(path), _changed_ns(path), _THUMBNAIL_SIDE, 80, Settings().max_pixels)
 
 
 def picture_url(picture: Picture, slot: str) -> str:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from pages.widgets.shared.labels import short_names
-from pages.widgets.shared.url_state import LinkedState
+from dsocr_core.history.labels import short_names
+from pages.widgets.shared.url_state import LinkedState, Parameter
 
 if TYPE_CHECKING:
     from streamlit.elements.lib.mutable_expander_container import ExpanderContainer
 
 NAMES = ("backend", "engine", "gpu", "preset", "dtype", "commit", "tag", "source")
 """Lists of values that runs may have, an empty one standing for any. The history's own names end in s."""
+FILTERS = (*NAMES, "since", "until")
+PARAMETERS = {**{name: Parameter([]) for name in NAMES}, "since": Parameter(None), "until": Parameter(None)}
 _IN_SIGHT = 4
 """The first so many are always in sight."""
 _WORDS = {

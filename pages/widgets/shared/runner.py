@@ -17,11 +17,10 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings
-from pages.widgets.shared.app_session import AppSession
+from pages.widgets.shared.app_session import AppSession, TraceChoice, Traced, trace_job
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.labels import side_label
 from pages.widgets.shared.run_job import ReadJob
-from pages.widgets.shared.trace_job import TraceChoice, Traced, trace_job
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,51 @@
-"""The strip at the head of a view: a word with its colour, then figures in one line."""
+"""The strip at the head of a view: a word with its colour and sign, then figures in one line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from dsocr_core.parity_records import NOT_KNOWN
+from dsocr_core.parity_records import NOT_KNOWN, VERDICT_WORDS, Verdict
 from dsocr_core.words import percent
-from pages.widgets.shared.verdicts import Tone
 
 if TYPE_CHECKING:
     from dsocr_core.parity_records import ParityReport
+
+Tone = Literal["identical", "within", "differs", "none", "faster", "slower"]
+"""A colour of the style sheet: green only for identical, amber, red, grey; two more for speeds."""
+
+
+@dataclass(frozen=True)
+class VerdictWords:
+    """`word` stands on the strip, `words` in a sentence; `icon` is a sign that needs no colour."""
+
+    word: str
+    words: str
+    tone: Tone
+    icon: str
+
+
+def _words(verdict: Verdict, tone: Tone, icon: str) -> VerdictWords:
+    words = VERDICT_WORDS[verdict]
+    return VerdictWords(words.upper(), words, tone, icon)
+
+
+VERDICTS: dict[Verdict, VerdictWords] = {
+    "identical": _words("identical", "identical", "="),
+    "within_tolerance": _words("within_tolerance", "within", "≈"),
+    "differs": _words("differs", "differs", "≠"),
+    "not_comparable": _words("not_comparable", "none", "?"),
+}
+NO_EVIDENCE = VerdictWords("NO EVIDENCE", "no evidence", "none", "–")
+
+
+def verdict_words(verdict: Verdict | None) -> VerdictWords:
+    """The words for a verdict of the core; NO_EVIDENCE where there is none."""
+    return NO_EVIDENCE if verdict is None else VERDICTS[verdict]
+
+
+# --- the strip ------------------------------------------------------------------------------------
 
 Fact = tuple[str, str]
 """Name and value; the name may be empty."""

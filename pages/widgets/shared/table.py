@@ -9,14 +9,15 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.labels import has_value
+from dsocr_core.outputs.spreadsheet import frame_csv
 from dsocr_core.words import NOT_MEASURED, amount, duration, percent, signed, significant
-from pages.widgets.shared.labels import has_value
 
 MOST_ROWS = 24
 """Longer tables scroll."""
-_TALL = 640
+_FEW = 12
+_TALL, _LESS_TALL = 640, 420
 """Pixels of a table that scrolls."""
-
 
 _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "": significant,
@@ -36,7 +37,8 @@ class Column:
 
     `unit` is that of the numbers: FLOP, B, s and the like get a prefix, "ms" goes on to s and min, "share" is
     of 1 and "%" of 100, "number" takes a prefix alone, "count" is a whole number, "" a ratio; or a function
-    that puts one value into words. "text" is shown as it is, "bar" draws a share of 1.
+    that puts one value into words. "text" is shown as it is, "bar" draws a share of 1, and a format of printf
+    (`%.3f`) is the browser's own work.
     """
 
     head: str
@@ -44,6 +46,8 @@ class Column:
     about: str = ""
     """A sentence for the pointer."""
     left: bool = False
+    width: int | None = None
+    """In pixels."""
 
     def write(self, value: Any) -> str:
         """The words of one cell."""
@@ -55,25 +59,44 @@ class Column:
         return writer(value) if writer else amount(value, self.unit)
 
     @property
+    def is_written(self) -> bool:
+        """Whether the words of its cells are made here, and not by the browser."""
+        return callable(self.unit) or not (self.unit in ("text", "bar") or self.unit.startswith("%."))
+
+    @property
     def config(self) -> Any:
         """For the browser: a head, a side and a sentence."""
+        given: dict[str, Any] = {"label": self.head, "help": self.about or None, "width": self.width}
         if self.unit == "bar":
-            return st.column_config.ProgressColumn(
-                self.head, help=self.about or None, format="percent", min_value=0, max_value=1
-            )
+            return st.column_config.ProgressColumn(**given, format="percent", min_value=0, max_value=1)
+        if not self.is_written and self.unit != "text":
+            return st.column_config.NumberColumn(**given, format=str(self.unit))
         text = self.unit == "text" or self.left
-        return st.column_config.Column(
-            self.head, help=self.about or None, alignment=None if text else "right"
-        )
+        return st.column_config.Column(**given, alignment=None if text else "right")
 
 
-def draw(frame: pd.DataFrame, columns: Mapping[str, Column], missing: str = NOT_MEASURED) -> None:
-    """Show those columns of a frame, in that order; those that it lacks are left out, nulls are `missing`."""
-    there = {name: column for name, column in columns.items() if name in frame}
-    shown = frame[list(there)].reset_index(drop=True)
-    written = {name: column.write for name, column in there.items() if column.unit not in ("text", "bar")}
+def draw(
+    frame: pd.DataFrame,
+    columns: Mapping[str, Column] | None = None,
+    missing: str = NOT_MEASURED,
+    most: int = MOST_ROWS,
+    **more: Any,
+) -> None:
+    """Show those columns of a frame, in that order; those that it lacks are left out, nulls are `missing`.
+
+    Without `columns` all of them as they are. A table of more than `most` rows scrolls. `more` goes to
+    `st.dataframe`: a key and what is done when rows are chosen.
+    """
+    there = {name: column for name, column in (columns or {}).items() if name in frame}
+    shown = frame[list(there)].reset_index(drop=True) if columns is not None else frame
+    written = {name: column.write for name, column in there.items() if column.is_written}
     st.dataframe(
-        shown.style.format(written), hide_index=True, placeholder=missing,
-        height="content" if len(shown) <= MOST_ROWS else _TALL,
-        column_config={name: column.config for name, column in there.items()},
+        shown.style.format(written) if written else shown, hide_index=True, placeholder=missing,
+        height="content" if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
+        column_config={name: column.config for name, column in there.items()}, **more,
     )  # fmt: skip
+
+
+def csv_of(frame: pd.DataFrame) -> bytes:
+    """CSV in UTF-8, which a spreadsheet shows and does not run."""
+    return frame_csv(frame).encode(errors="replace")

@@ -1,4 +1,4 @@
-"""A page's state that its address holds: typed parameters, read from a link once, written after every run.
+"""A page's state: typed parameters, most in its address, read from a link once, written after every run.
 
 The session holds the truth and the address follows it. A browser sends its address with every event,
 and an event sent before the last answer came brings an old one: reading it again would undo a click.
@@ -7,14 +7,19 @@ Streamlit's own binding leaves out what is not drawn (docs/decisions/0038).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from math import inf
 from typing import Any
 
+import duckdb
 import streamlit as st
+
+from dsocr_core.errors import DsocrError
+from pages.widgets.shared import navigation
+from pages.widgets.shared.messages import show_error
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class Parameter:
     most: float = inf
     view: str | None = None
     """The only view that it means something to; None for all."""
+    widget: bool = True
+    """Whether a widget shows it, under its key; else the page's own code alone reads and sets it."""
+    linked: bool = True
+    """Whether the address holds it."""
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that the address writes. Raises ValueError when it is none of this parameter's."""
@@ -62,7 +71,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class LinkedState:
-    """The parameters of one page, each in the session under a name that no other page has."""
+    """The parameters of one page, each in the session under a name that no other page has.
+
+    The page holds values of its own beside the widgets': Streamlit forgets the value of a widget that was not
+    drawn, on another page say, and may stop a script whenever it asks the session for one.
+    """
 
     page: str
     parameters: Mapping[str, Parameter]
@@ -71,39 +84,84 @@ class LinkedState:
         """The session's key of a parameter, and of its widget."""
         return f"{self.page} {name}"
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the page holds: parameters without a widget, the others as they were last drawn."""
+        found: dict[str, Any] = st.session_state[f"{self.page} values"]
+        return found
+
     def value(self, name: str) -> Any:
-        return self.parameters[name].held(st.session_state[self.key(name)])
+        """As it is; of a widget that is not drawn, as it was."""
+        parameter, key = self.parameters[name], self.key(name)
+        drawn = parameter.widget and key in st.session_state
+        return parameter.held(st.session_state[key] if drawn else self.values[name])
 
     def put(self, name: str, new: Any) -> None:
         """Only before the parameter's widget is drawn: in a callback, say."""
-        st.session_state[self.key(name)] = new
+        self.values[name] = new
+        if self.parameters[name].widget:
+            st.session_state[self.key(name)] = new
 
-    def read(self) -> None:
-        """Make every parameter have its value, before any widget is drawn.
+    def clear(self, *names: str) -> None:
+        """Give parameters their defaults."""
+        for name in names:
+            self.put(name, self.parameters[name].default)
 
-        The address counts in a new session only. Streamlit forgets the value of a widget that was not
-        drawn, on another page say: it comes back from here.
+    def used(self, *names: str) -> int:
+        """How many of them have another value than their default."""
+        return sum(self.value(name) != self.parameters[name].default for name in names)
+
+    def read(self, first: Callable[[], Mapping[str, Any]] = dict) -> dict[str, Any] | None:
+        """Make every parameter have its value, before any widget is drawn; what another page asked for, once.
+
+        The address counts in a new session only, over what `first` gives.
         """
-        values: dict[str, Any] | None = st.session_state.get(f"{self.page} values")
-        if values is None:
-            values = st.session_state[f"{self.page} values"] = linked(self.parameters)
+        if f"{self.page} values" not in st.session_state:
+            standard = {name: parameter.default for name, parameter in self.parameters.items()}
+            st.session_state[f"{self.page} values"] = standard | {**first()} | linked(self.parameters)
+        values = self.values
         for name, parameter in self.parameters.items():
+            if not parameter.widget:
+                continue
             if self.key(name) not in st.session_state:
-                self.put(name, values.get(name, parameter.default))
-            values[name] = self.value(name)
+                st.session_state[self.key(name)] = values[name]
+            values[name] = parameter.held(st.session_state[self.key(name)])
+        return navigation.taken_request(self.page)
 
-    def write(self) -> None:
-        """Make the address say what the session holds and the open view uses."""
-        show_address(
-            self.page, written(self.parameters, {name: self.value(name) for name in self.parameters})
-        )
+    def write(self, usual: Mapping[str, Any] | None = None) -> None:
+        """Make the address say what the session holds, the open view uses and is not `usual` here."""
+        values = {name: self.value(name) for name in self.parameters}
+        usual = usual or {}
+        wanted = {
+            name: texts for name, texts in written(self.parameters, values).items()
+            if values[name] != usual.get(name)
+        }  # fmt: skip
+        claimed = {name: st.query_params.get_all(name) for name in st.query_params}
+        # What the browser claims may be older than what was sent last: both must agree with the session.
+        if claimed != wanted or st.session_state.get(f"{self.page} address sent") != wanted:
+            st.query_params.from_dict(wanted)
+            st.session_state[f"{self.page} address sent"] = wanted
+
+
+@st.fragment
+def part(read: Callable[[], None], drawer: Callable[[], None], write: Callable[[], None]) -> None:
+    """A part of a page that its own widgets draw again alone: a tab is chosen without drawing the rest anew.
+
+    The drawer has what the page found in its last whole run; it may not draw into the sidebar.
+    """
+    read()
+    try:
+        drawer()
+    except (DsocrError, duckdb.Error) as error:
+        show_error(error)
+    write()
 
 
 def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     """What the address says beside the defaults; a name or a value that is foreign here is ignored."""
     found: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        if name in st.query_params:
+        if parameter.linked and name in st.query_params:
             with suppress(ValueError):
                 found[name] = parameter.read(st.query_params.get_all(name))
     return {name: value for name, value in found.items() if value != parameters[name].default}
@@ -114,18 +172,10 @@ def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> d
     return {
         name: parameter.write(values[name])
         for name, parameter in parameters.items()
-        if values[name] not in (None, parameter.default)
+        if parameter.linked
+        and values[name] not in (None, parameter.default)
         and (parameter.view is None or parameter.view == values["view"])
     }
-
-
-def show_address(page: str, wanted: Mapping[str, list[str]]) -> None:
-    """Make that the address."""
-    claimed = {name: st.query_params.get_all(name) for name in st.query_params}
-    # What the browser claims may be older than what was sent last: both must agree with the session.
-    if claimed != wanted or st.session_state.get(f"{page} address sent") != wanted:
-        st.query_params.from_dict(wanted)
-        st.session_state[f"{page} address sent"] = wanted
 
 
 def index_of(text: str, count: int) -> int | None:

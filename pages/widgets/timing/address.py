@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import streamlit as st
-
-from pages.widgets.shared import navigation, run_filters
+from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
 VIEWS = ("Stages", "Trend", "A against B", "Kernels")
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     # which runs are offered
-    **{name: Parameter([]) for name in run_filters.NAMES},
+    **run_filters.PARAMETERS,
     "profiled": Parameter(False),
     "contended": Parameter(False),
-    "since": Parameter(None),
-    "until": Parameter(None),
     # Stages
     "runs": Parameter([], view="Stages"),
     "every": Parameter(False, view="Stages"),
@@ -41,6 +37,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "top": Parameter(15, (), 5, 50, view="Kernels"),
     "rows": Parameter("kernels", ("kernels", "launches"), view="Kernels"),
     "plane": Parameter("roofline", ("roofline", "light"), view="Kernels"),
+    # names that the reader, or the link that was followed, has chosen; the page chooses the others
+    "chosen": Parameter(frozenset(), widget=False, linked=False),
 }
 STATE = LinkedState("timing", PARAMETERS)
 key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
@@ -48,23 +46,18 @@ key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 def chosen(name: str) -> bool:
     """Whether the reader, or the link that was followed, has chosen this one; else the page chooses."""
-    return name in st.session_state["timing chosen"]
+    return name in value("chosen")
 
 
 def choose(*names: str) -> None:
     """Note that the reader has chosen these."""
-    st.session_state["timing chosen"] |= {*names}
+    put("chosen", value("chosen") | {*names})
 
 
 def read() -> None:
-    """Make every parameter have its value, before any widget is drawn."""
-    if "timing chosen" not in st.session_state:
-        st.session_state["timing chosen"] = {*linked(PARAMETERS)}
-    STATE.read()
-    if (asked := navigation.taken_request("timing")) is not None:
+    """Make every parameter have its value; another page may have asked for runs."""
+    if (asked := STATE.read(lambda: {"chosen": frozenset(linked(PARAMETERS))})) is not None:
         put("view", VIEWS[0])
         put("runs", asked["runs"])
-        for side in ("a", "b"):
-            put(side, "")
-        st.session_state["timing chosen"] -= {"a", "b"}
-        choose("runs")
+        STATE.clear("a", "b")
+        put("chosen", value("chosen") - {"a", "b"} | {"runs"})

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from dsocr_core.stages import Stage
-from dsocr_core.words import amount, duration, significant, speed_ratio
-from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel, panel_html
-from pages.widgets.shared.labels import has_value, mark, moment, short
-from pages.widgets.shared.plots import NEUTRAL
-from pages.widgets.timing.chart_style import (
-    MARGIN,
-    MOST_POINTS,
-    colour,
-    spread_words,
-    unit_of,
-    whiskers,
-)
-from pages.widgets.timing.kernel_names import kernel_names
-from pages.widgets.timing.tables import in_order, stage_name
+from dsocr_core.history.kernel_names import kernel_names
+from dsocr_core.history.labels import has_value, moment, short
+from dsocr_core.history.timings import in_order
+from dsocr_core.models.family import all_stages
+from dsocr_core.words import amount, duration, plural, significant, speed_ratio
+from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
+from pages.widgets.shared.labels import mark, time_words
+from pages.widgets.shared.plots import NEUTRAL, figure
+from pages.widgets.shared.stages import Part, StageLine, colour, legend, panel, stage_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+MOST_POINTS = 6000
+"""A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
+MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
@@ -39,6 +36,31 @@ Row = tuple[str, str]
 """Run and backend."""
 Names = Mapping[str, tuple[str, str]]
 """Two lines a run, `labels.chart_names`."""
+
+
+def unit_of(longest_ms: float) -> tuple[float, str]:
+    """What to divide milliseconds by, and the unit's name."""
+    return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
+
+
+def whiskers(part: pd.DataFrame, scale: float, shade: str) -> dict[str, object]:
+    """Error bars from low to high; where there is no spread, none."""
+    return {
+        "type": "data", "symmetric": False, "color": shade, "thickness": 2, "width": 5,
+        "array": ((part["high"] - part["value"]).clip(lower=0) / scale).fillna(0),
+        "arrayminus": ((part["value"] - part["low"]).clip(lower=0) / scale).fillna(0),
+    }  # fmt: skip
+
+
+def spread_words(row: Mapping[Hashable, Any]) -> str:
+    """Median and percentiles over a run's pages; its mean, where there are no times of pages."""
+    if row["of_pages"]:
+        words = f"median {time_words(row['value'])}"
+        if has_value(row["low"]):
+            words += f"<br>p5 {time_words(row['low'])}, p95 {time_words(row['high'])}"
+        return f"{words}<br>n {plural(int(row['n']), 'page')}" if has_value(row["n"]) else words
+    words = f"mean {time_words(row['value'])}"
+    return f"{words} ± {time_words(row['std'])}" if has_value(row["std"]) else words
 
 
 def _row_words(row: Row, names: Names) -> str:
@@ -53,31 +75,17 @@ def _rows_of(frame: pd.DataFrame) -> list[Row]:
 # --- stages over runs -----------------------------------------------------------------------------
 
 
-def stage_bars(spans: pd.DataFrame, names: Names) -> str:
-    """Stages of each run on one time axis from zero, as HTML. `spans` is `tables.stage_spans`."""
-    stages = in_order({*(stage.value for stage in Stage), *spans["stage"]})
-    lines = [names.get(run_id, (run_id, "")) for run_id in spans["run_id"]]
-    frame = pd.DataFrame(
-        {
-            "label": [
-                f"{short(first, 24)} {short(name, 12)}"
-                for (first, _), name in zip(lines, spans["backend"], strict=True)
-            ],
-            "second": [short(second, 36) for _, second in lines],
-            "start": spans["start_ms"] / 1e3,
-            "size": spans["ms"] / 1e3,
-            "colour": [colour(stage) for stage in spans["stage"]],
-            "words": [_bar_words(part) for part in spans.to_dict("records")],
-            "inside": spans["inside"],
-            "hatched": ~spans["of_pages"].astype(bool),
-        }
-    )
-    return legend_html({short(stage, 24): colour(stage) for stage in stages}) + panel(frame, "s")
-
-
-def _bar_words(part: Mapping[Hashable, Any]) -> str:
-    kind = "median" if part["of_pages"] else "mean"
-    return f"{short(stage_name(part['stage']), 40)}: {kind} {duration(part['ms'])}"
+def stage_bars(rows: pd.DataFrame, names: Names) -> str:
+    """Stages of each run on one time axis from zero, as HTML. `rows` is `timings.stage_rows`."""
+    lines = []
+    for (run_id, backend), part in rows[rows["value"].notna()].groupby(["run_id", "backend"], sort=False):
+        first, second = names.get(run_id, (run_id, ""))
+        parts: list[Part] = [
+            (row.stage, row.value / 1e3, bool(row.inside_prefill), "median" if row.of_pages else "mean")
+            for row in part[["stage", "value", "inside_prefill", "of_pages"]].itertuples(index=False)
+        ]
+        lines.append(StageLine(f"{short(first, 24)} {short(backend, 12)}", parts, short(second, 36)))
+    return legend(in_order([*all_stages(), *rows["stage"]])) + panel(lines, "s")
 
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
@@ -170,29 +178,25 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     `rows`, `levels` and `changes` are those of `timing_tables`; `axis` is "run" (equal steps) or "time".
     A symbol is a condition: one GPU, engine, preset.
     """
-    from plotly.graph_objects import Figure
-
     scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
     by_run = axis == "run"
     x_of = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
     shade = colour(stage)
     points = dict(iter(rows[list(_OF_POINT)].groupby("condition", sort=False)))
     steps = dict(iter(levels.groupby("condition", sort=False)))
-    traces: list[dict[str, Any]] = []
-    lines = _Lines({"color": shade, "width": 1}, {"color": NEUTRAL, "width": 2.5}, len(points))
+    spreads, marks, level_lines = [], [], []
     for number, (name, part) in enumerate(points.items()):
         group = {"type": "scatter", "legendgroup": str(number)}
         records = part[part["value"].notna()].to_dict("records")
         # One line for all spreads: whiskers of their own for a thousand runs keep a browser busy for seconds.
-        spread_x: list[object] = []
-        spread_y: list[float | None] = []
-        for row in records:
-            if has_value(row["low"]) and has_value(row["high"]):
-                spread_x += [x_of[row["position"]], x_of[row["position"]], None]
-                spread_y += [row["low"] / scale, row["high"] / scale, None]
-        traces += lines.spreads(group, spread_x, spread_y)
+        spreads.append(
+            group | _pieces(
+                (x_of[row["position"]], x_of[row["position"]], row["low"] / scale, row["high"] / scale)
+                for row in records if has_value(row["low"]) and has_value(row["high"])
+            )
+        )  # fmt: skip
         sign = SYMBOLS[number % len(SYMBOLS)]
-        traces.append(
+        marks.append(
             group | {
                 "x": [x_of[row["position"]] for row in records],
                 "y": [row["value"] / scale for row in records],
@@ -202,22 +206,23 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                     "color": shade, "size": 9, "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                     "symbol": [sign + ("" if row["of_pages"] else "-open") for row in records],
                 },
-                "customdata": [
-                    f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}"
-                    + _commit_line(row["git_commit"])
-                    for row in records
-                ],
+                "customdata": [_point_words(row) for row in records],
                 "hovertemplate": "%{customdata}<extra></extra>",
                 "showlegend": True,
             }
         )  # fmt: skip
-        xs: list[object] = []
-        ys: list[float | None] = []
-        for level in steps[name].to_dict("records") if name in steps else ():
-            xs += [x_of[level["first"]], x_of[level["last"]], None]
-            ys += [level["value"] / scale, level["value"] / scale, None]
-        traces += lines.levels(group, xs, ys)
-    traces = lines.below(traces)
+        found = steps[name].to_dict("records") if name in steps else ()
+        level_lines.append(
+            group | _pieces(
+                (x_of[level["first"]], x_of[level["last"]], level["value"] / scale, level["value"] / scale)
+                for level in found
+            )
+        )  # fmt: skip
+    traces = [
+        *_lines(spreads, {"color": shade, "width": 1}),
+        *marks,
+        *_lines(level_lines, {"color": NEUTRAL, "width": 2.5}),
+    ]
     labels = _LabelRows(rows["position" if by_run else "created"])
     shapes, annotations = [], []
     for change in changes.to_dict("records"):
@@ -258,8 +263,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         },
         "uirevision": stage,
     }
-    # At once: a figure that grows line by line is checked anew with each.
-    return Figure(data=traces, layout=layout)
+    return figure(traces, layout)
 
 
 _SERIES_ALONE = 6
@@ -267,33 +271,24 @@ _SERIES_ALONE = 6
 some ten milliseconds. The legend then takes away a series' points alone."""
 
 
-class _Lines:
-    """Spreads and levels of the series: lines of their own, or with many series shared ones."""
+def _pieces(ends: Iterable[tuple[Any, Any, float, float]]) -> dict[str, list[Any]]:
+    """Pieces of a line, each from (x0, y0) to (x1, y1) of x0, x1, y0, y1, with a gap behind it."""
+    pieces = list(ends)
+    x = [at for x0, x1, _, _ in pieces for at in (x0, x1, None)]
+    return {"x": x, "y": [at for _, _, y0, y1 in pieces for at in (y0, y1, None)]}
 
-    def __init__(self, spread: dict[str, object], level: dict[str, object], series: int) -> None:
-        line = {"type": "scatter", "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
-        self._shared = series > _SERIES_ALONE
-        self._spread: dict[str, Any] = line | {"line": spread, "x": [], "y": []}
-        self._level: dict[str, Any] = line | {"line": level, "x": [], "y": []}
 
-    def spreads(self, group: dict[str, Any], x: list[Any], y: list[Any]) -> list[dict[str, Any]]:
-        return self._taken(self._spread, group, x, y)
+def _lines(series: list[dict[str, Any]], style: dict[str, object]) -> list[dict[str, Any]]:
+    """A line a series; of many series one for all."""
+    line = {"type": "scatter", "mode": "lines", "showlegend": False, "hoverinfo": "skip", "line": style}
+    if len(series) <= _SERIES_ALONE:
+        return [line | each for each in series]
+    return [line | {axis: [at for each in series for at in each[axis]] for axis in ("x", "y")}]
 
-    def levels(self, group: dict[str, Any], x: list[Any], y: list[Any]) -> list[dict[str, Any]]:
-        return self._taken(self._level, group, x, y)
 
-    def _taken(
-        self, line: dict[str, Any], group: dict[str, Any], x: list[Any], y: list[Any]
-    ) -> list[dict[str, Any]]:
-        if not self._shared:
-            return [line | group | {"x": x, "y": y}]
-        line["x"] += x
-        line["y"] += y
-        return []
-
-    def below(self, traces: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The traces, with the shared spreads under the points and the shared levels over them."""
-        return [self._spread, *traces, self._level] if self._shared else traces
+def _point_words(row: Mapping[Hashable, Any]) -> str:
+    commit = f"<br>commit {mark(str(row['git_commit']), 10)}" if has_value(row["git_commit"]) else ""
+    return f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}{commit}"
 
 
 _OF_POINT = (
@@ -325,10 +320,6 @@ class _LabelRows:
 def _far_apart(values: pd.Series) -> bool:
     there = values[values > 0]
     return len(there) > 0 and bool(there.max() > _FAR * there.min())
-
-
-def _commit_line(commit: object) -> str:
-    return f"<br>commit {mark(str(commit), 10)}" if has_value(commit) else ""
 
 
 # --- kernels --------------------------------------------------------------------------------------

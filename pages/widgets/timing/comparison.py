@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history import timings
+from dsocr_core.history.labels import condition, has_value, short_names
+from dsocr_core.history.sameness import record_facts, side_by_side
 from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
+from dsocr_core.history.store import History
 from dsocr_core.words import plural, significant, speed_ratio
-from pages.widgets.shared import bars, figure, table
-from pages.widgets.shared.labels import condition, first_of_ours, has_value, short_names, time_words
+from pages.widgets.shared import bars, figure, resources, table
+from pages.widgets.shared.labels import first_of_ours, time_words
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
-from pages.widgets.shared.verdicts import Tone
+from pages.widgets.shared.stages import stage_name
+from pages.widgets.shared.strip import Fact, Strip, Tone, reasons_html, strip_html
 from pages.widgets.timing import ratio_charts as charts
 from pages.widgets.timing import tables
 from pages.widgets.timing.address import choose, chosen, key, put, value
-from pages.widgets.timing.differences import differences
 from pages.widgets.timing.sidebar import Shown
 
 _TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
 
 
+MOST_PAGES = 200
+"""Pages in the table: each cell more costs its time, and nobody reads further down."""
 _PAIRED = 30
 """Newest runs among which a pair is looked for."""
 
@@ -152,64 +158,68 @@ def _swap() -> None:
 # --- what they say --------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Answers:
+    """What the history says of A and B, and what follows from it."""
+
+    found: pd.DataFrame
+    pairs: pd.DataFrame
+    coverage: pd.DataFrame
+    sql: list[str]
+
+
 def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
-    history, sides = shown.history, {"a": a[0], "b": b[0], "backend_a": a[1], "backend_b": b[1]}
-    pairs, pairs_sql = history.query("pairs", **sides)
-    coverage, coverage_sql = history.query("coverage", **sides)
-    run_ids = list(dict.fromkeys((a[0], b[0])))
-    totals, totals_sql = history.query("page_totals", run_ids=run_ids)
-    summary, summary_sql = history.query("stage_summary", run_ids=run_ids)
-    pairs = pd.concat([pairs, tables.whole_pages(totals, pairs, a, b)], ignore_index=True)
-    rows = pd.concat(
-        [_of_side(tables.stage_rows(summary, run_ids), a, "a"),
-         _of_side(tables.stage_rows(summary, run_ids), b, "b")]
-    )  # fmt: skip
-    neutral = value("neutral") / 100
+    neutral, run_ids = value("neutral") / 100, list(dict.fromkeys((a[0], b[0])))
     asked = bool(value("contended"))
-    contended = not asked and any(history.record(run_id).contended for run_id in run_ids)
-    found = _found(sides, neutral, pairs, rows, contended)
+    contended = not asked and any(shown.history.record(run_id).contended for run_id in run_ids)
+    of = (a, b, neutral, contended)
+    answers = resources.held("timing comparison", of, lambda: _asked(shown.history, *of))
+    found, coverage = answers.found, answers.coverage
     strip = strip_of(found, coverage, neutral)
     st.html(strip_html(strip) + reasons_html(strip.reasons))
     _warn(shown, a[0], b[0])
     words = "Ratio of medians over the same pages with its 95 % bootstrap interval; grey is the neutral band."
-    sql = [pairs_sql, coverage_sql, totals_sql, summary_sql]
     if not found["n"].any():
         words = "No page was timed in both: nothing is known of a difference."
     figure.head(
-        words, sql=sql, commands=shown.commands(*run_ids), comparison=found, pairs=pairs, coverage=coverage
-    )
+        words, sql=answers.sql, commands=shown.commands(*run_ids), comparison=found, pairs=answers.pairs,
+        coverage=coverage,
+    )  # fmt: skip
     if found["n"].any():
         bars.draw(charts.ratios(found, neutral), words)
     table.draw(found, tables.COMPARISON)
     _left_out(coverage)
     _differences(shown, a[0], b[0])
-    if len(pairs):
-        _pages(pairs, neutral)
+    if len(answers.pairs):
+        _pages(answers.pairs, neutral)
 
 
-def _of_side(rows: pd.DataFrame, run: tuple[str, str], side: str) -> pd.DataFrame:
-    return rows[(rows["run_id"] == run[0]) & (rows["backend"] == run[1])].assign(side=side)
-
-
-def _found(
-    sides: dict[str, str], neutral: float, pairs: pd.DataFrame, rows: pd.DataFrame, contended: bool
-) -> pd.DataFrame:
-    """The comparison, held while the same two are shown: runs never change."""
-    of = (tuple(sides.items()), neutral, contended)
-    last = st.session_state.get("timing found")
-    if last is None or last[0] != of:
-        last = st.session_state["timing found"] = (of, tables.comparison(pairs, rows, neutral, contended))
-    found: pd.DataFrame = last[1]
-    return found
+def _asked(
+    history: History, a: tuple[str, str], b: tuple[str, str], neutral: float, contended: bool
+) -> _Answers:
+    sides = {"a": a[0], "b": b[0], "backend_a": a[1], "backend_b": b[1]}
+    run_ids = list(dict.fromkeys((a[0], b[0])))
+    pairs, pairs_sql = history.query("pairs", **sides)
+    coverage, coverage_sql = history.query("coverage", **sides)
+    totals, totals_sql = history.query("page_totals", run_ids=run_ids)
+    summary, summary_sql = history.query("stage_summary", run_ids=run_ids)
+    pairs = pd.concat([pairs, timings.whole_pages(totals, pairs, a, b)], ignore_index=True)
+    rows = timings.stage_rows(summary, run_ids)
+    of_sides = [
+        rows[(rows["run_id"] == run_id) & (rows["backend"] == backend)].assign(side=side)
+        for side, (run_id, backend) in (("a", a), ("b", b))
+    ]
+    found = timings.comparison(pairs, pd.concat(of_sides), neutral, contended)
+    return _Answers(found, pairs, coverage, [pairs_sql, coverage_sql, totals_sql, summary_sql])
 
 
 def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> Strip:
     """The verdict on the whole page, else on its longest stage, and which pages it is about."""
     with_pages = found[found["n"] > 0]
-    whole = with_pages[with_pages["stage"] == tables.WHOLE]
+    whole = with_pages[with_pages["stage"] == timings.WHOLE]
     if whole.empty:
         whole = with_pages.sort_values("median_a").tail(1)
-    covered = tables.coverage_words(coverage) if len(coverage) else "No page times on both sides."
+    covered = timings.coverage_words(coverage) if len(coverage) else "No page times on both sides."
     if whole.empty:
         return Strip("NOT MEASURED", "none", (), reasons=(covered,))
     row = whole.iloc[0]
@@ -218,7 +228,7 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
     ratio = "–"
     if has_value(row["ratio"]):
         ratio = f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
-    facts: list[Fact] = [(tables.stage_name(row["stage"]), times)]
+    facts: list[Fact] = [(stage_name(row["stage"]), times)]
     if tone != "none":
         facts.append(("B is", speed_ratio(row["median_b"], row["median_a"])))
     facts += [("B / A", ratio), ("n", plural(int(row["n"]), "page"))]
@@ -233,23 +243,23 @@ def _warn(shown: Shown, a: str, b: str) -> None:
 
 
 def _left_out(coverage: pd.DataFrame) -> None:
-    out = tables.left_out(coverage)
+    out = timings.left_out(coverage)
     if len(out):
         pages = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
         with st.expander(f"Left out: something of {plural(pages, 'page')}", expanded=len(out) <= 4):
-            figure.table(out, left=("reason", "stages", "which pages"))
+            table.draw(out)
 
 
 def _differences(shown: Shown, a: str, b: str) -> None:
     if a == b:
         return
-    found, sql = shown.history.query("differences", run_ids=[a, b])
-    rows = differences(shown.every, found, a, b)
+    facts, sql = shown.history.query("differences", run_ids=[a, b])
+    rows = side_by_side(pd.concat([record_facts(shown.every, [a, b]), facts]), [a, b], differing=True)
     if rows.empty:
         st.caption("A and B have the same recorded settings, environment and versions.")
         return
     with st.expander(f"What differs between A and B: {plural(len(rows), 'value')}"):
-        figure.table(rows, left=tuple(rows.columns))
+        table.draw(rows.rename(columns={a: "A", b: "B"}), missing="not known")
         st.code(sql, language="sql", height=160)
 
 
@@ -257,16 +267,18 @@ def _differences(shown: Shown, a: str, b: str) -> None:
 
 
 def _pages(pairs: pd.DataFrame, neutral: float) -> None:
-    stages = tables.in_order(pairs["stage"])
+    stages = timings.in_order(pairs["stage"])
     if value("of") not in stages:
-        put("of", tables.WHOLE if tables.WHOLE in stages else stages[-1])
+        put("of", timings.WHOLE if timings.WHOLE in stages else stages[-1])
     left, right = st.columns([2, 6], vertical_alignment="bottom")
     words = short_names(stages)
     left.selectbox("Page by page", stages, key=key("of"), format_func=words.__getitem__)
-    mine = tables.single_pairs(pairs[pairs["stage"] == value("of")])
+    mine = timings.single_pairs(pairs[pairs["stage"] == value("of")])
     right.caption("Each page's time in A and in B; in the grey band the two count as equal.")
     left, right = st.columns([1, 1])
     with left:
         bars.draw(charts.page_scatter(mine, value("of"), neutral), "Time of each page in A and in B")
     with right:
-        table.draw(mine, tables.PAGES)
+        table.draw(mine.head(MOST_PAGES), tables.PAGES)
+        if len(mine) > MOST_PAGES:
+            st.caption(f"The {MOST_PAGES} largest changes of {plural(len(mine), 'page')}; the menu has all.")

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
 from analytic_model.cards import card_named, with_own_peaks
 from analytic_model.hardware import Hardware
-from dsocr_core.history.kernel_profiles import CLASS_RULE, class_of, figures, matched, nsight_verdict
-from dsocr_core.words import amount, percent, plural, significant
-from pages.widgets.shared import figure, table
+from dsocr_core.history.kernel_names import kernel_names
+from dsocr_core.history.kernel_profiles import CLASS_RULE
+from dsocr_core.history.profiled import (
+    advice,
+    by_kernel,
+    device_name,
+    joined,
+    known,
+    nsight_says,
+    profile_rows,
+)  # fmt: skip
+from dsocr_core.words import amount, percent, plural
+from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.table import Column
-from pages.widgets.timing import profile_charts, tables
+from pages.widgets.timing import profile_charts
 from pages.widgets.timing.address import PARAMETERS, key, value
-from pages.widgets.timing.kernel_names import kernel_name, kernel_names
 from pages.widgets.timing.sidebar import Shown
 
-_DEVICE_NAME = "device__attribute_display_name"
-_ADVICES = 2
 _MOST_DRAWN = 400
 _PERCENTS = {
     "SM": ("sm", "Speed of Light: share of the SMs' peak."), "memory": ("memory", ""), "L1": ("l1", ""),
@@ -59,25 +65,41 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def draw(shown: Shown, run: str) -> None:
-    """The profile of one run."""
+@dataclass(frozen=True)
+class _Profile:
+    rows: pd.DataFrame
+    kernels: pd.DataFrame
+    rules: pd.DataFrame
+    capabilities: list[str]
+    device: Hardware | None
+    sql: list[str]
+
+
+def _read(shown: Shown, run: str) -> _Profile:
     launches, _ = shown.history.query("launches", run_ids=[run])
     metrics, sql = shown.history.query("launch_metrics", run_ids=[run])
     rules, rules_sql = shown.history.query("launch_rules", run_ids=[run])
     rows = profile_rows(launches, metrics)
-    joined = _joined(shown, rows, run)
+    more = joined(shown.history, rows, run)
     gpu = shown.every.set_index("run_id")["gpu"].get(run)
     rows["nsight"] = nsight_says(rows, rules)
     capabilities = launches["compute_capability"].dropna().unique().tolist()
-    device = device_of(rows, _device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
-    kernels = by_kernel(rows)
-    words = profile_words(rows, kernels, shown.labels) + roof_words(rows, device, capabilities)
+    device = device_of(rows, device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
+    return _Profile(rows, by_kernel(rows), rules, capabilities, device, [sql, rules_sql, *more])
+
+
+def draw(shown: Shown, run: str) -> None:
+    """The profile of one run."""
+    found = resources.held("timing profile", (run, len(shown.history)), lambda: _read(shown, run))
+    rows, kernels, device = found.rows, found.kernels, found.device
+    words = profile_words(rows, kernels, shown.labels) + roof_words(rows, device, found.capabilities)
     figure.head(
-        words, sql=[sql, rules_sql, *joined],
-        commands=shown.commands(run), kernels_profiled=kernels, profile=rows, rules=rules,
+        words, sql=found.sql, commands=shown.commands(run), kernels_profiled=kernels, profile=rows,
+        rules=found.rules,
     )  # fmt: skip
-    for text in advice(rows, rules):
-        st.html(text)
+    for named, text in advice(rows, found.rules):
+        quoted = f"<b>{escape(named)}</b><br>{escape(text)}"
+        st.html(f"<blockquote class='dsocr-quote'>{quoted}</blockquote>")
     with st.container(horizontal=True):
         if len(kernels) < len(rows):
             _choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
@@ -150,117 +172,6 @@ def roof_words(rows: pd.DataFrame, device: Hardware | None, capabilities: list[s
     return f" The card{of} is not known by name and the report states no peaks, so no roof is drawn."
 
 
-def nsight_says(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str | None]:
-    """For each launch the conclusion of Nsight's own bottleneck rule; None where it gave none."""
-    said = {
-        number: verdict
-        for number, rule, text in zip(rules["number"], rules["rule"], rules["text"], strict=True)
-        if (verdict := nsight_verdict(str(rule), str(text))) is not None
-    }
-    return [said.get(number) for number in rows["number"]]
-
-
-def _device_name(metrics: pd.DataFrame) -> str | None:
-    """The card's name, where all launches that have one have the same."""
-    if "text" not in metrics:
-        return None
-    names = metrics.loc[metrics["metric"] == _DEVICE_NAME, "text"].dropna().unique()
-    return str(names[0]) if len(names) == 1 else None
-
-
-def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
-    """`profile_rows` with a row a kernel and stage, in the order of their time; `launches` counts them.
-
-    Times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class follows
-    from those by the same rule.
-    """
-    found = []
-    summed = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
-    means = [name for name in figures([]) if name not in (*summed, "limiter", "class")]
-    for (kernel, stage), part in rows.groupby(["kernel", rows["stage"].fillna("")], sort=False):
-        weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0).to_numpy()
-        row = {
-            "number": part["number"].iloc[0], "kernel": kernel, "stage": stage or None, "launches": len(part),
-            # The summary's share is that of all launches of a kernel.
-            "run_share": part["run_share"].max(), "run": part["run"].iloc[0],
-            "limiter": next(iter(part["limiter"].dropna().mode()), None),
-            "nsight": next(iter(part["nsight"].dropna().mode()), None),
-        }  # fmt: skip
-        row |= {name: part[name].sum(min_count=len(part)) for name in summed}
-        values = part[means].to_numpy(float)  # (launches, figures)
-        there = ~np.isnan(values)
-        over = (weights[:, None] * there).sum(axis=0)
-        products = np.where(there, values, 0.0) * weights[:, None]
-        row |= {
-            name: total / weight if weight else float("nan")
-            for name, total, weight in zip(means, products.sum(axis=0), over, strict=True)
-        }
-        row["class"] = class_of({name: _or_none(row[name]) for name in ("sm", "dram", "memory")})
-        found.append(row)
-    return pd.DataFrame(found).sort_values("share", ascending=False, kind="stable", ignore_index=True)
-
-
-def _or_none(value: float) -> float | None:
-    return None if value != value else value
-
-
-def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """A row a launch: number, kernel, stage, its `figures`, share of the time of all, run_share, run."""
-    of_launch: dict[int, list[dict[str, Any]]] = {}
-    columns = ("number", "metric", "value", "unit")
-    # As lists: cutting a frame into hundreds of launches takes longer than all that is read of them.
-    for number, metric, measure, unit in zip(*(metrics[name].tolist() for name in columns), strict=True):
-        of_launch.setdefault(number, []).append({"metric": metric, "value": measure, "unit": unit})
-    measured = {number: figures(found) for number, found in of_launch.items()}
-    empty = figures([])
-    rows = pd.DataFrame(
-        [
-            {"number": row["number"], "kernel": row["kernel"], "stage": row["stage"]}
-            | measured.get(row["number"], empty)
-            for row in launches.to_dict("records")
-        ]
-    )
-    numbers = [name for name in empty if name not in ("limiter", "class")]
-    rows[numbers] = rows[numbers].astype(float)
-    rows["share"] = rows["duration_s"] / rows["duration_s"].sum(min_count=1)
-    return rows.assign(run_share=float("nan"), run=None, nsight=None)
-
-
-def _joined(shown: Shown, rows: pd.DataFrame, run: str) -> list[str]:
-    """Fill in each kernel's share and stage from the summary that has most of the kernels."""
-    runs = [other for other in shown.history.runs_with("kernels") if other != run][:20]
-    if not runs:
-        return []
-    summed, sql = shown.history.query("kernels", run_ids=runs, top=100_000)
-    best: tuple[int, str, list[int | None]] = (0, "", [])
-    kernels = rows["kernel"].tolist()
-    for other, part in summed.groupby("run_id", sort=False):
-        if part["stage"].notna().any():
-            continue  # of one stage only: no shares of a whole run
-        places = matched(kernels, part["name"].tolist())
-        count = sum(place is not None for place in places)
-        if count > best[0]:
-            best = (count, str(other), places)
-    if 2 * best[0] < len(rows):
-        return []
-    part = summed[summed["run_id"] == best[1]].reset_index(drop=True)
-    rows["run_share"] = [float("nan") if place is None else part["share"][place] for place in best[2]]
-    rows["run"] = [None if place is None else best[1] for place in best[2]]
-    stages = _stages_by_name(summed)
-    names = [None if place is None else part["name"][place] for place in best[2]]
-    rows["stage"] = [
-        stage if isinstance(stage, str) else stages.get(name)
-        for stage, name in zip(rows["stage"], names, strict=True)
-    ]
-    return [sql]
-
-
-def _stages_by_name(summed: pd.DataFrame) -> dict[str | None, str]:
-    """The one stage, or the stages, whose own summaries have a kernel of that name."""
-    staged = summed[summed["stage"].notna()]
-    return {str(name): ", ".join(tables.in_order(part["stage"])) for name, part in staged.groupby("name")}
-
-
 def device_of(rows: pd.DataFrame, gpu: str | None, capabilities: list[str]) -> Hardware | None:
     """The card of the launches by its name and their compute capability, under the report's own peaks."""
     card = card_named(gpu, capabilities[0] if capabilities else None) if len(capabilities) < 2 else None
@@ -270,32 +181,4 @@ def device_of(rows: pd.DataFrame, gpu: str | None, capabilities: list[str]) -> H
         rows["ffma_twice_peak"].fillna(2 * rows["ffma_peak"]) * clock,
         rows["dram_peak"] * memory,
     )
-    return with_own_peaks(card, *(_or_none(float(peak.median())) for peak in peaks))
-
-
-def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str]:
-    """The two best next things by the rules' own estimate and the launch's share, quoted as HTML."""
-    tries = rules[rules["type"].isin(["OPT", "WRN", "Optimization", "Warning"])]
-    if tries.empty:
-        return []
-    # The share of a kernel in the run is that of all its launches.
-    count = rows.groupby("kernel")["number"].transform("size")
-    weight = (rows["run_share"] / count).fillna(rows["share"]).set_axis(rows["number"])
-    gain = tries["speedup_percent"].fillna(0.0) / 100 * tries["number"].map(weight).fillna(0.0)
-    gain = gain.groupby([tries["kernel"], tries["rule"]]).transform("sum")
-    tries = tries.assign(gain=gain).sort_values(["gain", "speedup_percent"], ascending=False, kind="stable")
-    # One a kernel: what a second rule says of it mostly follows from the first.
-    names = tries["kernel"].map(kernel_name)
-    tries = tries[~names.duplicated()].head(_ADVICES)
-    found = []
-    for row in tries.to_dict("records"):
-        estimate = row["speedup_percent"]
-        named = f"{kernel_name(row['kernel'])}, rule {row['rule']}"
-        if estimate == estimate and estimate is not None:
-            named += (
-                f", estimated speedup {significant(float(estimate))} % ({row['speedup_type'] or 'local'})"
-            )
-        found.append(
-            f"<blockquote class='dsocr-quote'><b>{escape(named)}</b><br>{escape(row['text'])}</blockquote>"
-        )
-    return found
+    return with_own_peaks(card, *(known(float(peak.median())) for peak in peaks))

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dsocr_core.history.labels import has_value, short
 from dsocr_core.history.statistics import outcome_words
 from dsocr_core.words import duration, plural, significant, speed_ratio
-from pages.widgets.shared.labels import has_value, mark, short, time_words
-from pages.widgets.timing.chart_style import colour, unit_of
-from pages.widgets.timing.tables import interval_words, stage_name
+from pages.widgets.shared.labels import mark, time_words
+from pages.widgets.shared.stages import colour, stage_name
+from pages.widgets.timing.charts import unit_of
+from pages.widgets.timing.tables import interval_words
 
 _MOST_DOTS = 1500
 

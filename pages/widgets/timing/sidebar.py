@@ -9,12 +9,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history.labels import chart_names, run_labels
 from dsocr_core.history.store import History
 from dsocr_core.words import plural
 from pages.widgets.shared import run_filters
-from pages.widgets.shared.labels import chart_names, run_labels
 from pages.widgets.shared.new_runs import refresh_button, shown
-from pages.widgets.timing import address
 from pages.widgets.timing.address import STATE, key, value
 
 _MOST_RUNS = 500
@@ -68,18 +67,17 @@ def draw(history: History) -> Shown:
     passing = history.runs(**filters)["run_id"]
     runs = every[every["run_id"].isin(set(passing))]
     st.caption(f"{len(runs):,} of {plural(len(every), 'run')}")
-    if any(value(name) for name in (*run_filters.NAMES, "since", "until")):
-        st.button("Clear filters", on_click=_clear, width="stretch", key="timing clear")
+    if STATE.used(*run_filters.FILTERS):
+        st.button(
+            "Clear filters",
+            on_click=STATE.clear,
+            args=run_filters.FILTERS,
+            width="stretch",
+            key="timing clear",
+        )
     if unread := len(history.problems):
         st.caption(f"{plural(unread, 'entry', 'entries')} of the history cannot be read: see Runs.")
     return Shown(history, every, runs, filters)
-
-
-def _clear() -> None:
-    for name in run_filters.NAMES:
-        address.put(name, [])
-    address.put("since", None)
-    address.put("until", None)
 
 
 def _filters() -> dict[str, Any]:

@@ -8,16 +8,18 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.history import timings
+from dsocr_core.history.labels import short_names
 from dsocr_core.history.statistics import changes, levels
 from dsocr_core.records import VENDOR
 from dsocr_core.words import plural, speed_ratio
-from pages.widgets.shared import bars, figure, navigation, table
-from pages.widgets.shared.labels import first_of_ours, short_names
+from pages.widgets.shared import bars, figure, navigation, resources, table
+from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
+from pages.widgets.shared.stages import stage_name
 from pages.widgets.timing import charts, profile, tables
 from pages.widgets.timing import comparison as against
 from pages.widgets.timing.address import PARAMETERS, VIEWS, choose, chosen, key, put, value
-from pages.widgets.timing.chart_style import MOST_POINTS
 from pages.widgets.timing.sidebar import Shown
 
 _NEWEST = 5
@@ -55,7 +57,7 @@ def _stages(shown: Shown) -> None:
     _choose_runs(shown, with_times)
     run_ids = list(value("runs"))
     summary, sql = shown.history.query("stage_summary", run_ids=run_ids, backends=shown.filters["backends"])
-    rows = tables.stage_rows(summary, run_ids)
+    rows = timings.stage_rows(summary, run_ids)
     if rows.empty:
         st.info(_no_stages(run_ids, with_times))
         return
@@ -68,7 +70,7 @@ def _stages(shown: Shown) -> None:
         if means:
             words += " Hatched: means, where a run has no times of its pages."
         figure.head(words, sql=[sql], commands=shown.commands(*run_ids), stages=rows)
-        bars.draw(charts.stage_bars(tables.stage_spans(rows), shown.names), words)
+        bars.draw(charts.stage_bars(rows, shown.names), words)
     named = rows.assign(run=[shown.names[run_id][0] for run_id in rows["run_id"]])
     table.draw(named, tables.STAGES)
 
@@ -84,8 +86,8 @@ def _spread(shown: Shown, run_ids: list[str], rows: pd.DataFrame, sql: str, mean
     words = "Dots: medians, with p5 to p95 over the pages."
     if means:
         words += " Rings: means, with one standard deviation."
-    if pages is not None and len(pages) > MOST_POINTS:
-        words += f" Of {plural(len(pages), 'time')} about {MOST_POINTS:,} are drawn."
+    if pages is not None and len(pages) > charts.MOST_POINTS:
+        words += f" Of {plural(len(pages), 'time')} about {charts.MOST_POINTS:,} are drawn."
     figure.head(words, sql=queries, commands=shown.commands(*run_ids), **frames)
     figure.plot(charts.stage_spread(rows, shown.names, pages), "spread", words)
 
@@ -135,11 +137,10 @@ def _trend(shown: Shown) -> None:
         return
     # The backend of most runs first.
     backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
-    stages = tables.in_order(timed["stage"])
-    asked = _Trends(shown)
+    stages = timings.in_order(timed["stage"])
     for name, options in (("trend_backend", backends), ("stage", stages)):
         if value(name) not in options:
-            usual = _usual_backend(asked, backends) if name == "trend_backend" else "decode"
+            usual = _usual_backend(shown, backends) if name == "trend_backend" else "decode"
             put(name, usual if usual in options else options[-1])
     left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
     stage_words = short_names(stages)
@@ -151,7 +152,7 @@ def _trend(shown: Shown) -> None:
     right.selectbox("Page", ["", *pages], key=key("page"), format_func=page_words.__getitem__)
     axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
 
-    found = asked.of(value("stage"), value("trend_backend"), value("page"))
+    found = _trend_of(shown, value("stage"), value("trend_backend"), value("page"))
     rows, steps, turns = found.rows, found.levels, found.changes
     if rows.empty:
         st.info("No run timed this stage on this backend.")
@@ -166,7 +167,7 @@ def _trend(shown: Shown) -> None:
             format_func={"newest": f"The newest {_RUNS_DRAWN}", "all": f"All {len(rows):,}"}.__getitem__,
         )  # fmt: skip
         if value("drawn") == "newest":
-            drawn = tables.newest(rows, steps, turns, _RUNS_DRAWN)
+            drawn = timings.newest(rows, steps, turns, _RUNS_DRAWN)
     figure.plot(charts.trend(*drawn, value("stage"), value("axis")), "trend", words)
     if len(turns):
         table.draw(tables.told_changes(turns), tables.CHANGES)
@@ -182,29 +183,24 @@ class _Trend:
     sql: str
 
 
-class _Trends:
-    """The trends of one drawing: which backend to begin with is asked of those that are shown then."""
+def _trend_of(shown: Shown, stage: str, backend: str, page: str = "") -> _Trend:
+    """Of all pages' medians, or of one page."""
+    asked = shown.filters | {"stage": stage, "backend": backend} | ({"page": page} if page else {})
 
-    def __init__(self, shown: Shown) -> None:
-        self._shown = shown
-        self._held: dict[tuple[str, str, str], _Trend] = {}
+    def ask() -> _Trend:
+        found, sql = shown.history.query("page_trend" if page else "trend", **asked)
+        rows = timings.trend_rows(found, shown.runs)
+        steps = levels(rows)
+        return _Trend(rows, steps, changes(steps), sql)
 
-    def of(self, stage: str, backend: str, page: str = "") -> _Trend:
-        """Of all pages' medians, or of one page."""
-        if (stage, backend, page) not in self._held:
-            asked = self._shown.filters | {"stage": stage, "backend": backend}
-            query, asked = ("page_trend", asked | {"page": page}) if page else ("trend", asked)
-            found, sql = self._shown.history.query(query, **asked)
-            rows = tables.trend_rows(found, self._shown.runs)
-            steps = levels(rows)
-            self._held[stage, backend, page] = _Trend(rows, steps, changes(steps), sql)
-        return self._held[stage, backend, page]
+    of = (repr(asked), tuple(shown.runs["run_id"]))
+    return resources.held(f"timing trend {backend}", of, ask)
 
 
-def _usual_backend(trends: _Trends, backends: list[str]) -> str:
+def _usual_backend(shown: Shown, backends: list[str]) -> str:
     """One of our engines, and of these one whose decode has changed."""
     for backend in backends:
-        if backend != VENDOR and len(trends.of("decode", backend).changes):
+        if backend != VENDOR and len(_trend_of(shown, "decode", backend).changes):
             return backend
     return first_of_ours(backends)
 
@@ -264,7 +260,7 @@ def _kernels(shown: Shown) -> None:
         profile.draw(shown, value("run"))
         return
     longest, _ = shown.history.query("kernels", run_ids=[value("run")], top=1)
-    stages = tables.in_order(longest["stage"].dropna())
+    stages = timings.in_order(longest["stage"].dropna())
     if value("part") not in ("", *stages):
         put("part", "")
     words = {"": "all"} | short_names(stages)
@@ -276,7 +272,7 @@ def _kernels(shown: Shown) -> None:
     found, sql = shown.history.query("kernels", run_ids=[value("run")], stages=stage, top=value("top"))
     covered = found.groupby("stage", dropna=False)["share"].sum()
     words_of = ", ".join(
-        f"{tables.stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
+        f"{stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
         for name, share in covered.items()
     )
     caption = f"The longest kernels by their share of the stage's GPU time; together: {words_of}."

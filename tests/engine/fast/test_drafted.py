@@ -10,17 +10,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast import drafted
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.draft_pass import PassLaunches
 from dsocr_core.engine.fast.step_launches import StepLaunches
-from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
 from dsocr_core.errors import Cancelled
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.model.attention import sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import sdpa_core
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
+from dsocr_core.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9)
@@ -47,15 +48,16 @@ def model() -> OcrModel:
 def read(
     model: OcrModel,
     decoder: FastDecoder,
-    draft: Tokens[int] = (),
+    draft: Tokens[int] | None = (),
     limit: int = LIMIT,
-    cancel: threading.Event | None = None,
-) -> tuple[list[int], str, dict[str, int] | None]:
+    ngram: NgramPolicy | int = 3,
+    prompt: tuple[int, ...] = PROMPT,
+) -> tuple[list[int], str, dict[str, str] | None]:
     seen: list[int] = []
-    sequence = decoder.start(PROMPT, limit, 3, sdpa_core)
-    sequence.draft = tuple(draft)
-    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
-    tokens, reason = decoder.decode(sequence, PROMPT, logits, limit, seen.append, cancel)
+    sequence = decoder.start(prompt, limit, ngram, sdpa_core)
+    sequence.draft, sequence.drafts_itself = tuple(draft or ()), draft is None
+    logits = sequence.forward(model, model.embed(torch.tensor([prompt], device=model.device)))
+    tokens, reason = decoder.decode(sequence, prompt, logits, limit, seen.append, None)
     assert seen == tokens
     return tokens, reason, sequence.drafted
 
@@ -70,7 +72,7 @@ def true(model: OcrModel) -> list[int]:
 def decoder(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> FastDecoder:
     """Passes of four rows only: the interpreter takes its time."""
     monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
-    monkeypatch.setattr(drafted, "Pace", lambda: drafted_pace({1: 1.0, 4: 2.0}))
+    monkeypatch.setattr(drafted, "Pace", lambda **given: drafted_pace({1: 1.0, 4: 2.0}, **given))
     return FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4, drafts=FEW_ROWS)
 
 
@@ -81,7 +83,8 @@ drafted_pace = drafted.Pace
 def test_a_right_draft_takes_few_passes(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
     tokens, reason, facts = read(model, decoder, true)
     assert (tokens, reason) == (true, "length")
-    assert facts == {"passes": 8, "drafted": facts["drafted"], "accepted": 21}  # 29 tokens by fours
+    assert facts is not None and (facts["passes"], facts["accepted"]) == ("8", "21")  # 29 tokens by fours
+    assert facts["rows"] == "4:8" and facts["won"] == "1.81"  # 29 steps for 8 passes of 2
 
 
 @torch.inference_mode()
@@ -106,7 +109,20 @@ def test_any_draft_gives_the_same_tokens(
 def test_a_useless_draft_is_soon_left(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
     tokens, _, facts = read(model, decoder, [(t + 1) % 40 for t in true])
     assert tokens == true
-    assert facts is not None and facts["passes"] <= 2 * drafted.PASSES_A_GROUP
+    assert facts is not None and int(facts["passes"]) <= 2 * drafted.PASSES_A_GROUP
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("ngram", [0, NgramPolicy(3, 12, (33,))], ids=["loops", "window"])
+def test_a_page_may_draft_itself(model: OcrModel, decoder: FastDecoder, ngram: NgramPolicy | int) -> None:
+    prompt = (33, *PROMPT[1:])  # after which the model says one token for ever
+    sequence = Sequence.start(model, prompt, LIMIT, ngram, sdpa_core, torch.float32)
+    logits = sequence.forward(model, model.embed(torch.tensor([prompt], device=model.device)))
+    true, _ = decode(model, sequence, logits, LIMIT, NO_TOKEN, lambda _: None, None)
+    tokens, _, facts = read(model, decoder, None, ngram=ngram, prompt=prompt)
+    assert tokens == true and facts is not None
+    if ngram == 0:
+        assert int(facts["accepted"]) > 8
 
 
 @torch.inference_mode()

@@ -60,13 +60,13 @@ def test_without_backends_in_the_settings_file_there_is_no_choice(
 ) -> None:
     monkeypatch.delenv("DSOCR_CONFIG", raising=False)
     app = open_page(a="fast", page="letter_tall")
-    assert [box for box in app.selectbox if box.key in ("a", "b")] == []
+    assert [box for box in app.selectbox if box.key in ("compare a", "compare b")] == []
     assert {settings.a for settings in asked} == {None}
 
 
 def test_the_names_of_the_settings_file_are_offered_and_linked(asked: list[Settings], config: None) -> None:
     app = open_page(b="far", page="letter_tall")
-    a, b = (app.selectbox(key=side) for side in ("a", "b"))
+    a, b = (app.selectbox(key=f"compare {side}") for side in ("a", "b"))
     assert b.options == ["eager", "fast", "vendor", "far", "rounded"]
     assert (a.value, b.value) == ("eager", "far")
     assert asked[-1].side_names == ("eager", "far")

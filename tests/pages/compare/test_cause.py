@@ -19,7 +19,7 @@ from dsocr_core.why.match import Match
 from dsocr_core.why.reader import Reading
 from dsocr_core.why.run import PageAnswer
 from dsocr_core.why.search import Exclusion, Finding, Trial
-from pages.widgets.compare import cause_job, cause_tab
+from pages.widgets.compare import cause_tab
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -76,12 +76,12 @@ def test_a_job_tells_its_run_and_keeps_its_answer(tmp_path: Path) -> None:
         go.wait(60)
         return answer()
 
-    job = cause_job.cause_job(Settings(), request, b, 7, find)
+    job = cause_tab.cause_job(Settings(), request, b, 7, find)
     job.start()
     assert begun.wait(60)
     view = job.view()
     assert (view.state, view.words, view.done) == ("running", "Run 3 of at most 7: at most 6 tiles", 3 / 7)
-    about = cause_job.about
+    about = cause_tab.about
     assert job.result is None and job.about == about(Settings(), request, b)
     assert job.about != about(Settings(preset="tiny", a="eager"), request, b)
     again = result_pair(tmp_path, b="another text")[0].b
@@ -102,12 +102,12 @@ def test_a_cancelled_and_a_failed_search_say_so(tmp_path: Path) -> None:
     def fails(*_: object) -> PageAnswer:
         raise DsocrError("no memory for float16")
 
-    cancelled = cause_job.cause_job(Settings(), request, comparison.b, 1, waits)
+    cancelled = cause_tab.cause_job(Settings(), request, comparison.b, 1, waits)
     cancelled.start()
     cancelled.cancel()
     cancelled.join(60)
     assert cancelled.view().state == "cancelled" and cancelled.result is None
-    failed = cause_job.cause_job(Settings(), request, comparison.b, 1, fails)
+    failed = cause_tab.cause_job(Settings(), request, comparison.b, 1, fails)
     failed.start()
     failed.join(60)
     assert (failed.view().state, failed.view().error) == ("failed", "no memory for float16")
@@ -116,7 +116,7 @@ def test_a_cancelled_and_a_failed_search_say_so(tmp_path: Path) -> None:
 def test_the_nearest_comes_first_in_the_table() -> None:
     table = cause_tab.trials_table(answer(explained=False).finding)
     assert list(table["first characters equal"]) == ["80 of 1,200", "3 of 1,200"]
-    assert list(table["CER"]) == ["25.0 %", "75.0 %"]
+    assert list(table["CER"]) == [0.25, 0.75]
     assert list(cause_tab.trials_table(answer().finding)["first characters equal"]) == ["all", "3 of 1,200"]
 
 
@@ -138,9 +138,9 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
 def test_the_button_at_the_head_leads_to_the_search_and_its_answer(
     page: AppTest, monkeypatch: pytest.MonkeyPatch, explained: bool
 ) -> None:
-    monkeypatch.setattr(cause_job, "search", lambda *_: answer(explained))
+    monkeypatch.setattr(cause_tab, "search", lambda *_: answer(explained))
     checked(page.button(key="ask why").click().run())
-    assert page.session_state["tab"] == cause_tab.TAB
+    assert page.session_state["compare tab"] == cause_tab.TAB
     checked(page.button(key="find cause").click().run())
     page.session_state["cause job"].join(60)
     checked(page.run())

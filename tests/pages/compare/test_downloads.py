@@ -12,7 +12,7 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest
 from pages.widgets.compare import downloads
-from pages.widgets.shared.pairing import pairings
+from pages.widgets.pair.shown import pairings
 from tests.support import fabricated_results as fabricated
 
 

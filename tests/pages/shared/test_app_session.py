@@ -11,8 +11,7 @@ from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.trace import run
-from pages.widgets.shared.app_session import AppSession
-from pages.widgets.shared.trace_job import TraceChoice
+from pages.widgets.shared.app_session import AppSession, TraceChoice
 from tests.support.paths import SAMPLES
 
 REQUEST = OcrRequest(SAMPLES / "06-small-ticket.png", "tiny")

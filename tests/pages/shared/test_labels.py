@@ -8,7 +8,7 @@ from dsocr_core.parity_records import VERDICTS as CORE
 from dsocr_core.parity_records import Verdict
 from dsocr_core.settings import Settings
 from pages.widgets.shared.labels import backend_words, first_of_ours, side_label, side_labels, side_letter
-from pages.widgets.shared.verdicts import NO_EVIDENCE, VERDICTS, verdict_words
+from pages.widgets.shared.strip import NO_EVIDENCE, VERDICTS, verdict_words
 
 
 def test_a_side_is_its_letter_and_its_backend() -> None:

@@ -15,7 +15,6 @@ from pages.widgets.shared.job import JobView
 from pages.widgets.shared.labels import side_labels
 from pages.widgets.shared.run_job import SideView, StageView
 from pages.widgets.shared.runner import PageResults
-from pages.widgets.shared.strip import Strip, reasons_html, strip_html
 from tests.support import fabricated_results as fabricated
 
 LABELS = side_labels(Settings())
@@ -66,14 +65,6 @@ def test_without_two_results_there_is_no_evidence(comparison: Comparison) -> Non
     alone = strip_of(PageResults(replace(comparison, b=None)), LABELS)
     assert (alone.word, alone.tone) == ("NO EVIDENCE", "none")
     assert alone.facts[0][1] == "only A: eager, ours has a result; run both to compare"
-
-
-def test_values_are_escaped() -> None:
-    bold = "<b>x</b>"
-    assert bold not in strip_html(Strip(bold, "identical", ((bold, bold),), bold, icon=bold))
-    assert bold not in reasons_html((bold, bold))
-    side = SideView("b", "waiting", 0.0, (), "", 0, waiting_for="<b>x</b>.png")
-    assert "<b>x</b>" not in side_line(side, "<b>x</b>")
 
 
 def test_progress_names_the_running_stage_with_its_time() -> None:

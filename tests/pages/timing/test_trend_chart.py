@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from dsocr_core.history.statistics import levels
+from dsocr_core.history.timings import newest
 from pages.widgets.timing.charts import trend
-from pages.widgets.timing.tables import newest
 
 RUNS = 400
 

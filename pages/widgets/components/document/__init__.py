@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dsocr_core.outputs.text_blocks import Block, Change
 from pages.widgets.components.base import mount
-from pages.widgets.components.document.blocks import Block, Change
 
 Column = tuple[str, Sequence[Block]]
 Runs = list[tuple[str, Change]]

@@ -13,7 +13,7 @@ _HERE = Path(__file__).parent
 # In this order: they share one module scope in the browser.
 _SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
-
+MODES = ("2-up", "swipe", "overlay", "difference")
 RUNS: dict[str, tuple[Side, ...]] = {"a": ("a",), "b": ("b",), "both": SIDES}
 """Sides to run by the action of a notice's button."""
 
@@ -29,7 +29,7 @@ def show_viewer(
 
     `data`: image {id, url, width, height}, position {index, count}, names {a, b: what stands over the
     panes}, sides {a, b: {summary, message, action ("a", "b", "both" or ""), action_words}}, pairs
-    (`payload.pair_values`), colours {label: "#rrggbb"}, mode, selected. To mark where the tokens diverge:
+    (`pair.viewer.pair_values`), colours {label: "#rrggbb"}, mode, selected. To mark where the tokens diverge:
     divergence {a, b: index of a pair or None, words}.
 
     A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act

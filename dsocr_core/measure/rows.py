@@ -1,0 +1,140 @@
+"""Rows of a measurement: each timed the same way and printed as it comes, and one JSON document of all."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from dsocr_core.measure.device import copy_bandwidth, matmul_rate, milliseconds
+
+_HEADINGS = (
+    f"{'':34} {'ms':>9} {'spread':>8} {'times':>5} {'all, ms':>9} {'GB/s':>7} {'of copy':>8} {'TFLOP/s':>8} "
+    f"{'of product':>10}"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Median time of one call, and the rates that follow from what it moves and computes."""
+
+    table: str
+    name: str
+    ms: float
+    spread_ms: float
+    """Largest minus least."""
+    n: int
+    count: int = 1
+    """Number of its runs in the whole."""
+    cpu_ms: float | None = None
+    """Time of this process's processors; None on a GPU."""
+    bytes: int | None = None
+    flops: int | None = None
+    note: str = ""
+
+
+class Rows:
+    """Times calls on a device beside its measured copy and, if asked, product. Prints to stdout."""
+
+    def __init__(self, device: torch.device, product: bool = False) -> None:
+        self.device = device
+        self.copy_bytes_per_s = copy_bandwidth(device)
+        self.matmul_flops_per_s = matmul_rate(device) if product else None
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        self.rows: list[Row] = []
+        self.failed: dict[str, str] = {}
+        self._table = ""
+        rate = self.matmul_flops_per_s
+        words = f", products {rate / 1e12:.0f} TFLOP/s" if rate else ""
+        copy = f"copy {self.copy_bytes_per_s / 1e12:.2f} TB/s"
+        self.say(f"{self.name}, torch {torch.__version__}, {copy}{words}")
+
+    @staticmethod
+    def say(line: str) -> None:
+        """Print a line at once."""
+        print(line, flush=True)
+
+    def table(self, title: str) -> None:
+        """Begin rows of their own."""
+        self._table = title
+        self.say(f"\n{title}\n{_HEADINGS}")
+
+    @contextmanager
+    def attempt(self, name: str) -> Iterator[None]:
+        """Say in a line that something failed, give its memory back, and go on."""
+        try:
+            yield
+        # A kernel that does not compile, needs more than there is, or faults: each is an answer.
+        except Exception as error:  # noqa: BLE001
+            words = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            self.failed[name] = words
+            self.say(f"{name}: failed: {words}")
+        finally:
+            gc.collect()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def row(
+        self,
+        name: str,
+        run: Callable[[], object],
+        *,
+        repeat: int = 5,
+        per: int = 1,
+        count: int = 1,
+        before: Callable[[], object] = lambda: None,
+        bytes: int | None = None,
+        flops: int | None = None,
+        note: Callable[[float], str] = lambda ms: "",
+    ) -> Row:
+        """Time `run`, which is `per` of what the row is about, after `before`; `note` takes the ms."""
+        times, processor = [], []
+        for _ in range(repeat):
+            before()
+            began = time.process_time()
+            times.append(milliseconds(run, self.device) / per)
+            processor.append((time.process_time() - began) * 1e3 / per)
+        cpu = None if self.device.type == "cuda" else statistics.median(processor)
+        ms = statistics.median(times)
+        row = Row(self._table, name, ms, max(times) - min(times), repeat, count, cpu, bytes, flops, note(ms))
+        self.rows.append(row)
+        self.say(self._line(row))
+        return row
+
+    def _line(self, row: Row) -> str:
+        moved = (row.bytes or 0) / row.ms * 1e3
+        done = (row.flops or 0) / row.ms * 1e3
+        shares = [
+            f"{moved / 1e9:7.0f} {moved / self.copy_bytes_per_s:8.1%}" if row.bytes else " " * 16,
+            f"{done / 1e12:8.1f}" if row.flops else " " * 8,
+            f"{done / self.matmul_flops_per_s:10.1%}" if row.flops and self.matmul_flops_per_s else " " * 10,
+        ]
+        times = f"{row.ms:9.4f} {row.spread_ms:8.4f} {row.count:5} {row.ms * row.count:9.3f}"
+        cpu = "" if row.cpu_ms is None else f"{row.cpu_ms:.4f} of processors"
+        return f"{row.name:34} {times} {' '.join(shares)}  {row.note or cpu}".rstrip()
+
+    def document(self, **facts: Any) -> dict[str, Any]:
+        """JSON-ready values: the device, the rows, and these facts."""
+        return {
+            "device": self.name,
+            "torch": torch.__version__,
+            "copy_bytes_per_s": self.copy_bytes_per_s,
+            "matmul_flops_per_s": self.matmul_flops_per_s,
+            **facts,
+            "rows": [asdict(row) for row in self.rows],
+            "failed": self.failed,
+        }
+
+
+def each(runs: list[Callable[[], None]]) -> None:
+    """Call all of them."""
+    for run in runs:
+        run()

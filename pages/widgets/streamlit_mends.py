@@ -1,0 +1,206 @@
+"""What Streamlit 1.67 lacks for this app, each mend with the upstream issue that it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from contextlib import suppress
+from functools import wraps
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit import config
+from streamlit.elements.widgets.number_input import NumberInputSerde
+from streamlit.errors import StreamlitInvalidLayoutContextError
+from streamlit.runtime import exists, get_instance
+from streamlit.runtime.session_manager import SessionInfo, SessionStorage
+
+from dsocr_core.outside.own_address import OwnAddress
+
+log = logging.getLogger(__name__)
+
+
+def rerun_fragment() -> None:
+    """Run the current fragment again; the whole page, where the page is what runs.
+
+    A click in a fragment runs the fragment alone, unless the page was about to run anyway: then both are one
+    run, in which Streamlit refuses to run a fragment again (streamlit/streamlit#14968).
+    """
+    with suppress(StreamlitInvalidLayoutContextError):
+        st.rerun(scope="fragment")
+    st.rerun()
+
+
+def take_finite_numbers() -> None:
+    """Have every number field of this server leave out what is not finite.
+
+    What a browser makes of 5,000 digits is Infinity, of which Streamlit makes a whole number: that fails
+    (no issue for it yet; streamlit/streamlit#4103 asks for infinity as a value).
+    """
+    given = NumberInputSerde.deserialize
+    if getattr(given, "finite", False):
+        return
+
+    @wraps(given)
+    def finite(self: NumberInputSerde, ui_value: Any) -> Any:
+        number = ui_value if ui_value is None or isfinite(ui_value) else None
+        return given(self, number)
+
+    finite.finite = True  # type: ignore[attr-defined]
+    NumberInputSerde.deserialize = finite  # type: ignore[method-assign]
+
+
+# --- who may connect ------------------------------------------------------------------------------
+
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "content-security-policy": "frame-ancestors 'self'",
+}
+"""Of every answer: types are not guessed, addresses stay here, no other site shows the app in a frame."""
+
+
+class OwnOrigin:
+    """ASGI middleware: `OwnAddress` by Streamlit's allowed hosts and origins, and `_HEADERS`.
+
+    Streamlit asks for the name only of WebSockets, and compares names of hosts alone, so that a page served
+    from another port of this machine could open a session (streamlit/streamlit#16448).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = OwnAddress(
+            app,
+            lambda _: config.get_option("server.allowedHosts") or ["*"],
+            lambda: config.get_option("server.corsAllowedOrigins"),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+# --- addresses of pages ---------------------------------------------------------------------------
+
+_CLIENT = Path(st.__file__).parent / "static" / "index.html"
+_PAGES = ("review", "timing", "runs", "flops")
+_BASE = "<script>window.__streamlit = {BACKEND_BASE_URL: new URL('.', location.href).href}</script>"
+
+
+def page_addresses() -> list[Route]:
+    """A route for each page of the navigation, which tells Streamlit's client where the server is.
+
+    Else a page that is opened by its link asks `/review/_stcore/health` first: two requests that fail, two
+    errors in the browser's console, and a wait before the first content (streamlit/streamlit#7074).
+    """
+    return [Route("/compare", _first), *(Route(f"/{page}", _client) for page in _PAGES)]
+
+
+def _first(asked: Request) -> RedirectResponse:
+    """The first page's address is the folder itself: by its name Streamlit does not find it."""
+    return RedirectResponse(f"./?{asked.url.query}".removesuffix("?"))
+
+
+def _client(_: Request) -> HTMLResponse:
+    html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}", 1)
+    return HTMLResponse(html, headers={"cache-control": "no-cache"})
+
+
+# --- sessions whose tab is closed -----------------------------------------------------------------
+
+MOST_CLOSED = 32
+STORED_S = 120.0
+"""So long a tab without a connection finds its session again."""
+IDLE_S = 5.0
+"""After so long a closed session gives up its event loop; one that comes back gets another."""
+_A_COLLECTION = 8
+"""Sessions that are shut down between two collections: their objects refer to each other in circles."""
+
+
+def bound_closed_sessions() -> None:
+    """Have this server store closed sessions in `ClosedSessions`."""
+    manager = getattr(get_instance(), "_session_mgr", None) if exists() else None
+    there = getattr(manager, "_session_storage", None)
+    if manager is None or there is None or isinstance(there, ClosedSessions):
+        return
+    with manager._storage_lock:
+        storage = ClosedSessions()
+        for info in there.list():
+            storage.take_over(info)
+        manager._session_storage = storage
+
+
+class ClosedSessions(SessionStorage):
+    """Sessions without a connection, oldest first. Used by the server's thread alone.
+
+    Streamlit stores 128 of them, and those that drop out of its storage are not shut down: their three
+    descriptors stay until Python collects them, and their pictures for ever (streamlit/streamlit#12506).
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[float, SessionInfo]] = {}
+        self._ended = 0
+
+    def get(self, session_id: str) -> SessionInfo | None:
+        found = self._stored.get(session_id)
+        return found[1] if found else None
+
+    def save(self, session_info: SessionInfo) -> None:
+        self.take_over(session_info)
+        loop = asyncio.get_running_loop()
+        loop.call_later(IDLE_S, self._let_go, session_info)
+        loop.call_later(STORED_S + 1.0, self._expire)
+        loop.call_soon(self._expire)  # the caller holds a lock of the server
+
+    def take_over(self, session_info: SessionInfo) -> None:
+        """Store a session; a full storage is cleared with the next that is saved."""
+        self._stored.pop(session_info.session.id, None)
+        self._stored[session_info.session.id] = time.monotonic(), session_info
+
+    def delete(self, session_id: str) -> None:
+        del self._stored[session_id]
+
+    def list(self) -> list[SessionInfo]:
+        return [info for _, info in self._stored.values()]
+
+    def _let_go(self, session_info: SessionInfo) -> None:
+        """Close the event loop of a session that is still closed and computes nothing."""
+        session = session_info.session
+        stored = self._stored.get(session.id)
+        if stored is None or stored[1] is not session_info or session._scriptrunner is not None:
+            return
+        if not session._script_event_loop.is_running():
+            session._script_event_loop.close()
+
+    def _expire(self) -> None:
+        """End the sessions that were stored too long, and the oldest where there are too many."""
+        before = time.monotonic() - STORED_S
+        while self._stored:
+            session_id, (since, info) = next(iter(self._stored.items()))
+            if since >= before and len(self._stored) <= MOST_CLOSED:
+                break
+            del self._stored[session_id]
+            self._end(info)
+
+    def _end(self, info: SessionInfo) -> None:
+        try:
+            info.session.shutdown()
+        except Exception:
+            log.exception("a closed session was not shut down")
+        self._ended += 1
+        if self._ended % _A_COLLECTION == 0:
+            gc.collect()

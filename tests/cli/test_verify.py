@@ -1,0 +1,157 @@
+"""`verify`: a recorded run read again; what differs is named by page and token."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from safetensors.torch import load_file, save_file
+
+import dsocr_core.history.result_cache as results
+from dsocr_core.cli.main import main
+from dsocr_core.console import BAD_USAGE, FAILED, OK
+from dsocr_core.history.results import results as results_of
+from dsocr_core.history.store import History
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
+
+TOKENS = 12
+PAGES = ("one.png", "two.png")
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("verify") / "tiny", torch.float32)
+
+
+@pytest.fixture(scope="module")
+def recorded(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A history with one run over two pages, and the run's id."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name in PAGES:
+        picture = Image.new("RGB", (300, 200), "white")
+        ImageDraw.Draw(picture).text((20, 20), f"Hello {name}", fill="black")
+        picture.save(folder / name)
+    history, out = folder / "history", folder / "out"
+    options = ["--checkpoint", checkpoint, "--preset", "tiny", "--infer.max_new_tokens", TOKENS]
+    assert command("run", *(folder / name for name in PAGES), *options, "--save", "--history", history,
+                   "--out", out) == OK  # fmt: skip
+    with History(history) as opened:
+        (run_id,) = opened.runs()["run_id"]
+    return history, run_id
+
+
+def command(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def verify(
+    recorded: tuple[Path, str], out: Path, capsys: pytest.CaptureFixture[str], *more: object
+) -> tuple[int, dict[str, Any]]:
+    history, run_id = recorded
+    code = command("verify", run_id, *more, "--history", history, "--out", out, "--json")
+    return code, json.loads(capsys.readouterr().out)
+
+
+def tokens(history: Path, run_id: str) -> dict[str, Sequence[int]]:
+    with History(history) as opened:
+        return {page: result.token_ids or () for (page, _), result in results_of(opened, run_id).items()}
+
+
+def test_an_unchanged_run_is_equal(
+    recorded: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, document = verify(recorded, tmp_path / "out", capsys)
+    assert code == OK
+    assert (document["equal"], document["differ"], document["of"]) == (2, 0, recorded[1])
+    assert [(row["image"], row["equal"], row["token"]) for row in document["pages"]] == [
+        (name, True, None) for name in PAGES
+    ]
+    assert tokens(recorded[0], document["run"]) == tokens(
+        *recorded
+    )  # it is recorded, under the run's settings
+
+
+def test_one_changed_weight_is_named_by_page_and_token(
+    recorded: tuple[Path, str], checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(checkpoint, changed)
+    file = next(changed.glob("*.safetensors"))
+    weights = load_file(file)
+    weights["model.norm.weight"][0] += 4.0
+    save_file(weights, file, {"format": "pt"})
+
+    code, document = verify(recorded, tmp_path / "out", capsys, "--checkpoint", changed)
+
+    now, before = tokens(recorded[0], document["run"]), tokens(*recorded)
+    assert code == FAILED and document["differ"] == sum(now[page] != before[page] for page in PAGES) > 0
+    for row in document["pages"]:
+        mine, theirs = now[row["image"]], before[row["image"]]
+        pairs = enumerate(zip(mine, theirs, strict=False))
+        assert row["token"] == next((at for at, (a, b) in pairs if a != b), None)
+        assert bool(row["why"]) == (mine != theirs)
+    command(
+        "verify", recorded[1], "--history", recorded[0], "--checkpoint", changed, "--out", tmp_path / "o2"
+    )
+    printed = " ".join(capsys.readouterr().out.split())
+    parted = document["pages"][0]
+    assert f"{parted['image']} differ token {parted['token']}" in printed
+
+
+def test_a_page_whose_file_is_another_now_is_not_read(
+    recorded: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = recorded[0].parent / "two.png"
+    kept = picture.read_bytes()
+    picture.write_bytes(kept + b" ")
+    try:
+        code, document = verify(recorded, tmp_path / "out", capsys)
+    finally:
+        picture.write_bytes(kept)
+    assert code == FAILED
+    assert {row["image"]: row["equal"] for row in document["pages"]} == {"one.png": True, "two.png": False}
+    (row,) = (row for row in document["pages"] if not row["equal"])
+    assert "is not there any more, or is another" in row["why"][0]
+
+
+def test_images_that_are_given_are_those_that_are_read(
+    recorded: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    shutil.copy(recorded[0].parent / "two.png", moved)
+    code, document = verify(recorded, tmp_path / "out", capsys, moved)
+    assert code == OK and [row["image"] for row in document["pages"]] == ["two.png"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("none-such",), "has no run 'none-such'"),
+        (("RUN", "--backend", "vendor"), "has no backend 'vendor'; it has eager"),
+        (("RUN", "README.md"), "none of the given files is called like a page"),
+    ],
+)
+def test_what_cannot_be_verified_is_said(
+    recorded: tuple[Path, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: Sequence[str],
+    said: str,
+) -> None:
+    Image.new("RGB", (40, 40)).save(tmp_path / "other.png")
+    names = {"RUN": recorded[1], "README.md": tmp_path / "other.png"}
+    given = [names.get(word, word) for word in words]
+    assert command("verify", *given, "--history", recorded[0], "--out", tmp_path / "out") == BAD_USAGE
+    assert said in " ".join(capsys.readouterr().out.split())

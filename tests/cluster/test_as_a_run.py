@@ -1,0 +1,85 @@
+"""A complete output is a run: imported as it is, and compared with another run by the code of all runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.cli.main import main
+from dsocr_core.cluster.job import Job
+from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.shards import PageRef
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.results import pair, readings
+from dsocr_core.history.sharded import PageReading
+from dsocr_core.history.store import History
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.settings import Settings
+from dsocr_core.stages import Stage
+from tests.support.made_up_output import a_result, committed, planned
+from tests.support.made_up_runs import record
+
+TIMES = [(Stage.PREFILL, 2.0), (Stage.DECODE, 3.0)]
+FILES = ["/data/a/0.png", "/data/b/1.png", "/data/b/book.pdf", "/data/b/2.png", "/data/b/3.png"]
+NAMES = ["a/0.png", "b/1.png", "b/book.pdf#1", "b/2.png", "b/3.png"]
+
+
+def read(page: PageRef) -> PageReading:
+    if page.number == 3:
+        return page.failed("planted")
+    return page.read(a_result(f"page {page.number}", TIMES, environment={"device_name": "one"}))
+
+
+def an_output(folder: Path, shards: int = 3) -> Output:
+    output = Output(str(folder))
+    job = Job.of(Settings(preset="tiny", a="eager"), ("/data",), 2)
+    for shard in planned(output, job, FILES)[:shards]:
+        committed(output, shard, read)
+    return output
+
+
+def test_a_complete_output_is_imported_as_it_is(tmp_path: Path) -> None:
+    output = an_output(tmp_path / "out")
+    with History(tmp_path / "h") as history:
+        report = import_paths(history, [tmp_path / "out"])
+        assert ([run.run_id for run in report.imported], report.skipped) == ([output.run()["id"]], [])
+        assert [run.run_id for run in import_paths(history, [tmp_path / "out"]).known] == history.run_ids()
+        assert not history.problems
+        [run_id] = history.run_ids()
+        found = readings(history, run_id)
+        assert list(found.requests) == [(name, "eager") for name in NAMES]
+        assert found.failures == {("b/2.png", "eager"): "planted"}
+        given = {page.path: page for marker in map(output.marker, output.marker_names().values()) if marker
+                 for page in output.pages(marker)}  # fmt: skip
+        assert list(found.results.values()) == [page.result for page in given.values() if page.result]
+        assert history.record(run_id).settings["preset"] == "tiny"
+        assert pair(history, (run_id, "eager"), (run_id, "eager"), "a/0.png").verdict == "identical"
+
+
+def test_an_output_that_is_not_complete_is_refused(tmp_path: Path) -> None:
+    an_output(tmp_path / "out", shards=2)
+    with History(tmp_path / "h") as history:
+        [skipped] = import_paths(history, [tmp_path / "out"]).skipped
+        assert skipped.reason.startswith("4 of 5 pages are read")
+        assert history.run_ids() == []
+
+
+def test_an_output_is_compared_with_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, location = an_output(tmp_path / "out"), str(tmp_path / "h")
+    with RunWriter(tmp_path / "h", record("run-1", backends=("fast",))) as writer:
+        for number, (name, file) in enumerate(zip(NAMES, FILES, strict=True)):
+            page = read(PageRef(number, file, 1 if file.endswith("pdf") else None))
+            text = "other" if number == 1 else f"page {number}"
+            result = replace(a_result(text), backend="fast")
+            if page.result is not None:
+                writer.add_result(name, result)
+    for names in ((output.store.location, "run-1"), ("run-1", output.store.location)):
+        assert main(["compare", *names, "--history", location, "--json"]) == 1
+        document = json.loads(capsys.readouterr().out)
+        verdicts = {row["image"]: row["verdict"] for row in document["pages"] if "absent" not in row["kinds"]}
+        assert verdicts == {
+            "a/0.png": "identical", "b/1.png": "differs", "b/book.pdf#1": "identical", "b/3.png": "identical",
+        }  # fmt: skip

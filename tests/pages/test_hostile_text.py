@@ -1,0 +1,117 @@
+"""A stranger's text stays text: in every view, wherever it may stand, no tag or link of it comes alive."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import streamlit as st
+from PIL import Image
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.history.store import History
+from dsocr_core.settings import Settings
+from pages.widgets.shared import resources, sources
+from pages.widgets.shared.runner import Runner
+from tests.support import listed_runs, timed_history
+from tests.support.fabricated_results import FabricatedPipeline, make_samples
+from tests.support.made_up_output import MadeUpOutput
+from tests.support.opened_page import opened
+from tests.support.review_sides import both, changed, markup, write
+
+SCRIPT = "</div></span><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:x)"
+NAME = f"{SCRIPT[12:40]}.png"
+OURS = "b blockquote br div em h1 i kbd li p small span strong style sub sup ul"
+"""What the pages' own HTML is made of."""
+LIVE = re.compile(r"(?<!\\)<(img|script|iframe|svg|a)\b|(?<!\\)\]\((?!#)", re.IGNORECASE)
+"""What Markdown or Plotly would bring to life, if nothing kept it."""
+PLACES: list[tuple[str, dict[str, Any]]] = [
+    *(("timing", {"view": view}) for view in ("Stages", "Trend", "A against B", "Kernels")),
+    ("timing", {"runs": "hostile"}),
+    ("timing", {"runs": "hostile", "chart": "spread", "every": "on"}),
+    ("timing", {"view": "Trend", "gpu": "'; DROP TABLE runs; --", "page": timed_history.HOSTILE[0]}),
+    ("timing", {"view": "A against B", "a": "hostile", "b": "run-05"}),
+    ("timing", {"view": "Kernels", "run": "nsight"}),
+    ("timing", {"view": "Kernels", "run": SCRIPT}),
+    *(("runs", {"runs": [listed_runs.STRANGE], "tab": tab})
+      for tab in ("Settings", "Environment", "Tags and notes", "Reproduce")),
+    ("runs", {"runs": [listed_runs.STRANGE, listed_runs.EAGER], "tab": "Environment"}),
+    ("runs", {"baseline": listed_runs.STRANGE}),
+    ("runs", {"view": "Cluster", "output": "{out}"}),
+    *(("review", {"review": "of-a-stranger", "page": NAME, "tab": tab})
+      for tab in ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy",
+                  "Whole review")),
+    ("review", {"review": SCRIPT}),
+    *(("compare", {"page": "letter_tall", "tab": tab})
+      for tab in ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")),
+    *(("flops", {"work": "Run", "run": SCRIPT, "view": view}) for view in ("Cost", "Against measured")),
+]  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """The tags of a piece of HTML, and attributes that run something."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {tag, *(name for name, _ in attrs if name.startswith("on"))}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, Path]]:
+    """A history in which strangers have written everything that they can."""
+    folder = tmp_path_factory.mktemp("hostile")
+    timed_history.make(folder / "history")
+    image = folder / "page.png"
+    Image.new("RGB", (1000, 800), "white").save(image)
+    with listed_runs.make(folder / "history") as history:
+        sides = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
+        failed = {**sides, "eager": f"not read: {SCRIPT}"}
+        write(history, "of-a-stranger", {NAME: sides, "failed.png": failed})
+        MadeUpOutput(folder / "out").commit(10)
+        yield history, folder
+
+
+@pytest.fixture
+def world(places: tuple[History, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    history, folder = places
+    pipeline = FabricatedPipeline(make_samples(tmp_path), differ=lambda name: name.startswith("letter"))
+    pipeline.record(Settings(preset="small").request(tmp_path / "letter_tall.png", "letter_tall.png"))
+    runner = Runner(lambda settings: pipeline)
+    monkeypatch.setattr(resources, "history", lambda: history)
+    monkeypatch.setattr(resources, "runner", lambda: runner)
+    monkeypatch.setattr(sources, "SAMPLES", tmp_path)
+    yield folder
+    resources.prefetcher().submit(lambda: None).result()
+    st.cache_resource.clear()
+
+
+def texts(test: AppTest) -> Iterator[str]:
+    """All that is read as Markdown, labels too."""
+    for kind in ("markdown", "caption", "error", "warning", "info", "success"):
+        yield from (element.value for element in test.get(kind))
+    for kind in ("expander", "button", "selectbox", "multiselect", "toggle", "checkbox", "metric"):
+        yield from (str(element.label) for element in test.get(kind))
+
+
+@pytest.mark.parametrize(("page", "address"), PLACES, ids=lambda value: re.sub(r"\W+", " ", str(value))[:48])
+def test_a_strangers_text_is_text(page: str, address: dict[str, Any], world: Path) -> None:
+    link = {name: value.format(out=world / "out") if name == "output" else value
+            for name, value in address.items()}  # fmt: skip
+    test = opened(page, **link)
+    for element in test.get("html"):
+        found = Tags(element.proto.body).found
+        assert found <= {*OURS.split()}, f"{found} in {element.proto.body[:300]}"
+    for text in texts(test):
+        assert not LIVE.search(text), text[:300]
+    for element in test.get("plotly_chart"):
+        spec = json.loads(element.proto.spec)
+        assert not re.search(r"<(img|script|a|b onmouseover)\b", json.dumps(spec))

@@ -1,0 +1,170 @@
+"""Tables of the tabs and the timing chart, from hand-made results."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dsocr_core.markup import Box
+from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.outputs.parity import parity
+from dsocr_core.parity_records import input_line
+from dsocr_core.records import OcrRequest, StageTiming, TopTwo
+from dsocr_core.stages import Stage
+from pages.widgets.pair import tables
+from pages.widgets.pair.shown import Pairing, lone_pairings, other_texts, pairings
+from pages.widgets.pair.viewer import pair_values
+from pages.widgets.shared.strip import parity_facts
+from pages.widgets.shared.table import csv_of
+from tests.support import fabricated_results as fabricated
+from tests.support.results import make_result
+
+
+@pytest.fixture
+def results(tmp_path: Path):
+    blocks = fabricated.draw_page(tmp_path / "page.png", 600, 800)
+    request = OcrRequest(tmp_path / "page.png", "small")
+    a = fabricated.result_of("eager", request, blocks, (600, 800))
+    b = fabricated.result_of("vendor", request, fabricated.disturbed(blocks), (600, 800))
+    return a, b
+
+
+def test_every_measured_stage_has_a_bar_and_vision_lies_inside_prefill(results) -> None:
+    a, _ = results
+    spans = tables.timing_spans({"a": a}).set_index("stage")
+    assert set(spans.index) == {stage.value for stage in all_stages()}
+    prefill = spans.loc["prefill"]
+    for stage in inside_prefill():
+        part = spans.loc[stage]
+        assert part["inside"]
+        assert part["start_ms"] >= prefill["start_ms"]
+        assert part["start_ms"] + part["ms"] <= prefill["start_ms"] + prefill["ms"]
+    outer = spans[~spans["inside"].astype(bool)]
+    assert outer["ms"].sum() == pytest.approx(a.total_ms)
+    assert (outer["start_ms"] + outer["ms"]).max() == pytest.approx(a.total_ms)
+
+
+def test_a_stage_nobody_measured_says_so(results) -> None:
+    a, b = results
+    table = tables.timing_table({"a": a, "b": b}).set_index("stage")
+    assert table.loc[["tokenizer", "vision_fusion"], "B"].isna().all()
+    assert table.loc["total", "A"] == pytest.approx(a.total_ms)
+    assert list(table.columns) == ["A", "B"]  # one pass is no evidence of a ratio
+    assert list(tables.timing_table({"a": a}).columns) == ["stage", "A"]
+
+
+def test_tokens_are_marked_where_they_differ(results) -> None:
+    a, b = results
+    table = tables.token_table({"a": a, "b": b})
+    assert len(table) == max(len(a.token_ids), len(b.token_ids))
+    report = parity(a, b)
+    first = report.first_divergence.index
+    assert (table["same"][:first] == "✓").all()
+    assert table["same"][first] == "✗"
+    assert table["same"].iloc[-1] == "✗"  # the shorter side has no token there
+
+
+def test_tokens_of_one_side_and_of_a_backend_that_cannot_tell_texts(results) -> None:
+    a, _ = results
+    assert "same" not in tables.token_table({"a": a})
+    mute = tables.token_table({"b": replace(a, backend="vendor", token_texts=())})
+    assert set(mute["B text"]) == {"not known"}
+    assert tables.token_table({}).empty
+
+
+def test_margins_stand_beside_the_tokens_of_the_side_that_recorded_logits() -> None:
+    a = replace(make_result("ab"), top_two=(TopTwo((97, 3), (9.5, 9.25)),))
+    table = tables.token_table({"a": a, "b": make_result("ab", "vendor")})
+    assert table["A margin"][0] == 0.25 and table["A margin"].isna().tolist() == [False, True]
+    assert "B margin" not in table
+
+
+def test_the_two_best_of_both_sides() -> None:
+    a = make_result("ab")
+    table = tables.best_table({"a": TopTwo((97, 3), (23.875, 23.75)), "b": None}, [a])
+    assert table.iloc[:1].to_dict("records") == [
+        {"side": "A", "chosen": "97 a", "chosen logit": 23.875, "runner-up": "3", "runner-up logit": 23.75,
+         "margin": 0.125},
+    ]  # fmt: skip
+    assert table.iloc[1].drop("side").isna().all()
+
+
+def test_inputs_carry_marks(results) -> None:
+    lines = parity(*results).inputs
+    table = tables.input_table(lines).set_index("input")["same"]
+    assert table["grid"] == "✓"
+    assert table["attention"] == "–"
+    single = tables.single_input_table(results[0].inputs).set_index("input")["value"]
+    assert single["image tokens"] == "111"
+
+
+def test_an_input_that_a_side_does_not_know_is_neither_equal_nor_different() -> None:
+    lines = (input_line("prompt", "a", "b"), input_line("grid", None, "1, 1"), input_line("dtype", "x", "x"))
+    table = tables.input_table(lines)
+    assert table["same"].tolist() == ["✗", "?", "✓"]
+    assert table["A"].tolist() == ["a", "not known", "x"]
+
+
+def test_results_without_tokens_inputs_and_times_say_not_known(results) -> None:
+    a, b = results
+    bare = replace(a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=())
+    table = tables.token_table({"a": bare, "b": b})
+    assert "same" not in table
+    assert table["A id"].isna().all()
+    assert tables.timing_spans({"a": bare}).empty
+    facts = dict(parity_facts(parity(bare, b)))
+    assert (facts["first divergence"], facts["inputs"]) == ("not known", "not known")
+
+
+def test_the_box_table_follows_reading_order_and_its_csv_is_safe(results) -> None:
+    report = parity(*results)
+    rows = pairings(report.pairs)
+    table = tables.box_table(rows)
+    assert list(table["state"][:5]) == ["matched", "moved", "relabelled", "only A", "only B"]
+    table.loc[0, "A text"] = "=cmd|' /C calc'!A0"
+    back = pd.read_csv(io.BytesIO(csv_of(table)))
+    assert back["A text"][0] == "'=cmd|' /C calc'!A0"
+    assert back["IoU"][0] == pytest.approx(1.0)
+    assert tables.box_table([]).empty
+
+
+def test_the_viewer_gets_plain_values(results) -> None:
+    import json
+
+    report = parity(*results)
+    values = pair_values(pairings(report.pairs))
+    assert json.loads(json.dumps(values)) == values
+    assert values[3]["b"] is None
+    assert values[4]["a"] is None
+    lone = pair_values(lone_pairings(results[0].boxes, "a"))
+    assert {value["state"] for value in lone} == {"single"}
+
+
+def test_boxes_that_match_but_hold_another_text_are_differences() -> None:
+    def box(index: int, text: str) -> Box:
+        return Box(index, "text", 0, 0, 10, 10, text, (0, 0, 9, 9))
+
+    rows = [
+        Pairing("matched", box(0, "340 g"), box(0, "340 a,"), 1.0, 0.0),
+        Pairing("matched", box(1, "same "), box(1, "same"), 1.0, 0.0),
+        Pairing("only_a", box(2, "alone"), None, None, None),
+    ]
+    assert other_texts(rows) == {0}
+    assert [value["differs"] for value in pair_values(rows, other_texts(rows))] == [True, False, True]
+
+
+def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
+    box = replace(results[0].boxes[0], text="x" * 100_000)
+    assert len(pair_values(lone_pairings([box], "a"))[0]["a"]["text"]) == 2000
+
+
+def test_a_stage_timed_in_pieces_is_one_bar() -> None:
+    request = OcrRequest(Path("p.png"))
+    result = fabricated.result_of("eager", request, [], (10, 10))
+    result = replace(result, timings=(StageTiming(Stage.DECODE, 5.0, 3),))
+    spans = tables.timing_spans({"a": result})
+    assert spans.to_dict("records") == [
+        {"side": "A", "backend": "eager", "stage": "decode", "start_ms": 0.0, "ms": 5.0, "inside": False}
+    ]

@@ -1,0 +1,240 @@
+"""What Streamlit lacks: errors, reruns of fragments, numbers, origins and addresses as the app needs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from streamlit import config
+from streamlit.elements.widgets.number_input import NumberInputSerde
+from streamlit.runtime.scriptrunner import script_runner
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core import error_log
+from pages.widgets.shared.messages import show_script_error
+from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, take_finite_numbers
+from tests.support.paths import ROOT
+
+# --- errors and reruns ----------------------------------------------------------------------------
+
+
+def script() -> None:
+    import streamlit as st
+
+    from dsocr_core.errors import DsocrError
+    from pages.widgets.streamlit_mends import rerun_fragment
+
+    def fail() -> None:
+        raise KeyError("/secret/path")
+
+    @st.fragment
+    def part() -> None:
+        if st.button("in a fragment"):
+            fail()
+        if st.button("again"):
+            st.session_state["pressed"] = st.session_state.get("pressed", 0) + 1
+            rerun_fragment()
+
+    st.button("in a callback", on_click=fail)
+    part()
+    if st.button("in the script"):
+        fail()
+    if st.button("foreseen"):
+        raise DsocrError("page.png: [a link](http://elsewhere)")
+    st.write("the end")
+
+
+@pytest.fixture
+def pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], AppTest]:
+    """The script after a press, its errors shown as the server shows them."""
+    made = script_runner.ScriptRunner.__init__
+
+    def with_handler(self: script_runner.ScriptRunner, *given, **named) -> None:
+        made(self, *given, **named, on_script_error=show_script_error)
+
+    monkeypatch.setattr(script_runner.ScriptRunner, "__init__", with_handler)
+    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
+
+    def press(label: str) -> AppTest:
+        test = AppTest.from_function(script).run()
+        return next(button for button in test.button if button.label == label).click().run()
+
+    return press
+
+
+@pytest.mark.parametrize("where", ["in the script", "in a callback", "in a fragment"])
+def test_what_nobody_foresaw_is_a_sentence_and_the_log_has_the_rest(
+    where: str, pressed: Callable[[str], AppTest]
+) -> None:
+    test = pressed(where)
+    [shown] = test.error
+    [number] = re.findall(r"unforeseen KeyError, number ([0-9a-f]{8})", shown.value.replace("\\", ""))
+    assert "secret" not in shown.value and not test.exception
+    log = error_log.LOG_FILE.read_text()
+    assert number in log and "/secret/path" in log
+
+
+def test_a_foreseen_error_is_its_own_sentence_without_links(pressed: Callable[[str], AppTest]) -> None:
+    assert pressed("foreseen").error[0].value.startswith(r"page\.png\: \[a link\]\(http")
+
+
+def test_a_click_in_a_run_of_the_whole_page_runs_the_page_again(pressed: Callable[[str], AppTest]) -> None:
+    test = pressed("again")  # a test has no fragment runs
+    assert not test.exception
+    assert test.session_state["pressed"] == 1 and test.markdown[0].value == "the end"
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(NumberInputSerde, "deserialize", NumberInputSerde.deserialize)
+    take_finite_numbers()
+    take_finite_numbers()  # every visit asks for it
+    yield
+    st.cache_data.clear()
+
+
+def fields() -> None:
+    import streamlit as st
+
+    st.number_input("whole", value=7, step=1)
+    st.number_input("real", value=1.5)
+
+
+@pytest.mark.parametrize("value", [inf, -inf, nan])
+def test_an_endless_number_leaves_a_field_with_its_first_value(value: float, finite: None) -> None:
+    test = AppTest.from_function(fields).run()
+    for field in test.number_input:
+        field.set_value(value)
+        test.run()
+        assert not test.exception and field.key is None
+    assert [field.value for field in test.number_input] == [7, 1.5]
+    test.number_input[0].set_value(12)
+    assert test.run().number_input[0].value == 12
+
+
+def test_no_number_breaks_the_page_of_flops(finite: None) -> None:
+    test = flops()
+    for number, field in enumerate(list(test.number_input)):
+        for value in (1e300, 0.0):
+            if len(test.number_input) <= number or test.number_input[number].label != field.label:
+                test = flops()  # a number that was refused leaves out what follows
+            before = test.number_input[number].value
+            test.number_input[number].set_value(value)
+            test.run()
+            assert not test.exception, f"{field.label} {value}: {test.exception[0].message}"
+        test = flops() if len(test.number_input) <= number else test
+        test.number_input[number].set_value(before)
+        test.run()
+
+
+def flops() -> AppTest:
+    test = AppTest.from_file(str(ROOT / "pages" / "flops.py"), default_timeout=120)
+    for name, value in {"view": "Requirements", "hardware": "custom", "work": "Sizes"}.items():
+        test.query_params[name] = value
+    return test.run()
+
+
+# --- who may connect: held to the rule of browsers, an origin is scheme, host and port -------------
+
+FOREIGN = [
+    "http://127.0.0.1:9999", "http://127.0.0.1", "http://localhost:8501", "https://evil.example", "null",
+    "http://127.0.0.1:8501.evil.example", "http://evil.example/127.0.0.1:8501", "",
+    "http://[", "http://127.0.0.1:8501@evil.example", "http://[::1]:8501", "127.0.0.1:8501",
+]  # fmt: skip
+
+
+async def _answer(_: Request) -> PlainTextResponse:
+    return PlainTextResponse("done")
+
+
+async def _session(socket: WebSocket) -> None:
+    await socket.accept()
+    await socket.close()
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    options = {"server.allowedHosts": ["127.0.0.1"], "server.corsAllowedOrigins": ["https://ocr.example.org"]}
+    monkeypatch.setattr(config, "get_option", options.__getitem__)
+    routes = [Route("/upload", _answer, methods=["GET", "PUT"]), WebSocketRoute("/stream", _session)]
+    app = Starlette(routes=routes, middleware=[Middleware(OwnOrigin)])
+    return TestClient(app, base_url="http://127.0.0.1:8501")
+
+
+def _headers(origin: str | None) -> dict[str, str]:
+    return {} if origin is None else {"origin": origin}
+
+
+@pytest.mark.parametrize("origin", [None, "http://127.0.0.1:8501"])
+def test_the_apps_own_pages_and_programs_connect(client: TestClient, origin: str | None) -> None:
+    with client.websocket_connect("ws://127.0.0.1:8501/stream", headers=_headers(origin)):
+        pass
+    assert client.put("/upload", headers=_headers(origin)).text == "done"
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+def test_another_origin_gets_no_session_and_changes_nothing(client: TestClient, origin: str) -> None:
+    with (
+        pytest.raises(WebSocketDisconnect),
+        client.websocket_connect("ws://127.0.0.1:8501/stream", headers=_headers(origin)),
+    ):
+        pytest.fail("a session was opened")
+    for method in ("PUT", "GET"):
+        assert client.request(method, "/upload", headers=_headers(origin)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "evil@127.0.0.1", "127.0.0.1:x", "[", "127.0.0.1/x"]
+)
+def test_another_name_is_not_answered_whatever_the_method(client: TestClient, host: str) -> None:
+    for method in ("PUT", "GET"):
+        assert client.request(method, "/upload", headers={"host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("origin", ["null", "", "file://"])
+def test_without_a_host_no_origin_is_the_apps_own(client: TestClient, origin: str) -> None:
+    assert client.put("/upload", headers={"origin": origin, "host": ""}).status_code == 400
+
+
+def test_an_origin_of_the_settings_is_let_in_and_every_answer_forbids_frames(client: TestClient) -> None:
+    assert client.put("/upload", headers=_headers("https://ocr.example.org")).text == "done"
+    headers = client.get("/upload").headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"] == "frame-ancestors 'self'"
+
+
+# --- addresses of pages ---------------------------------------------------------------------------
+
+
+def test_every_page_of_the_navigation_has_a_route() -> None:
+    menu = (ROOT / "pages" / "dashboard.py").read_text("utf-8")
+    assert [route.path for route in page_addresses()] == [
+        f"/{name}" for name in re.findall(r'st\.Page\("(\w+)\.py"', menu)
+    ]
+
+
+def test_a_page_says_to_the_client_where_the_server_is() -> None:
+    html = TestClient(Starlette(routes=[*page_addresses()])).get("/review").text
+    assert "window.__streamlit = {BACKEND_BASE_URL" in html
+    # Before the client's own scripts, which read it when they are loaded.
+    assert html.index("window.__streamlit") < html.index('<script type="module"')
+
+
+@pytest.mark.parametrize("query", ["", "?page=01-letter&source=Samples"])
+def test_the_first_page_is_found_by_its_name(query: str) -> None:
+    answer = TestClient(Starlette(routes=[*page_addresses()])).get(f"/compare{query}", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (307, f"./{query}")
