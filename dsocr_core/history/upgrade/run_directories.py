@@ -32,6 +32,7 @@ from dsocr_core.history.run_folder import RunFolder
 from dsocr_core.history.storage.entries import is_entry_name
 from dsocr_core.history.upgrade.migrations import migrate
 from dsocr_core.markup import page_boxes, parse
+from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.artifacts import BACKENDS, INFO, PREDICTIONS, RESULT_IMAGE, folder_key
 from dsocr_core.outputs.fingerprints import result_key
 from dsocr_core.outputs.parity import parity
@@ -45,7 +46,6 @@ from dsocr_core.records import (
     PageFile,
     result_from_jsonable,
 )
-from dsocr_core.stages import Stage
 
 RECORDS, RESULT = "records", "result.json"
 _PARTS = ".upgrading"
@@ -216,7 +216,7 @@ def _plain_row(page: str, line: _Line) -> Row:
         "boxes": [{key: box[key] for key in box if key not in ("page", "backend")} for box in boxes] or None,
         "times": [
             {"stage": stage.value, "milliseconds": times[stage.value], "calls": None}
-            for stage in Stage
+            for stage in all_stages()
             if isinstance(times.get(stage.value), (int, float))
         ],
     }  # fmt: skip
