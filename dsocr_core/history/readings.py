@@ -119,7 +119,11 @@ def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str,
         "text_raw": result.text_raw,
         "error": None,
         "text_tokens": result.text_tokens,
-        "request": {**known, "image": name_text(request.image)},
+        "request": {
+            **known,
+            "image": name_text(request.image),
+            "more": [name_text(path) for path in request.more],
+        },
         "token_ids": result.token_ids,
         "token_texts": result.token_texts or None,
         "top_ids": [token for step in top for token in step.ids] or None,
@@ -203,6 +207,8 @@ def request_of(row: Row) -> OcrRequest:
     values |= {name: value for name, value in NOT_TOLD.items() if name in unknown}
     if "ngram_whitelist" in values:
         values["ngram_whitelist"] = tuple(values["ngram_whitelist"])
+    if "more" in values:
+        values["more"] = tuple(Path(text_name(path)) for path in values["more"])
     values.setdefault("max_new_tokens", None)
     return OcrRequest(image, **values, file=file, unknown=tuple(unknown))
 

@@ -46,7 +46,8 @@ TABLES: dict[str, pa.Schema] = {
         request=_struct(
             image=_TEXT, preset=_TEXT, prompt=_TEXT, max_new_tokens=_INT, no_repeat_ngram_size=_INT,
             source=_TEXT, eval_mode=_BOOL, test_compress=_BOOL, ngram_window=_INT, ngram_whitelist=_TEXTS,
-            max_tiles=_INT, tile_size=_INT, template=_TEXT, exif=_BOOL, unknown=_TEXTS,
+            max_tiles=_INT, tile_size=_INT, template=_TEXT, exif=_BOOL, model=_TEXT, more=_TEXTS,
+            unknown=_TEXTS,
         ),
         token_ids=_IDS, token_texts=_TEXTS, top_ids=_IDS, top_logits=pa.list_(_REAL),
         inputs=_struct(
@@ -100,6 +101,11 @@ TABLES: dict[str, pa.Schema] = {
         "number kernel launch rule text",
         number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, rule=_TEXT, type=_TEXT, text=_TEXT,
         speedup_type=_TEXT, speedup_percent=_REAL,
+    ),
+    # Figures of a run as another program reports them: a bench of a server (ttft, tpot, itl and e2e in ms,
+    # rates a second), calls of the host, an evaluation. statistic: mean, p99, total ...
+    "reported": _schema(
+        "subject figure value", subject=_TEXT, figure=_TEXT, statistic=_TEXT, value=_REAL, unit=_TEXT
     ),
     # Points of an older project's analytic sweeps. part: what is estimated, vision in prefill; engine: eager,
     # flash, or counted, which is torch's counter. other_flops are part of flops.

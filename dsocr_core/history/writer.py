@@ -19,6 +19,7 @@ from dsocr_core.history.storage.entries import Storage
 from dsocr_core.history.storage.store import writing
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.fingerprints import file_of
+from dsocr_core.outputs.verdict import RULE
 from dsocr_core.parity_records import ParityReport
 from dsocr_core.records import OcrResult
 
@@ -147,7 +148,8 @@ def seal(
 
     `pictures` are files of the run, by their names in it, that lie elsewhere.
     """
-    document = record.to_json() | {"tables": dict(rows), "checksums": CHECKSUMS}
+    rule = {"parity_rule": RULE} if "parity" in rows else {}
+    document = record.to_json() | {"tables": dict(rows), "checksums": CHECKSUMS, **rule}
     (directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
     write_checksums(directory, pictures)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 from dsocr_core.history.importers.reading import PICTURE_LIMIT
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.outside.untrusted import read_bytes
+from dsocr_core.outside.untrusted import Refused, read_bytes
 
 Row = Mapping[str, Any]
 
@@ -47,6 +47,14 @@ class ImportedRun:
     """Files of the run's own folder that were not taken."""
     looked_at: frozenset[Path] = frozenset()
     """Files of the run's own folder that were taken, or named in `skipped`."""
+
+
+class NothingTaken(Refused):
+    """A folder of which nothing could be taken, with the reasons for its files."""
+
+    def __init__(self, reason: str, skipped: Iterable[Skipped]) -> None:
+        super().__init__(reason)
+        self.skipped = tuple(skipped)
 
 
 def put(run: ImportedRun, writer: RunWriter) -> None:
