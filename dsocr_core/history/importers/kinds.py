@@ -15,7 +15,6 @@ from dsocr_core.history.importers import (
     nsys,
     nsys_sqlite,
     own_run,
-    run_directory,
     sharded_run,
     sweeps,
     torch_profile,
@@ -56,10 +55,6 @@ FOLDERS: tuple[Kind[Path], ...] = (
     Kind(
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
         lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,
-    ),
-    Kind(
-        "dsocr", run_directory.is_run_directory, run_directory.read_run_directory,
-        lambda _: run_directory.OWN_FOLDERS, run_directory.unread_reason,
     ),
     Kind(
         "vendor", vllm_document.is_documents, vllm_document.read_documents_of,

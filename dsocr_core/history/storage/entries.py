@@ -128,7 +128,7 @@ class Storage:
         entry = self._entry(name)
         with writing(entry):
             entry.parent.mkdir(parents=True, exist_ok=True)
-            _sync_tree(written)
+            sync_tree(written)
             try:
                 # A directory cannot be renamed onto one that holds files: of two writers, one wins.
                 written.rename(entry)
@@ -312,7 +312,7 @@ def _is_large(relative: PurePosixPath) -> bool:
     return (own or relative.parts)[0] in ("viz", "clean", "files") or own[:2] == ("vendor", "viz")
 
 
-def _sync_tree(directory: Path) -> None:
+def sync_tree(directory: Path) -> None:
     """Put every file of a directory, and the directory, on the disk."""
     for folder, _, files in os.walk(directory, topdown=False):
         for file in files:

@@ -9,8 +9,8 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history import earlier
+from dsocr_core.history.result_cache import device_type
 from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
-from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import InferSettings, Settings, SettingsError
