@@ -234,12 +234,12 @@ class Filling:
 
     def set_verdicts(self, run_id: str, counts: Mapping[str, int]) -> None:
         """Have a run's pages of each parity verdict be so many."""
-        found = {name: counts.get(name, 0) for name in VERDICTS}
-        passed = found["identical"] + found["within_tolerance"]
+        found: dict[str, int | str] = {name: counts.get(name, 0) for name in VERDICTS}
         names = ", ".join(f"{name} = ${name}" for name in found)
         self._connection.execute(
             f"UPDATE {self._into}.parity_totals SET passed = $passed, {names} WHERE run_id = $run_id",
-            {**found, "passed": passed, "run_id": run_id},
+            found
+            | {"passed": counts.get("identical", 0) + counts.get("within_tolerance", 0), "run_id": run_id},
         )
 
     def set_damaged(self, rows: Sequence[tuple[str, int, str, str]]) -> None:
