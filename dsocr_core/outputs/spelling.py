@@ -23,6 +23,7 @@ _TAG = re.compile(
 _RAISED = re.compile(r"<(sup|sub)\s*>([^<>]{1,40})</\1\s*>", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?<=\d)\^\{?(?:\\text)?\{?(st|nd|rd|th|er|re|ème)\b\}?\}?")
 _LINK = re.compile(r"(?<!!)\[([^\[\]\n]*)\]\((?:https?:|mailto:|www\.|[#/.])[^()\s]*\)")
+_AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^<>\s]+)>")
 _NOTE = re.compile(r"\[\^(\w{1,9})\]")
 
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -87,7 +88,7 @@ _YEARS = re.compile(r"(?:(?:19|20)\d\d ?)+")
 def tidy(text: str) -> str:
     """A text without the spelling of its markup: tags, entities, emphasis, bullets, LaTeX."""
     text = _RAISED.sub(lambda mark: f"{'^' if mark[1].lower() == 'sup' else '_'}{{{mark[2]}}}", text)
-    text = html.unescape(_TAG.sub(_of_tag, _COMMENT.sub(" ", text)))
+    text = html.unescape(_TAG.sub(_of_tag, _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text))))
     text = _ORDINAL.sub(r"\1", _NOTE.sub(r"^{\1}", _LINK.sub(r"\1", text)))
     text = _LEFT_OPEN.sub(" ", _MATH.sub(_of_math, _same_characters(text)))
     text = _without_commands(text)
