@@ -234,12 +234,12 @@ class Filling:
 
     def set_verdicts(self, run_id: str, counts: Mapping[str, int]) -> None:
         """Have a run's pages of each parity verdict be so many."""
-        found: dict[str, int | str] = {name: counts.get(name, 0) for name in VERDICTS}
+        found: dict[str, int] = {name: counts.get(name, 0) for name in VERDICTS}
+        passed = found["identical"] + found["within_tolerance"]
         names = ", ".join(f"{name} = ${name}" for name in found)
+        values: dict[str, int | str] = {**found, "passed": passed, "run_id": run_id}
         self._connection.execute(
-            f"UPDATE {self._into}.parity_totals SET passed = $passed, {names} WHERE run_id = $run_id",
-            found
-            | {"passed": counts.get("identical", 0) + counts.get("within_tolerance", 0), "run_id": run_id},
+            f"UPDATE {self._into}.parity_totals SET passed = $passed, {names} WHERE run_id = $run_id", values
         )
 
     def set_damaged(self, rows: Sequence[tuple[str, int, str, str]]) -> None:

@@ -19,7 +19,7 @@ Verdict = Literal["faster", "slower", "within", "inconclusive"]
 Array = npt.NDArray[np.float64]
 
 NEUTRAL_BAND = 0.02
-"""Differences of two percent and less are nobody's business: clocks and neighbours make as much."""
+"""Differences up to 2% are noise: clocks and other processes cause as much."""
 
 FEWEST_PAGES, FEWEST_RUNS = 5, 2
 """With fewer pages, or runs a side, no interval is believed."""

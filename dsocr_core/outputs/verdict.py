@@ -32,7 +32,7 @@ class Finding:
 
     words: str
     within: bool
-    """Whether it is within tolerance."""
+    """True where it is within tolerance."""
 
 
 def verdict_of(findings: Iterable[Finding]) -> tuple[Verdict, tuple[str, ...]]:

@@ -15,6 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history import timings
+from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.store import History
 from dsocr_core.models.family import stage_colours
 from dsocr_core.stages import Stage
@@ -242,6 +243,34 @@ def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
     assert test.button(key="history refresh").label == "1 new run"
     checked(test.button(key="history refresh").click().run())
     assert test.session_state["timing runs"][0] == "later"
+
+
+BENCH = {
+    "model_id": "m", "date": "20260722-041843", "max_concurrency": 16, "request_throughput": 0.98,
+    "output_throughput": 125.5, "median_ttft_ms": 95.75, "mean_ttft_ms": 99.0, "mean_tpot_ms": 27.5,
+}  # fmt: skip
+
+
+def test_a_bench_of_a_server_stands_beside_the_chosen_runs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bench.json").write_text(json.dumps(BENCH))
+    with History(tmp_path / "history", also=[root]) as history:
+        import_paths(history, [tmp_path / "bench.json"])
+        monkeypatch.setattr(resources, "history", lambda: history)
+        served = next(
+            frame.value for frame in opened("timing").dataframe if {"ttft_ms", "tpot_ms"} <= set(frame.value)
+        )
+        pace = history.query("pace")[0]
+    bench, *ours = served.to_dict("records")
+    columns = ("ttft_ms", "tpot_ms", "tokens_per_s", "concurrency")
+    assert [bench[name] for name in columns] == [95.75, 27.5, 125.5, 16]
+    measured = {(row.backend, row.prefill_ms) for row in pace.itertuples()}
+    assert ours and {(row["backend"], row["ttft_ms"]) for row in ours} <= measured
+    assert all(pd.isna(row["tpot_ms"]) for row in ours)  # of these runs no new tokens are known
+    known = pd.DataFrame([{"run_id": "r", "backend": "fast", "prefill_ms": 170.0, "tokens_per_s": 200.0}])
+    rows = timings.served_rows(pd.DataFrame(columns=["run_id", "subject"]), known).to_dict("records")
+    assert [rows[0][name] for name in columns] == [170.0, 5.0, 200.0, None]
 
 
 # --- tables and charts ----------------------------------------------------------------------------

@@ -10,10 +10,10 @@ import pytest
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.artifacts import RESULT
 from dsocr_core.records import OcrRequest, OcrResult, to_jsonable
-from dsocr_core.why.facts import fact_lines
 from dsocr_core.why.match import Other
 from dsocr_core.why.reader import Reading
 from dsocr_core.why.reference import read_other
+from dsocr_core.why.run import fact_lines
 from tests.support.model_inputs import INPUTS
 
 TEXT = "<|ref|>text<|/ref|>a line of the page"

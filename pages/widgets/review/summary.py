@@ -13,9 +13,11 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.statistics import outcome_words
 from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.ties import count_ties
+from dsocr_core.review.document import document, headline
+from dsocr_core.review.html import html_report
+from dsocr_core.review.junit import junit_report
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
-from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.words import moment, plural

@@ -38,7 +38,7 @@ def run_table(
     """
     paces = own_pace(pace).set_index("run_id").reindex(runs["run_id"])
     device = runs["gpu"].astype("str").where(runs["gpu"].notna(), runs["device"].astype("str"))
-    # Of some runs nobody knows whether files were changed: that is no yes.
+    # It may not be known whether files were changed: False here.
     changed = runs["git_dirty"].eq(True).fillna(False).map({True: " + changes", False: ""}).astype("str")
     reviews = review_words(verdicts)
     return pd.DataFrame(

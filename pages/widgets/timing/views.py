@@ -60,6 +60,7 @@ def _stages(shown: Shown) -> None:
     rows = timings.stage_rows(summary, run_ids)
     if rows.empty:
         st.info(_no_stages(run_ids, with_times))
+        _served(shown, run_ids)
         return
     means = not rows["of_pages"].all()
     # One figure: a second one would double what the browser has to do before the page is at rest.
@@ -73,6 +74,22 @@ def _stages(shown: Shown) -> None:
         bars.draw(charts.stage_bars(rows, shown.names), words)
     named = rows.assign(run=[shown.names[run_id][0] for run_id in rows["run_id"]])
     table.draw(named, tables.STAGES)
+    _served(shown, run_ids)
+
+
+def _served(shown: Shown, run_ids: list[str]) -> None:
+    """Benches of servers that pass the filters, beside the chosen runs; nothing where there are none."""
+    benches = shown.runs.loc[shown.runs["source"] == "serving", "run_id"].head(_RUNS_WITH_PAGES).tolist()
+    if not benches:
+        return
+    reported, sql = shown.history.query("reported", run_ids=benches)
+    pace, own = shown.history.query("pace", run_ids=run_ids)
+    rows = timings.served_rows(reported, pace)
+    named = rows.assign(run=[shown.names[run_id][0] for run_id in rows["run_id"]])
+    figure.head(
+        "Benches of servers, and the chosen runs in their terms.", sql=[sql, own], commands=[], served=rows
+    )
+    table.draw(named, tables.SERVED)
 
 
 def _spread(shown: Shown, run_ids: list[str], rows: pd.DataFrame, sql: str, means: bool) -> None:
