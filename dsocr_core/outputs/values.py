@@ -237,7 +237,7 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
             values += _paired(values_a, values_b, place)
         words_a, words_b = ([token for token in side if not is_value(token)] for side in (left, right))
         if len(words_a) == len(words_b) == 1 and all(map(_ROMAN_SMALL.fullmatch, (*words_a, *words_b))):
-            values.append(Change(*words_a, *words_b, place))
+            values.append(Change(words_a[0], words_b[0], place))
         elif words_a != words_b:
             label = j < len(tokens_a) and is_value(tokens_a[j].text)
             words.append(Change(" ".join(words_a), " ".join(words_b), place, label))
