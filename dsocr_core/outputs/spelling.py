@@ -46,7 +46,7 @@ _MATH = re.compile(
 _FORMULA = re.compile(r"[\\^_={]")
 _WORD = re.compile(r"[^\W\d_]{2}")
 _LEFT_OPEN = re.compile(r"\\[()\[\]]|\$\$")
-_FONT = re.compile(r"\\(?:text[a-z]*|math[a-z]+|operatorname|emph)\s*\{([^{}]*)\}")
+_FONT = re.compile(r"([a-zA-Z]?)\\(?:text[a-z]*|math[a-z]+|operatorname|emph)\s*\{([^{}]*)\}")
 _SET = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![a-zA-Z])"
     r"|\\(?:begin|end)\{[^{}]*\}(?:\{[clr|]*\})?|\\\\"
@@ -152,11 +152,15 @@ def _same_characters(text: str) -> str:
     return unicodedata.normalize("NFKC", text).translate(_LOOKALIKE)
 
 
+def _of_font(found: re.Match[str]) -> str:
+    return f"{found[1]} {found[2]}" if found[1] else found[2]  # the name of a command ends before it
+
+
 def _of_math(found: re.Match[str]) -> str:
     content = next(group for group in found.groups() if group is not None)
     if found["dollars"] is not None and _WORD.search(content) and not _FORMULA.search(content):
         return found[0]  # two amounts in dollars with words between
-    content = _SPACE.sub(" ", _SEPARATOR.sub(r"\1", _FONT.sub(r"\1", content)))
+    content = _SPACE.sub(" ", _SEPARATOR.sub(r"\1", _FONT.sub(_of_font, content)))
     content = _LOWERED_ONE.sub(r"_{\1}", _SPACED_DIGITS.sub("", content))
     return f" {_without_commands(content)} "
 
@@ -168,7 +172,7 @@ def _without_commands(text: str) -> str:
         text = _SIGN.sub(lambda found: _SIGN_OF[found[1]], text)
         text = _SMALL_QUOTIENT.sub(r"\1 \2/\3 ", _QUOTIENT.sub(_of_quotient, text))
         text = _ROOT.sub(r"√\1", text)
-        text = _ESCAPE.sub(r"\1", _SET.sub(" ", _FONT.sub(r"\1", text)))
+        text = _ESCAPE.sub(r"\1", _SET.sub(" ", _FONT.sub(_of_font, text)))
     text = _LOWERED.sub(lambda found: found[1] + _apart(found[2]), text)
     return _RAISED_GROUP.sub(lambda found: found[1] + "".join(found[2].split()) + _apart(found[3]), text)
 
