@@ -22,6 +22,7 @@ RunSide = tuple[str, str | None]
 
 _MOST_RUNS = 30
 _TOGETHER = re.compile(r", (\d+) pages together$")
+LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
 ONE_KIND = "A and B are runs of one commit, machine and setting: they differ as such runs do"
 
@@ -64,7 +65,7 @@ def _latency_and_throughput(a: RunRecord, b: RunRecord) -> str:
     counts = [int(each[1]) if each else 1 for each in found]
     if counts[0] == counts[1]:
         return ""
-    return f"A reads {counts[0]} and B {counts[1]} pages at a time: latency is not throughput"
+    return f"A reads {counts[0]} and B {counts[1]} pages at a time: {LATENCY}"
 
 
 def against_baseline(history: History, baseline: RunSide, backends: Mapping[str, str]) -> dict[str, Ratio]:

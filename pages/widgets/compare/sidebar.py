@@ -132,7 +132,8 @@ def _samples() -> PageList:
     pages = sources.samples()
     if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    current = pages.keys[pages.position(value("page"))]
+    missing = STATE.missing("page", ("", *pages.keys))
+    current = None if missing else pages.keys[pages.position(value("page"))]
     items = []
     for index, name in enumerate(pages.keys):
         page = pages.take(index)
