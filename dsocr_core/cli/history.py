@@ -75,13 +75,16 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
     Args:
         directory: a history (default: --history), or the output of a cluster, which may be a URL
     """
-    from dsocr_core.cluster.upgrade import is_output, upgrade_output
+    from dsocr_core.cluster.upgrade import outputs_at, upgrade_output
     from dsocr_core.history.upgrade.upgrade import Upgraded
     from dsocr_core.history.upgrade.upgrade import upgrade as take_over
 
     directory = directory or where.location
-    if is_output(directory):
-        done, what = Upgraded(*upgrade_output(directory)), "shards"
+    if outputs := outputs_at(directory):
+        done, what = Upgraded(), "shards"
+        for output in outputs:
+            shards, failed = upgrade_output(output)
+            done.runs, done.failed = done.runs + shards, done.failed | failed
     elif "://" in directory:
         raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
     elif not Path(directory).is_dir():
