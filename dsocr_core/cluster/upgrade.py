@@ -46,7 +46,7 @@ from dsocr_core.stages import Stage
 _EARLIER = "earlier"
 _KEPT = {each.name for each in fields(Marker)} - {each.name for each in fields(Attempt)}
 _FAULTS = (Refused, OSError, LookupError, TypeError, ValueError, pa.ArrowException)
-"""What a damaged or foreign shard raises."""
+"""Errors that a damaged or foreign shard raises."""
 
 
 def outputs_at(location: str) -> list[str]:
@@ -157,7 +157,7 @@ def _page(row: Mapping[str, Any], settings: Settings, times: list[StageTiming]) 
 
 
 def _inputs(row: Mapping[str, Any], settings: Settings) -> dict[str, str | None]:
-    """What is known of the model's inputs: of the page by its row, of the rest by the settings."""
+    """Collect what is known of the model's inputs: of the page by its row, of the rest by the settings."""
     spec = settings.spec("a")
     engine, infer = isinstance(spec, EngineSpec), settings.infer
     prompt = row["prompt_tokens"]
