@@ -76,7 +76,7 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
         directory: a history or its URL, a run directory, a result cache, or the output of a cluster (default:
             --history and all of data/runs)
     """
-    from dsocr_core.cluster.upgrade import is_output, upgrade_output
+    from dsocr_core.cluster.upgrade import outputs_at, upgrade_output
     from dsocr_core.history.upgrade.remote import upgrade_url
     from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade_any
 
@@ -86,10 +86,11 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
     done = Upgraded()
     for place in [directory] if directory else dict.fromkeys(usual):
         try:
-            if is_output(place):
-                shards, failed = upgrade_output(place)
-                found = Upgraded(shards=shards, failed=failed)
-            else:
+            found = Upgraded()
+            for output in (outputs := outputs_at(place)):
+                shards, failed = upgrade_output(output)
+                found.shards, found.failed = found.shards + shards, found.failed | failed
+            if not outputs:
                 found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
         except DsocrError as error:
             found = Upgraded(failed={"all of it": str(error)})

@@ -164,8 +164,18 @@ class Storage:
         return content
 
     def write_annotation(self, name: str, content: bytes) -> None:
-        """Put a new annotation file down, whole or not at all."""
-        self.store.put(f"annotations/{name}", content)
+        """Put a new annotation file down, whole or not at all; of a killed writer a leftover stays."""
+        folder = self.root / "annotations"
+        with held_directory(self.root / "unfinished", name) as temporary:
+            try:
+                with writing(folder / name):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (temporary / name).write_bytes(content)
+                    _sync_tree(temporary)
+                    (temporary / name).rename(folder / name)
+                    sync_directory(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
 
     def leftovers(self, clear: bool = False) -> list[Leftover]:
         """Directories of writers that are gone; with `clear` they are deleted.
@@ -271,6 +281,9 @@ class RemoteStorage(Storage):
         with contextlib.suppress(OSError):
             written.rename(target)
         return target
+
+    def write_annotation(self, name: str, content: bytes) -> None:
+        self.store.put(f"annotations/{name}", content)
 
     def remove(self, name: str) -> None:
         mirror = self._entry(name)
