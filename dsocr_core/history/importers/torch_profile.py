@@ -118,8 +118,11 @@ class _Trace:
         thread = f"{event.get('pid')} {event.get('tid')}"[:80]
         name = str(event.get("name", ""))[:_NAME_LIMIT]
         if category in _ON_DEVICE:
-            for column, value in zip(self._ran, (self._number(name), start, took, correlation), strict=True):
-                column.append(value)
+            names, starts, times, correlations = self._ran
+            names.append(self._number(name))
+            starts.append(start)
+            times.append(took)
+            correlations.append(correlation)
         elif category in _LAUNCHES and correlation >= 0:
             self._calls[correlation] = len(self._called[1])
             self._called[0].append(self._number(thread))
