@@ -173,7 +173,7 @@ def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
-    """The fields of a record that its results tell; None where they do not agree."""
+    """Derive the fields of a record from its results; None where they disagree."""
     results = list(results)
     backends = tuple(dict.fromkeys(result.backend for result in results))
     # What a record says of engine, type and attention is that of one backend: our engine, where one read.

@@ -53,7 +53,11 @@ COMPARISON = {
     "ratio": Column("B / A", "", "Time of B over time of A: below 1 B is faster."),
     "low": Column("95 % from", "", "The interval of B / A."),
     "high": Column("to", ""),
-    "n": Column("pages", "count"),
+    "pages": Column("pages", "count"),
+    "runs_a": Column(
+        "runs like A", "count", "Of one commit, machine and setting: the draws of the interval."
+    ),
+    "runs_b": Column("like B", "count"),
     "verdict": Column("verdict"),
     "why": Column("why"),
 }
@@ -62,7 +66,6 @@ PAGES = {
     "page": Column("page"),
     "a_ms": Column("A", "ms"),
     "b_ms": Column("B", "ms"),
-    "speed": Column("B is", _speed),
 }
 """Columns of `timings.single_pairs`."""
 KERNELS = {

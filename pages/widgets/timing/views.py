@@ -19,7 +19,7 @@ from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.timing import charts, profile, tables
 from pages.widgets.timing import comparison as against
-from pages.widgets.timing.address import PARAMETERS, VIEWS, choose, chosen, key, put, value
+from pages.widgets.timing.address import PARAMETERS, STATE, VIEWS, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
 _NEWEST = 5
@@ -156,6 +156,9 @@ def _trend(shown: Shown) -> None:
     backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
     stages = timings.in_order(timed["stage"])
     for name, options in (("trend_backend", backends), ("stage", stages)):
+        if STATE.missing(name, options):
+            STATE.say_missing(name, name.removeprefix("trend_"))
+            return
         if value(name) not in options:
             usual = _usual_backend(shown, backends) if name == "trend_backend" else "decode"
             put(name, usual if usual in options else options[-1])
@@ -262,11 +265,10 @@ def _kernels(shown: Shown) -> None:
         if st.button("Import runs", type="primary", key="timing import"):
             navigation.to_import()
         return
+    if STATE.missing("run", set(with_kernels["run_id"])):
+        STATE.say_missing("run", "run with kernels:")
+        return
     if value("run") not in set(with_kernels["run_id"]):
-        if value("run"):
-            st.warning(
-                plain(f"Run {value('run')[:60]} has no kernels on record; this is the newest that has some.")
-            )
         put("run", with_kernels["run_id"].iloc[0])
     left, middle, right = st.columns([5, 2, 2], vertical_alignment="bottom")
     left.selectbox(
