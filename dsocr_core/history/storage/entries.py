@@ -171,7 +171,7 @@ class Storage:
                 with writing(folder / name):
                     folder.mkdir(parents=True, exist_ok=True)
                     (temporary / name).write_bytes(content)
-                    _sync_tree(temporary)
+                    sync_tree(temporary)
                     (temporary / name).rename(folder / name)
                     sync_directory(folder)
             finally:
