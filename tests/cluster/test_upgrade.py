@@ -134,6 +134,6 @@ def test_the_command_takes_over_both_outputs_of_a_comparison(
             archive.extractall(tmp_path / side)
         (tmp_path / side / "expected.json").unlink()
     assert main(["history", "upgrade", str(tmp_path)]) == 0
-    assert "10 shards of" in capsys.readouterr().out
+    assert "10 shards" in capsys.readouterr().out
     check(str(tmp_path / "a"))
     check(str(tmp_path / "b"))
