@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
-from rich.text import Text
 
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
-from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
+from dsocr_core.console import SafeConsole, page_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
@@ -53,9 +52,11 @@ def names_outputs(names: Sequence[str]) -> bool:
     return bool(outputs)
 
 
-def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPages:
-    """Compare two outputs. Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.comparing import Pair
+def compare_recorded(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> ComparedPages:
+    """Compare two outputs; the worst pages are a run of the history at `record_in`. Raises as it reads."""
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
 
     locations = [over_cluster.absolute(name) for name in chosen.images]
@@ -65,8 +66,13 @@ def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPage
     differing = pair.settings_that_differ()
     with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
         compared = _compared(pair, executor, in_flight, into, cancel)
+    runs: list[str] = []
+    if record_in is not None:
+        a, b = (settings_of(output.run()["settings"]) for output in (pair.a, pair.b))
+        both = replace(a, a=a.a or a.engine, b=b.a or b.engine, history=record_in)
+        runs += filter(None, [record_worst(both, pair, compared.worst, typed)])
     written = [f"written to {into}"] if into else []
-    return ComparedPages(_Outputs(compared, differing, names), lines=written)
+    return ComparedPages(_Outputs(compared, differing, names), runs, written)
 
 
 def read_and_compare(
@@ -85,7 +91,7 @@ def read_and_compare(
     location = over_cluster.absolute(str(chosen.out))
     outputs = {side: Output(f"{location}/{side}") for side in SIDES}
     pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
-    with over_cluster.held(location), ExitStack() as stack:
+    with ExitStack() as stack:
         sides = {side: over_cluster.Pages.of(_of(settings, side), chosen, outputs[side]) for side in SIDES}
         cancel = stack.enter_context(over_cluster.stopped_by_interrupt())
         workers = stack.enter_context(over_cluster.workers_of(chosen, settings.device))
@@ -102,8 +108,8 @@ def read_and_compare(
             compared = _compared(pair, executor, workers.in_flight, location, cancel)
         names = {side: settings.backend(side) for side in SIDES}
         into = replace(settings, history=record_in or "")
-        run_id = record_worst(into, pair, compared.parity.worst, typed) if record_in is not None else None
-    count = len(compared.parity.worst)
+        run_id = record_worst(into, pair, compared.worst, typed) if record_in is not None else None
+    count = len(compared.worst)
     saved = run_id if chosen.save else None
     recorded = [f"recorded as run {saved}, with the {count:,} worst pages"] if saved else []
     report = _Outputs(compared, differing, names, saved)
@@ -148,7 +154,7 @@ def _compared(
         task = progress.add_task("comparing")
 
         def show(compared: Compared) -> None:
-            pages, failed = compared.parity.pages, compared.failed
+            pages, failed = compared.pages, compared.failed
             progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
 
         into = None if location is None else f"{location}/{FILES}"
@@ -172,50 +178,47 @@ class _Outputs:
         return self.compared.failed
 
     def write_json(self, stream: TextIO) -> None:
-        compared, parity = self.compared, self.compared.parity
+        compared = self.compared
         document: dict[str, Any] = {
             **{side: self.names[side] for side in SIDES},
-            "pages": parity.pages,
-            "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
-            "character_error_rate": parity.error_rate,
-            "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
+            "pages": compared.pages,
+            "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
+            "character_error_rate": compared.error_rate,
+            "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
             "only_a": compared.only_a,
             "only_b": compared.only_b,
             "neither": compared.neither,
             "passed": compared.passed,
             "failed": compared.failed,
             "settings_that_differ": list(self.differing),
-            "worst": parity.worst,
+            "worst": compared.worst,
             "run_id": self.run_id,
         }
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
+        from dsocr_core.run.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+
         compared, differing, names = self.compared, self.differing, self.names
-        parity = compared.parity
-        if parity.worst:
-            table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
-            for row in parity.worst[:SHOWN]:
-                rate, first = row["character_error_rate"], row["first_divergence"]
-                table.add_row(
-                    Name(row["page"]),
-                    verdict_text(row["verdict"]),
-                    "-" if rate is None else f"{rate:.1%}",
-                    "-" if first is None else str(first),
-                    Text("; ".join(row["reasons"])),
-                )
+        if compared.worst:
+            table = page_table(*PARITY_COLUMNS, words="Why")
+            for row in compared.worst[:SHOWN]:
+                boxes = {side: row[f"boxes_{side}"] for side in SIDES}
+                figures = dict(row, boxes=boxes, margins=None)
+                table.add_row(*parity_cells(row["page"], figures, "; ".join(row["reasons"])))
             console.print(table)
-            if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
+            console.print(PARITY_WORDS)
+            if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
                 console.print(f"... and {more:,} more pages that are not identical, none of them worse")
         console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
         for words in differing:
             console.print(f"settings differ: {words}", markup=False)
-        counts = (f"{parity.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-        console.print(f"{parity.pages:,} pages: {', '.join(counts)}")
-        if parity.tokens_known:
-            console.print(f"tokens equal: {parity.tokens_equal:,} of {parity.tokens_known:,}")
-        if parity.error_rate is not None:
-            console.print(f"mean CER: {parity.error_rate:.3%}")
+        counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+        console.print(f"{compared.pages:,} pages: {', '.join(counts)}")
+        if compared.tokens_known:
+            console.print(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+        if compared.error_rate is not None:
+            console.print(f"mean CER: {compared.error_rate:.3%}")
         for side, count in (("a", compared.only_a), ("b", compared.only_b)):
             if count:
                 console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")

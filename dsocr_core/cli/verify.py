@@ -67,7 +67,7 @@ class OwnSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """Where the second reading goes.
+    """Place where the second reading goes.
 
     Args:
         history: where the run is, and this one is recorded
@@ -245,13 +245,13 @@ class Verified:
         for side, place in sides:
             timed = times(self.review.history, side.record.id)
             stages = [timed.get((page.names[place] or "", side.backend), ()) for page in self.pages]
-            found.append([sum(t.milliseconds for t in of if t.stage is Stage.DECODE) for of in stages])
+            found.append([sum(t.milliseconds for t in of if t.stage == Stage.DECODE) for of in stages])
         both = [pair for pair in zip(*found, strict=True) if all(pair)]
         return [sum(side) for side in zip(*both, strict=True)] or [None, None]
 
 
 def equal(page: PageReview) -> bool:
-    """Whether both readings have the same tokens; the same text where one does not know its tokens."""
+    """Tell whether both readings have the same tokens; the same text where one does not know its tokens."""
     if page.report is None or page.a is None or page.b is None:
         return False
     same = page.report.tokens_equal

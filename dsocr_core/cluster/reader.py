@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.cluster.child_environment import child_environment
+import dask
+import distributed  # noqa: F401 - its defaults are in Dask's configuration then
+
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.sharded import PageReading
 from dsocr_core.outside.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.records import result_from_jsonable
+
+_TRIM = "MALLOC_TRIM_THRESHOLD_"
+
+
+def child_environment() -> dict[str, str]:
+    """This process's, without the allocator's threshold where it is Dask's.
+
+    Dask has the allocator of its workers give every free page back at once. An engine takes the same memory
+    for each page it reads: with that setting a page cost a third more time (docs/performance-trials.md).
+    """
+    by_dask = dask.config.get(f"distributed.nanny.pre-spawn-environ.{_TRIM}", None)
+    is_dasks = os.environ.get(_TRIM) == str(by_dask)
+    return {name: value for name, value in os.environ.items() if name != _TRIM or not is_dasks}
+
 
 MODULE = "dsocr_core.cluster.reader_process"
 LOAD_LIMIT_S = 900.0
@@ -30,7 +47,7 @@ _STOP_S = 5.0
 _TAIL = 200
 """Characters of what a process said last."""
 MOST_STARTS = 3
-"""Of a process, or of a worker, that is killed while it starts."""
+"""Starts of a process, or of a worker, that is killed while it starts."""
 
 
 class ReaderError(DsocrError):
@@ -39,17 +56,17 @@ class ReaderError(DsocrError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a page may take before its process is ended."""
+    """Limits of a page before its process is ended."""
 
     page_s: float = 300.0
     """Seconds in which no page of those that were begun ends."""
     memory_bytes: int = 0
-    """Of the process; 0 is no limit."""
+    """Memory of the process; 0 is no limit."""
 
 
 @dataclass(frozen=True)
 class PieceRead:
-    """What became of a piece."""
+    """Outcome of a piece."""
 
     pages: tuple[PageReading, ...]
     unread: tuple[int, ...] = ()
@@ -239,7 +256,7 @@ class _Process:
 
     @property
     def killed(self) -> bool:
-        """Whether somebody else ended it, as the system does when memory runs out."""
+        """Tell whether somebody else ended it, as the system does when memory runs out."""
         return self._ended_for is None and (self._child.returncode or 0) < 0
 
     def send(self, lines: bytes) -> None:

@@ -8,7 +8,6 @@ files until all is done. Stopped at any moment it is called again.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import one_line
 from dsocr_core.history.record import RunRecord, in_any_clone, json_bytes
-from dsocr_core.history.sharded import RUN, Attempt, Marker, PageReading
+from dsocr_core.history.sharded import RUN, Attempt, Marker, PageReading, marker_bytes
 from dsocr_core.outputs.input_parity import (
     ATTENTION,
     DTYPE,
@@ -47,11 +46,11 @@ from dsocr_core.stages import Stage
 _EARLIER = "earlier"
 _KEPT = {each.name for each in fields(Marker)} - {each.name for each in fields(Attempt)}
 _FAULTS = (Refused, OSError, LookupError, TypeError, ValueError, pa.ArrowException)
-"""What a damaged or foreign shard raises."""
+"""Errors that a damaged or foreign shard raises."""
 
 
 def is_output(location: str) -> bool:
-    """Whether an output of `run --cluster` is there, of any version. Raises DsocrError."""
+    """Tell whether an output of `run --cluster` is there, of any version. Raises DsocrError."""
     document = Output(location).document(RUN)
     return document is not None and ("cluster" in document or "shard_pages" in document)
 
@@ -105,7 +104,7 @@ def _take(output: Output, name: str, settings: Settings) -> bool:
     output.store.put(f"{_EARLIER}/{name}", content)
     attempt = output.write_attempt(str(marker["shard"]), pages)
     made = Marker(**asdict(attempt), **{key: value for key, value in marker.items() if key in _KEPT})
-    output.store.put(name, json.dumps(asdict(made)).encode())
+    output.store.put(name, marker_bytes(asdict(made)))
     return True
 
 
@@ -154,7 +153,7 @@ def _page(row: Mapping[str, Any], settings: Settings, times: list[StageTiming]) 
 
 
 def _inputs(row: Mapping[str, Any], settings: Settings) -> dict[str, str | None]:
-    """What is known of the model's inputs: of the page by its row, of the rest by the settings."""
+    """Collect what is known of the model's inputs: of the page by its row, of the rest by the settings."""
     spec = settings.spec("a")
     engine, infer = isinstance(spec, EngineSpec), settings.infer
     prompt = row["prompt_tokens"]

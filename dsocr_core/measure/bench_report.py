@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.console import titled_table
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.records import OcrResult
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
+from dsocr_core.words import percent, significant
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def _stage_table(engine: EngineFigures) -> Table:
     table = titled_table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
         spread = stage.milliseconds
-        inside = name in {stage.value for stage in INSIDE_PREFILL}
+        inside = name in {stage.value for stage in inside_prefill()}
         table.add_row(
             f"  {name}" if inside else name,
             *(f"{value:.4g} ms" for value in (spread.median, spread.min, spread.p5, spread.p95)),
@@ -209,15 +211,11 @@ def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
 
 
 def _number(value: float | None, unit: float = 1.0) -> str:
-    """Three figures or more; a dash for what was not measured."""
-    if value is None:
-        return "-"
-    scaled = value / unit
-    return f"{scaled:,.0f}" if scaled >= 1000 else f"{scaled:.3g}"
+    return "-" if value is None else significant(value / unit)
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+    return percent(None if share is None else 100 * share, "-")
 
 
 def _times(ratio: float | None) -> str:

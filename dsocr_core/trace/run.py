@@ -26,14 +26,13 @@ from dsocr_core.run.session import Session
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
-from dsocr_core.trace.names import is_block_output, our_taps, stage_of
+from dsocr_core.trace.names import in_vision, is_block_output, our_taps
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
 
 ALL_BLOCKS = "blocks"
 USUAL_STEPS = 8
 MOST_STEPS = 500
 """Decode steps of a trace that goes to the first divergence."""
-_VISION = ("pixels", "sam", "clip", "projector")
 
 
 class TraceError(DsocrError):
@@ -59,7 +58,7 @@ class TracePlan:
     @property
     def calls_needed(self) -> int:
         """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
-        vision = bool(self.only) and all(stage_of(name) in _VISION for name in self.only)
+        vision = bool(self.only) and all(map(in_vision, self.only))
         return 0 if vision else self.steps
 
 
@@ -172,15 +171,16 @@ def compare_dumps(
     first = next((one.row for one in found if one.row.differs), None)
     causes = causes_of(found, a.about, b.about)
     only_a, only_b = unpaired(a, b)
+    steps = max(0, min(a.calls, b.calls) - 1)
     return TraceSummary(
         page=page or str(a.about.get("page", "")),
         a=ways[0] if ways else str(a.about.get("backend", "a")),
         b=ways[1] if ways else str(b.about.get("backend", "b")),
-        steps=max(0, min(a.calls, b.calls) - 1),
+        steps=steps,
         tensors=tuple(one.row for one in found),
         first=first,
         causes=causes,
-        sentence=sentence_of(first, causes, len(found)),
+        sentence=sentence_of(first, causes, len(found), steps),
         routers=tuple(one.changed for one in found if one.changed is not None),
         only_a=only_a,
         only_b=only_b,

@@ -10,8 +10,9 @@ from analytic_model.predict import decode_step, predict
 from analytic_model.roofline import bound, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.stages import Stage
 
 TOY = Hardware("toy", 100.0, 10.0, 1000, None, "nowhere")  # 100 TFLOP/s, 1 TB/s: ridge at 100 FLOP/B
 
@@ -39,11 +40,6 @@ def test_compulsory_bytes_leave_out_what_fusion_saves() -> None:
     assert bound(work, TOY, "bfloat16", "operators").memory_ms == 6.0
 
 
-def test_no_work_takes_no_time() -> None:
-    nothing = bound(StageCost(Stage.DECODE, ()), TOY, "bfloat16")
-    assert (nothing.time_ms, nothing.limit, nothing.intensity) == (0.0, "nothing", 0.0)
-
-
 def test_the_floor_of_a_decoded_token(published: ModelConfig) -> None:
     """0.27-0.29 ms on an H200 at its measured bandwidth, at prompts of about 700 tokens."""
     work = bound(decode_step(published, 703), HARDWARE["h200-measured"], "bfloat16")
@@ -67,7 +63,7 @@ def test_measured_times_are_above_their_bounds(published: ModelConfig) -> None:
 def test_prefill_waits_for_vision(published: ModelConfig) -> None:
     prediction = predict(published, Workload.single_view())
     parts = [
-        bound(prediction.stages[part], TOY, "bfloat16").time_ms for part in (*INSIDE_PREFILL, Stage.PREFILL)
+        bound(prediction.stages[part], TOY, "bfloat16").time_ms for part in (*inside_prefill(), Stage.PREFILL)
     ]
     assert roofline.prefill_ms(prediction, TOY) == pytest.approx(sum(parts))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analytic_model.hardware import HARDWARE
-from analytic_model.predict import STAGES
 from analytic_model.requirements import TARGETS
 from analytic_model.sweep import AXES, ENGINES, MOST_VALUE
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import computed_stages
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Cost", "Against measured", "Sweep", "Requirements")
@@ -52,7 +52,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "padding": Parameter(True),
     "nesting": Parameter(False),
     # what a view shows
-    "stage": Parameter("sam", tuple(stage.value for stage in STAGES), view="Cost"),
+    "stage": Parameter("sam", tuple(stage.value for stage in computed_stages()), view="Cost"),
     "axis": Parameter("tiles", AXES, view="Sweep"),
     "quantity": Parameter("flops", QUANTITIES, view="Sweep"),
     "engines": Parameter("both", ("both", *ENGINES), view="Sweep"),
@@ -64,15 +64,16 @@ PARAMETERS: Mapping[str, Parameter] = {
     "tpot": Parameter(1.0, (), 0, 1e9, view="Requirements"),
     "pages": Parameter(10.0, (), 0, 1e9, view="Requirements"),
 }
-_STATE = LinkedState("flops", PARAMETERS)
-key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
+STATE = LinkedState("flops", PARAMETERS)
+key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a run."""
-    if (asked := _STATE.read()) is not None:
+    if (asked := STATE.read()) is not None:
         for name, new in {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}.items():
             put(name, new)
+        STATE.follow("run")
 
 
 def text(name: str) -> str:

@@ -140,16 +140,7 @@ def _curve(selection: Selection, needed: Requirements, of_runs: pd.DataFrame) ->
     series = [Series("needed", tokens, rates, "#4C6EF5")]
     if len(of_runs) and len(there := of_runs[of_runs[rate].notna()]):
         marks = [mark(run) for run in there["run"]]
-        series.append(
-            Series(
-                "reached by runs",
-                there["image_tokens"],
-                there[rate],
-                "#C0362C",
-                symbol="diamond",
-                texts=marks,
-            )
-        )
-    chart = plots.lines(series, "positions of the image in the prompt", unit, height=320)
-    plots.mark_x(chart, chosen, f"this page: {chosen:,}")
-    return chart
+        x, y = there["image_tokens"], there[rate]
+        series.append(Series("reached by runs", x, y, "#C0362C", symbol="diamond", texts=marks))
+    at = (chosen, f"this page: {chosen:,}")
+    return plots.lines(series, "positions of the image in the prompt", unit, height=320, at=at)

@@ -15,10 +15,9 @@ from analytic_model.policy import Policy
 from analytic_model.recorded import Reading, Recorded, hardware_key, recorded_workload
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
-from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
-from dsocr_core.resolution import PRESETS
-from dsocr_core.stages import Stage
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import all_stages, load_config
 from pages.widgets.flops import models, runs
 from pages.widgets.flops.address import (
     BATCHES,
@@ -26,6 +25,7 @@ from pages.widgets.flops.address import (
     MOST_TOKENS,
     OF_RUN,
     PARAMETERS,
+    STATE,
     key,
     put,
     text,
@@ -72,6 +72,8 @@ def draw() -> Callable[[], Selection]:
 
 def _recorded() -> None:
     pages = sources.samples().keys
+    if STATE.missing("page", pages):  # which the reading says
+        pages = (*pages, text("page"))
     if text("page") not in pages:
         put("page", pages[0] if pages else "")
     st.selectbox("Page", pages, key=key("page"))
@@ -224,6 +226,8 @@ def _selection_of(read: Callable[[], Reading]) -> Selection:
 def _sample_reading() -> Reading:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
+    if text("page") not in pages.keys:
+        raise DsocrError(f"there is no page {text('page')[:60]} here: choose another")
     page = pages.take(pages.position(text("page")))
     found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
     if found.problems:
@@ -238,7 +242,7 @@ def _sample_reading() -> Reading:
     preset = result.request.preset
     if (inputs := result.inputs) is None or (tokens := result.token_ids) is None:
         raise DsocrError(f"{text('backend')} does not tell what went into the model; choose another backend")
-    times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
+    times = {stage: ms for stage in all_stages() if (ms := result.milliseconds(stage)) is not None}
     device = result.environment.get("device_name") or result.environment.get("device") or "?"
     work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(tokens))
     path = Path(settings.checkpoint.removeprefix("random:"))

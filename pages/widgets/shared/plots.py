@@ -20,11 +20,19 @@ if TYPE_CHECKING:
 NEUTRAL = "#8A94A0"
 """Lines and marks that stand for no stage; visible on light and on dark."""
 EDGE = "rgba(0,0,0,.5)"
+DOTTED = {"color": NEUTRAL, "width": 1, "dash": "dot"}
 MARGIN = {"l": 8, "r": 12, "t": 34, "b": 42}
 LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemclick": False, "itemdoubleclick": False,
     "traceorder": "normal",
 }  # fmt: skip
+
+
+def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Figure:
+    """A figure that Plotly does not check: that takes longer than all else, with each change anew."""
+    from plotly.graph_objects import Figure
+
+    return Figure(data=traces, layout=layout, _validate=False)
 
 
 @dataclass(frozen=True)
@@ -45,24 +53,42 @@ class Series:
 
 
 def lines(
-    series: Sequence[Series], label: str, unit: str, log: bool | tuple[bool, bool] = False, height: int = 430
+    series: Sequence[Series],
+    label: str,
+    unit: str,
+    log: bool | tuple[bool, bool] = False,
+    height: int = 430,
+    at: tuple[float, str] | None = None,
+    legend: bool = True,
 ) -> Figure:
-    """Series over one axis, from zero unless it is logarithmic (`log`: both, or each of x and y)."""
-    from plotly.graph_objects import Figure
+    """Series over one axis, from zero unless it is logarithmic (`log`: both, or each of x and y).
 
+    `at` is a place of the x axis and the words that stand there beside a dotted line.
+    """
     log_x, log_y = log if isinstance(log, tuple) else (log, log)
     stacked = sum(max(each.y, default=0) for each in series if each.stack)
     longest = max([stacked, *(max(each.y, default=0) for each in series)])
     scale, name = scale_of(float(longest), unit)
-    figure = Figure([_trace(each, scale, unit) for each in series])
-    figure.update_layout(
-        height=height, margin=MARGIN, legend=LEGEND, hovermode="closest",
-        xaxis={"title": {"text": label}, "type": "log" if log_x else "linear", "fixedrange": True,
-               "separatethousands": True, "exponentformat": "none"},
-        yaxis={"title": {"text": name}, "type": "log" if log_y else "linear", "fixedrange": True,
-               "rangemode": "normal" if log_y else "tozero"},
-    )  # fmt: skip
-    return figure
+    layout: dict[str, Any] = {
+        "height": height, "margin": MARGIN, "legend": LEGEND, "hovermode": "closest", "showlegend": legend,
+        "xaxis": {"title": {"text": label}, "type": "log" if log_x else "linear", "fixedrange": True,
+                  "separatethousands": True, "exponentformat": "none"},
+        "yaxis": {"title": {"text": name}, "type": "log" if log_y else "linear", "fixedrange": True,
+                  "rangemode": "normal" if log_y else "tozero"},
+    }  # fmt: skip
+    if at is not None:
+        x, words = at
+        layout["shapes"] = [
+            {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": DOTTED}
+        ]
+        layout["annotations"] = [
+            _words(log10(x) if log_x else x, 1, words, yref="paper", yanchor="top", xanchor="left", xshift=4)
+        ]
+    return figure([_trace(each, scale, unit) for each in series], layout)
+
+
+def _words(x: float, y: float, text: str, **more: Any) -> dict[str, Any]:
+    return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12, "color": NEUTRAL}, **more}
 
 
 def _trace(each: Series, scale: float, unit: str) -> dict[str, Any]:
@@ -79,15 +105,6 @@ def _trace(each: Series, scale: float, unit: str) -> dict[str, Any]:
     return trace | {"mode": "lines", "line": line} | ({"stackgroup": "all"} if each.stack else {})
 
 
-def mark_x(figure: Figure, at: float, words: str, log: bool = False) -> None:
-    """A dotted line at a place of the x axis, with words at its top."""
-    figure.add_vline(x=at, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-    figure.add_annotation(
-        x=log10(at) if log else at, y=1, yref="paper", text=words, showarrow=False, yanchor="top",
-        xanchor="left", xshift=4, font={"size": 12, "color": NEUTRAL},
-    )  # fmt: skip
-
-
 # --- under a roof ---------------------------------------------------------------------------------
 
 Roof = tuple[str, float, str]
@@ -95,15 +112,19 @@ Roof = tuple[str, float, str]
 
 
 def roofline(
-    points: pd.DataFrame, roofs: Sequence[Roof], bandwidth: float, marks: Mapping[str, dict[str, Any]]
+    points: pd.DataFrame,
+    roofs: Sequence[Roof],
+    bandwidth: float,
+    marks: Mapping[str, dict[str, Any]],
+    label: str = "arithmetic intensity (FLOP/B)",
+    more: Mapping[str, Any] | None = None,
 ) -> Figure:
     """Work a byte against speed, log-log: the roofs of a device and what stands under them.
 
     `points` has group, intensity (FLOP/B), flops_per_s, words, and symbol, colour, size, edge of each mark;
-    `marks` has every group of the legend in order, whether it has points or not. `bandwidth` in B/s.
+    `marks` has every group of the legend in order, whether it has points or not. `bandwidth` in B/s;
+    `more` of the layout.
     """
-    from plotly.graph_objects import Figure
-
     peak = max(each for _, each, _ in roofs)
     ridges = [each / bandwidth for _, each, _ in roofs]
     shown = points[(points["intensity"] > 0) & (points["flops_per_s"] > 0)]
@@ -135,26 +156,23 @@ def roofline(
                 "hovertemplate": "%{text}<extra></extra>",
             }
         )  # fmt: skip
-    figure = Figure(traces)
     ridge = max(ridges)
-    for x, y, text, xanchor in (
-        (right, peak, amount(peak, "FLOP/s"), "right"), (ridge, peak, amount(ridge, "FLOP/B"), "center"),
-        (ridge, low, "memory bound ", "right"), (ridge, low, " compute bound", "left"),
-    ):  # fmt: skip
-        figure.add_annotation(
-            x=log10(x), y=log10(y), yshift=4, text=text, showarrow=False, xanchor=xanchor, yanchor="bottom",
-            font={"size": 12, "color": NEUTRAL},
-        )  # fmt: skip
-    dotted = {"color": NEUTRAL, "width": 1, "dash": "dot"}
-    figure.add_shape(type="line", x0=ridge, x1=ridge, y0=low, y1=peak, line=dotted)
+    annotations = [
+        _words(log10(x), log10(y), text, yshift=4, xanchor=xanchor, yanchor="bottom")
+        for x, y, text, xanchor in (
+            (right, peak, amount(peak, "FLOP/s"), "right"), (ridge, peak, amount(ridge, "FLOP/B"), "center"),
+            (ridge, low, "memory bound ", "right"), (ridge, low, " compute bound", "left"),
+        )
+    ]  # fmt: skip
     speeds = [10.0**power for power in range(ceil(log10(low)), ceil(log10(peak * 3)))]
     scales = [(speed, scale_of(speed, "")) for speed in speeds]
-    figure.update_layout(
-        height=430, margin=MARGIN, legend=LEGEND,
-        xaxis={"type": "log", "separatethousands": True, "title": {"text": "arithmetic intensity (FLOP/B)"},
-               "range": [log10(left), log10(right)], "exponentformat": "none", "dtick": 1},
-        yaxis={"type": "log", "title": {"text": "speed (FLOP/s)"}, "range": [log10(low), log10(peak * 3)],
-               "tickvals": speeds,
-               "ticktext": [f"{speed / size:g} {prefix}" for speed, (size, prefix) in scales]},
-    )  # fmt: skip
-    return figure
+    layout: dict[str, Any] = {
+        "height": 430, "margin": MARGIN, "legend": LEGEND, "annotations": annotations,
+        "shapes": [{"type": "line", "x0": ridge, "x1": ridge, "y0": low, "y1": peak, "line": DOTTED}],
+        "xaxis": {"type": "log", "separatethousands": True, "exponentformat": "none", "dtick": 1,
+                  "title": {"text": label}, "range": [log10(left), log10(right)]},
+        "yaxis": {"type": "log", "title": {"text": "speed (FLOP/s)"},
+                  "range": [log10(low), log10(peak * 3)], "tickvals": speeds,
+                  "ticktext": [f"{speed / size:g} {prefix}" for speed, (size, prefix) in scales]},
+    }  # fmt: skip
+    return figure(traces, layout | {**(more or {})})

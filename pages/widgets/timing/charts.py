@@ -12,11 +12,11 @@ import pandas as pd
 from dsocr_core.history.kernel_names import kernel_names
 from dsocr_core.history.labels import has_value, moment, short
 from dsocr_core.history.timings import in_order
-from dsocr_core.stages import Stage
+from dsocr_core.models.family import all_stages
 from dsocr_core.words import amount, duration, plural, significant, speed_ratio
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.labels import mark, time_words
-from pages.widgets.shared.plots import NEUTRAL
+from pages.widgets.shared.plots import NEUTRAL, figure
 from pages.widgets.shared.stages import Part, StageLine, colour, legend, panel, stage_name
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def stage_bars(rows: pd.DataFrame, names: Names) -> str:
             for row in part[["stage", "value", "inside_prefill", "of_pages"]].itertuples(index=False)
         ]
         lines.append(StageLine(f"{short(first, 24)} {short(backend, 12)}", parts, short(second, 36)))
-    return legend(in_order([*Stage, *rows["stage"]])) + panel(lines, "s")
+    return legend(in_order([*all_stages(), *rows["stage"]])) + panel(lines, "s")
 
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
@@ -178,8 +178,6 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
     `rows`, `levels` and `changes` are those of `timing_tables`; `axis` is "run" (equal steps) or "time".
     A symbol is a condition: one GPU, engine, preset.
     """
-    from plotly.graph_objects import Figure
-
     scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
     by_run = axis == "run"
     x_of = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
@@ -265,8 +263,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         },
         "uirevision": stage,
     }
-    # At once: a figure that grows line by line is checked anew with each.
-    return Figure(data=traces, layout=layout)
+    return figure(traces, layout)
 
 
 _SERIES_ALONE = 6

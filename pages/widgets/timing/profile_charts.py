@@ -42,10 +42,9 @@ def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
         for name in CLASS_COLOURS
         if (classes == name).any()
     }
-    chart = plots.roofline(points, roofs(rows, device), device.bandwidth, marks)
     words = f"FLOPs a byte of DRAM · {device.name}, {amount(device.bandwidth, 'B/s')}"
-    chart.update_layout(height=380, margin={"t": 52}, xaxis={"title": {"text": words}})
-    return chart
+    more = {"height": 400, "margin": plots.MARGIN | {"t": 52}}
+    return plots.roofline(points, roofs(rows, device), device.bandwidth, marks, words, more)
 
 
 def roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
@@ -61,24 +60,20 @@ def roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
 
 def speed_of_light(rows: pd.DataFrame) -> Figure:
     """Each launch's shares of the two peaks; the larger the mark, the larger its part of the time."""
-    from plotly.graph_objects import Figure, Scatter
-
-    figure = Figure()
-    for name, part in rows[rows["class"].notna()].groupby("class"):
-        figure.add_trace(
-            Scatter(
-                x=part["dram"], y=part["sm"], mode="markers", name=f"{name} bound", text=_names(part),
-                marker=_marker(str(name)) | _sizes(part),
-                customdata=[amount(value, "s") for value in part["duration_s"]],
-                hovertemplate="%{text}: DRAM %{x:.3g} %, SM %{y:.3g} %, %{customdata}<extra></extra>",
-            )
-        )  # fmt: skip
-    figure.update_layout(
-        height=340, margin=plots.MARGIN, legend=plots.LEGEND,
-        xaxis={"title": {"text": "DRAM, % of peak"}, "range": [-2, 102]},
-        yaxis={"title": {"text": "SM, % of peak"}, "range": [-2, 102]},
-    )  # fmt: skip
-    return figure
+    traces = [
+        {
+            "type": "scatter", "x": part["dram"], "y": part["sm"], "mode": "markers", "name": f"{name} bound",
+            "text": _names(part), "marker": _marker(str(name)) | _sizes(part),
+            "customdata": [amount(value, "s") for value in part["duration_s"]],
+            "hovertemplate": "%{text}: DRAM %{x:.3g} %, SM %{y:.3g} %, %{customdata}<extra></extra>",
+        }
+        for name, part in rows[rows["class"].notna()].groupby("class")
+    ]  # fmt: skip
+    axes = {
+        f"{axis}axis": {"title": {"text": f"{unit}, % of peak"}, "range": [-2, 102]}
+        for axis, unit in (("x", "DRAM"), ("y", "SM"))
+    }
+    return plots.figure(traces, {"height": 340, "margin": plots.MARGIN, "legend": plots.LEGEND, **axes})
 
 
 def _sizes(part: pd.DataFrame) -> dict[str, Any]:

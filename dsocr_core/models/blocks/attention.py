@@ -1,0 +1,134 @@
+"""Decoder attention: rotary positions, the static cache, and three interchangeable cores.
+
+Letters: B batch, N new tokens, P all positions so far, h heads, D head dim, C hidden size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.config import DecoderConfig
+
+AttentionCore = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(q, k, v), each (B, h, N or P, D), queries being the last N positions -> (B, h, N, D)"""
+
+
+class AttentionUnavailableError(DsocrError):
+    """This machine does not have the requested attention; says what to install."""
+
+
+def sdpa_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """torch's fused attention. Causal; one new token attends to every position."""
+    # Prefill starts at position 0, so a square causal mask is right whenever N > 1.
+    return F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)
+
+
+def eager_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores, mask, float32 softmax, sum: the published `eager` order of operations."""
+    new, total = q.shape[2], k.shape[2]
+    scores = torch.matmul(q, k.transpose(2, 3)) / math.sqrt(q.shape[-1])  # (B, h, N, P)
+    if new > 1:
+        lowest = torch.finfo(q.dtype).min
+        hidden = torch.ones(new, total, dtype=torch.bool, device=q.device).triu(total - new + 1)  # (N, P)
+        scores = scores + torch.zeros(new, total, dtype=q.dtype, device=q.device).masked_fill(hidden, lowest)
+    weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)  # (B, h, N, P)
+    return torch.matmul(weights, v)
+
+
+def flash_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """FlashAttention-2 from the flash-attn package; bf16 or fp16 on a GPU."""
+    from flash_attn import flash_attn_func
+
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, N or P, h, D)
+    out: Tensor = flash_attn_func(q, k, v, causal=True)
+    return out.transpose(1, 2)
+
+
+_CORES: dict[str, AttentionCore] = {
+    "sdpa": sdpa_core,
+    "eager": eager_core,
+    "flash_attention_2": flash_core,
+}
+
+
+def attention_core(name: str, device: torch.device, dtype: torch.dtype) -> AttentionCore:
+    """The core of that name. Raises AttentionUnavailableError that says what to install."""
+    if name not in _CORES:
+        raise AttentionUnavailableError(f"unknown attention '{name}': choose one of {', '.join(_CORES)}")
+    if name == "flash_attention_2":
+        if find_spec("flash_attn") is None:
+            raise AttentionUnavailableError(
+                "attention 'flash_attention_2' needs the flash-attn package: "
+                "pip install --no-build-isolation -r requirements-gpu.txt, or use --attention sdpa"
+            )
+        if device.type != "cuda" or dtype not in (torch.bfloat16, torch.float16):
+            raise AttentionUnavailableError(
+                f"attention 'flash_attention_2' runs on a CUDA device in bfloat16, not on {device} in "
+                f"{str(dtype).removeprefix('torch.')}: use --attention sdpa"
+            )
+    return _CORES[name]
+
+
+class Rotary:
+    """Cosines and sines of every position, (P, D), in the activations' dtype.
+
+    `frequency_dtype` is what the inverse frequencies are rounded to before use: the published
+    loading casts the whole model to bf16, this buffer included, and decodes with the rounded ones.
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        positions: int,
+        frequency_dtype: torch.dtype,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        steps = torch.arange(0, config.head_dim, 2, dtype=torch.int64, device=device).float()
+        frequencies = 1.0 / (config.rope_theta ** (steps / config.head_dim))  # (D/2,)
+        frequencies = frequencies.to(frequency_dtype).to(torch.float32)
+        angles = torch.arange(positions, device=device).float()[:, None] * frequencies[None]  # (P, D/2)
+        angles = torch.cat([angles, angles], dim=-1)  # (P, D)
+        self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
+
+    def rotate(self, x: Tensor, start: int) -> Tensor:
+        """Turn (B, h, N, D) by its positions start..start+N, pairing the two halves of D."""
+        end = start + x.shape[2]
+        if end > self.cos.shape[0]:
+            raise IndexError(f"rotary table of {self.cos.shape[0]} positions cannot turn position {end}")
+        cos, sin = self.cos[start:end], self.sin[start:end]  # (N, D)
+        first, second = x.chunk(2, dim=-1)
+        return (x * cos) + (torch.cat([-second, first], dim=-1) * sin)
+
+
+class DecoderAttention(nn.Module):
+    """Multi-head attention without biases. (B, N, C) -> (B, N, C)"""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__()
+        self.layer, self.heads, self.head_dim = layer, config.heads, config.head_dim
+        width = config.heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, width, bias=False)
+        self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
+        b, n, _ = x.shape
+        q, k, v = (
+            proj(x).view(b, n, self.heads, self.head_dim).transpose(1, 2)  # (B, h, N, D)
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = rotary.rotate(q, cache.length), rotary.rotate(k, cache.length)
+        keys, values = cache.write(self.layer, k, v)  # (B, h, P, D)
+        y = core(q, keys, values)  # (B, h, N, D)
+        out: Tensor = self.o_proj(y.transpose(1, 2).reshape(b, n, -1))
+        return out

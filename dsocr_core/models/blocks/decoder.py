@@ -1,0 +1,59 @@
+"""The language model: embeddings, layers, head. Letters: B batch, N tokens, C hidden, V vocabulary."""
+
+import torch
+from torch import Tensor, nn
+
+from dsocr_core.models.blocks.attention import AttentionCore, DecoderAttention, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.config import DecoderConfig
+
+
+class Decoder(nn.Module):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.layers))
+        self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.whole_head = False
+        """True to run the head at every position, as published: for a trace, where each bit counts."""
+
+    def forward(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
+        """Logits of the last position: (B, N, C) -> (B, V) float32. Appends N positions to the cache."""
+        return self.last_logits(embeddings, cache, rotary, core, 1)[:, 0]
+
+    def last_logits(
+        self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore, count: int
+    ) -> Tensor:
+        """The same of the last `count` positions: (B, N, C) -> (B, count, V)."""
+        x = embeddings
+        for layer in self.layers:
+            x = layer(x, cache, rotary, core)  # (B, N, C)
+        cache.advance(x.shape[1])
+        # Only the last positions are ever used; a product of other rows may round otherwise.
+        logits: Tensor = self.lm_head(
+            self.norm(x if self.whole_head else x[:, -count:])
+        )  # (B, N or count, V)
+        return logits[:, -count:].to(torch.float32)
+
+
+class DecoderLayer(nn.Module):
+    """(B, N, C) -> (B, N, C)"""
+
+    def __init__(self, config: DecoderConfig, layer: int) -> None:
+        super().__init__()
+        self.self_attn = DecoderAttention(config, layer)
+        self.mlp: nn.Module = (
+            SwiGlu(config.hidden_size, config.intermediate_size)
+            if config.is_dense(layer)
+            else MixtureOfExperts(config)
+        )
+        self.input_layernorm = RmsNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RmsNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cache, rotary, core)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out

@@ -1,0 +1,213 @@
+"""One new token through the decoder on a CPU, without the modules' calls: the same kernels, the same bits.
+
+A small decoder's step is some 500 operations of a few microseconds, half of them views, allocations and calls
+of Python. Here every view and every result is made once a page, and what follows is the arithmetic of
+`decoder.py`, `attention.py`, `moe.py` and `layers.py` alone, in its order: products of one row through `mm`
+as `F.linear` does them, elementwise operations into buffers. A product or sum may change sides, as both are
+exact in that; no rounding changes (tests/models/test_token_step.py compares bit for bit).
+
+A weight that fits into a core's cache is read once, front to back, before its product: a product of one row
+reads several rows at a time, which the cache's own prefetch does not follow (docs/decisions/0014).
+
+Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dsocr_core.models.blocks.attention import AttentionCore, DecoderAttention, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.decoder import Decoder, DecoderLayer
+from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+
+READ_AHEAD_BYTES = 2**20
+"""Largest weight that is read before its product: what a core's second cache holds."""
+
+Into = Callable[[Tensor, Tensor], object]
+"""Computes from the first tensor into the second."""
+
+
+class TokenStep:
+    """Appends one token at a time to a cache. One page, one thread."""
+
+    @staticmethod
+    def fits(decoder: Decoder) -> bool:
+        """Tell whether the step has the modules' own bits: float32 on a CPU, nobody listening to a module."""
+        weight = decoder.lm_head.weight
+        plain = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if not plain or torch.is_autocast_enabled("cpu"):
+            return False
+        return not any(module._forward_hooks or module._forward_pre_hooks for module in decoder.modules())
+
+    def __init__(self, decoder: Decoder, cache: KvCache, rotary: Rotary, core: AttentionCore) -> None:
+        self._cache, self._table = cache, decoder.embed_tokens.weight
+        width, layers = self._table.shape[1], cast("Iterable[DecoderLayer]", decoder.layers)
+        self._attend = _Attention(next(iter(layers)).self_attn, cache, rotary, core)
+        self._layers = [_Layer(layer, self._attend) for layer in layers]
+        self._norm, self._head = _norm(decoder.norm), _product(decoder.lm_head.weight)
+        self._x, self._normed = torch.empty(1, width), torch.empty(1, width)
+        self._logits = torch.empty(1, self._table.shape[0])
+
+    def forward(self, token: int) -> Tensor:
+        """Logits after `token`, (V,) float32, until the next call. Raises IndexError beyond the cache."""
+        x = self._x
+        x.copy_(self._table[token])
+        self._attend.begin()
+        for layer in self._layers:
+            layer.forward(x)
+        self._cache.advance(1)
+        self._norm(x, self._normed)
+        self._head(self._normed, self._logits)
+        return self._logits[0]
+
+
+class _Layer:
+    """A decoder layer, in place. (1, C)"""
+
+    def __init__(self, layer: DecoderLayer, attend: _Attention) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        width = layer.input_layernorm.weight.shape[0]
+        self._number, self._attend = attention.layer, attend
+        self._before, self._after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
+        projections = attention.q_proj, attention.k_proj, attention.v_proj
+        self._qkv = tuple(_product(projection.weight) for projection in projections)
+        self._out = _product(attention.o_proj.weight)
+        self._mlp = _mixture(mlp) if isinstance(mlp, MixtureOfExperts) else _swiglu(mlp)
+        self._normed, self._added = torch.empty(1, width), torch.empty(1, width)
+
+    def forward(self, x: Tensor) -> None:
+        normed, added = self._normed, self._added
+        self._before(x, normed)
+        self._out(self._attend.forward(self._number, normed, self._qkv), added)
+        x.add_(added)
+        self._after(x, normed)
+        self._mlp(normed, added)
+        x.add_(added)
+
+
+class _Attention:
+    """Rotary positions, the cache's new column and the core, for all layers: one runs at a time."""
+
+    def __init__(self, like: DecoderAttention, cache: KvCache, rotary: Rotary, core: AttentionCore) -> None:
+        heads, dim = like.heads, like.head_dim
+        half = dim // 2
+        self._cache, self._core, self._cos = cache, core, rotary.cos
+        # Of -b * sin only the sign moves: b * -sin.
+        self._minus_sin, self._sin = -rotary.sin[:, :half], rotary.sin[:, half:]
+        straight, turned, crossed = (torch.empty(2, heads, dim) for _ in range(3))  # queries, keys
+        value = torch.empty(heads, dim)
+        self._straight, self._turned, self._crossed = straight, turned, crossed
+        self._first, self._second = straight[..., :half], straight[..., half:]
+        self._to_first, self._to_second = crossed[..., :half], crossed[..., half:]
+        self._rows = tuple(part.view(1, -1) for part in (straight[0], straight[1], value))
+        self._query, self._key = turned[0].view(1, heads, 1, dim), turned[1].view(1, heads, 1, dim)
+        self._value = value.view(1, heads, 1, dim)
+
+    def begin(self) -> None:
+        """The views of a new token's position: of all layers at once."""
+        cache, at = self._cache, self._cache.length
+        slot, end = cache.place()
+        if at >= self._cos.shape[0]:
+            raise IndexError(f"rotary table of {self._cos.shape[0]} positions cannot turn position {at + 1}")
+        self._turn = self._cos[at], self._minus_sin[at], self._sin[at]  # (D,), (D/2,) twice
+        self._keys, self._values = (  # L times (1, h, P, D)
+            held.narrow(3, 0, end).unbind(0) for held in (cache.keys, cache.values)
+        )
+        self._new_keys, self._new_values = (  # L times (1, h, 1, D)
+            held.narrow(3, slot, 1).unbind(0) for held in (cache.keys, cache.values)
+        )
+
+    def forward(self, layer: int, x: Tensor, qkv: tuple[Into, ...]) -> Tensor:
+        """Attention's sum before its output projection. (1, C) -> (1, h*D)"""
+        for product, row in zip(qkv, self._rows, strict=True):
+            product(x, row)
+        cos, minus_sin, sin = self._turn
+        turned = self._turned
+        torch.mul(self._straight, cos, out=turned)
+        torch.mul(self._second, minus_sin, out=self._to_first)
+        torch.mul(self._first, sin, out=self._to_second)
+        turned.add_(self._crossed)
+        self._new_keys[layer].copy_(self._key)
+        self._new_values[layer].copy_(self._value)
+        y = self._core(self._query, self._keys[layer], self._values[layer])  # (1, h, 1, D)
+        return y.transpose(1, 2).reshape(1, -1)
+
+
+def _product(weight: Tensor) -> Into:
+    """(1, in) -> (1, out) with a weight (out, in)."""
+    columns, values = weight.t(), weight.detach().view(-1)
+    mm, dot = torch.mm, torch.dot
+    if weight.nbytes > READ_AHEAD_BYTES:
+        return lambda x, out: mm(x, columns, out=out)
+
+    def product(x: Tensor, out: Tensor) -> None:
+        dot(values, values)  # for what it reads
+        mm(x, columns, out=out)
+
+    return product
+
+
+def _norm(norm: RmsNorm) -> Into:
+    """`RmsNorm`. (1, C)"""
+    weight, eps = norm.weight, norm.eps
+    squares, scale = torch.empty(1, weight.shape[0]), torch.empty(1, 1)
+
+    def normed(x: Tensor, out: Tensor) -> None:
+        torch.mul(x, x, out=squares)
+        torch.mean(squares, -1, True, out=scale)
+        scale.add_(eps).rsqrt_()
+        torch.mul(x, scale, out=out)
+        out.mul_(weight)
+
+    return normed
+
+
+def _gated(gate: Tensor, up: Tensor, down: Tensor) -> Into:
+    """A gated feed-forward of three weights. (1, C)"""
+    to_gate, to_up, to_out = _product(gate), _product(up), _product(down)
+    inner, other = torch.empty(1, gate.shape[0]), torch.empty(1, gate.shape[0])
+
+    def forward(x: Tensor, out: Tensor) -> None:
+        to_gate(x, inner)
+        to_up(x, other)
+        F.silu(inner, inplace=True)
+        inner.mul_(other)
+        to_out(inner, out)
+
+    return forward
+
+
+def _swiglu(mlp: nn.Module) -> Into:
+    if not isinstance(mlp, SwiGlu):
+        raise TypeError(f"a feed-forward of type {type(mlp).__name__}")
+    return _gated(mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
+
+
+def _mixture(mlp: MixtureOfExperts) -> Into:
+    """The chosen experts' sum and the shared experts'. (1, C)"""
+    held, count = mlp.experts, mlp.experts_per_token
+    experts = [_gated(*weights) for weights in zip(held.gate_proj, held.up_proj, held.down_proj, strict=True)]
+    shared, gate = _swiglu(mlp.shared_experts), _product(mlp.gate.weight)
+    scaling = mlp.scaling
+    each = torch.empty(1, count, held.gate_proj.shape[2])  # (1, k, C)
+    rows, scores = [row[None] for row in each[0].unbind(0)], torch.empty(1, len(experts))
+    routed = torch.empty(1, each.shape[2])
+
+    def forward(x: Tensor, out: Tensor) -> None:
+        gate(x, scores)
+        weights, chosen = torch.topk(scores.softmax(-1), count, -1, True, False)  # (1, k) each
+        for number, row in zip(chosen[0].tolist(), rows, strict=True):
+            experts[number](x, row)
+        each.mul_(weights.mul_(scaling).unsqueeze(-1))
+        torch.sum(each, 1, out=routed)
+        shared(x, out)
+        out.add_(routed)
+
+    return forward

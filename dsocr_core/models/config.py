@@ -1,0 +1,266 @@
+"""Model sizes as frozen dataclasses, read from a checkpoint's `config.json`.
+
+The published code hard-codes the sizes of its towers and ignores what the file says of them; this
+reads them all, so one code path runs the published, the embedded and the test checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+
+SAM_NECK_CHANNELS = 256
+SAM_WINDOW = 14
+_MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
+_MOST_OTHERWISE = 2**24
+"""No model is larger, and what is could not even be described in memory."""
+
+MLP_RATIO = 4
+"""Both towers; `vision_config.mlp_ratio` of the published file is not what its code uses."""
+
+
+class ConfigError(DsocrError):
+    """A config.json that is missing, foreign or inconsistent; names the file and the field."""
+
+
+@dataclass(frozen=True)
+class SamConfig:
+    """ViT with window attention. `image_size` sets the learned position table's grid."""
+
+    width: int
+    layers: int
+    heads: int
+    global_attn_indexes: tuple[int, ...]
+    downsample_channels: tuple[int, int]
+    image_size: int
+    patch_size: int = PATCH_SIZE
+    window: int = SAM_WINDOW
+    neck_channels: int = SAM_NECK_CHANNELS
+    layer_norm_eps: float = 1e-6
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def grid(self) -> int:
+        """Patches along a side at the position table's own size."""
+        return self.image_size // self.patch_size
+
+    @property
+    def mlp_width(self) -> int:
+        return self.width * MLP_RATIO
+
+
+@dataclass(frozen=True)
+class ClipConfig:
+    """ViT over SAM's output. `positions` counts the class token."""
+
+    width: int
+    layers: int
+    heads: int
+    image_size: int
+    patch_size: int
+    layer_norm_eps: float = 1e-5
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def positions(self) -> int:
+        return (self.image_size // self.patch_size) ** 2 + 1
+
+    @property
+    def mlp_width(self) -> int:
+        return self.width * MLP_RATIO
+
+
+@dataclass(frozen=True)
+class ProjectorConfig:
+    input_dim: int
+    output_dim: int
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """DeepSeek-V2 style decoder with plain multi-head attention and a mixture of experts."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    moe_intermediate_size: int
+    routed_experts: int
+    experts_per_token: int
+    shared_experts: int
+    first_dense_layers: int
+    max_positions: int | None
+    """Context limit in tokens; None when the file names none."""
+    bos_token_id: int
+    eos_token_id: int
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    routed_scaling_factor: float = 1.0
+    window: int | None = None
+    """New tokens that a token sees, itself among them, beside the whole prompt; None: all."""
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def shared_width(self) -> int:
+        return self.moe_intermediate_size * self.shared_experts
+
+    def is_dense(self, layer: int) -> bool:
+        return layer < self.first_dense_layers
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes that all models have; each has its second encoder beside them."""
+
+    sam: SamConfig
+    projector: ProjectorConfig
+    decoder: DecoderConfig
+
+    family: ClassVar[str]
+    """Its row of `models.family`."""
+
+
+def decoder_config(root: Section) -> DecoderConfig:
+    """The decoder's sizes. Raises ConfigError for what no decoder here computes."""
+    # The file holds the decoder's fields twice; the published code reads the top level.
+    decoder, source = root if "hidden_size" in root.data else root.section("language_config"), root.source
+    if decoder.data.get("use_mla", False):
+        raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
+    for part in (root, decoder):
+        if (quantised := part.data.get("quantization_config")) is not None:
+            method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+            raise ConfigError(
+                f"{source}: quantization_config ({method or 'of no name'!s:.40}) is not applied here; give a "
+                "checkpoint in bfloat16 or float32"
+            )
+    found = DecoderConfig(
+        vocab_size=decoder.integer("vocab_size"),
+        hidden_size=decoder.integer("hidden_size"),
+        layers=decoder.integer("num_hidden_layers"),
+        heads=decoder.integer("num_attention_heads"),
+        intermediate_size=decoder.integer("intermediate_size"),
+        moe_intermediate_size=decoder.integer("moe_intermediate_size"),
+        routed_experts=decoder.integer("n_routed_experts"),
+        experts_per_token=decoder.integer("num_experts_per_tok"),
+        shared_experts=decoder.integer("n_shared_experts"),
+        first_dense_layers=decoder.integer("first_k_dense_replace", minimum=0),
+        max_positions=(
+            decoder.integer("max_position_embeddings")
+            if decoder.data.get("max_position_embeddings") is not None
+            else None
+        ),
+        bos_token_id=decoder.integer("bos_token_id", minimum=0),
+        eos_token_id=decoder.integer("eos_token_id", minimum=0),
+        rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
+        rope_theta=decoder.number("rope_theta", 10000.0),
+        routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
+    )
+    check(
+        source,
+        (found.hidden_size % (2 * found.heads) == 0, "hidden_size / num_attention_heads is not even"),
+        (found.experts_per_token <= found.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
+    )
+    if decoder.data.get("num_key_value_heads", found.heads) != found.heads:
+        raise ConfigError(f"{source}: num_key_value_heads differs from num_attention_heads; not supported")
+    return found
+
+
+def projector_config(root: Section) -> ProjectorConfig:
+    """The projector's sizes. Raises ConfigError for one that is not linear."""
+    projector = root.section("projector_config")
+    kind = projector.data.get("projector_type", "linear")
+    if kind != "linear":
+        raise ConfigError(
+            f"{root.source}: projector_config.projector_type is '{kind!s:.40}'; only linear is supported"
+        )
+    return ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed"))
+
+
+def sam_config(root: Section) -> SamConfig:
+    """SAM's sizes."""
+    vision = root.section("vision_config")
+    sam = vision.section("width").section("sam_vit_b")
+    found = SamConfig(
+        width=sam.integer("width"),
+        layers=sam.integer("layers"),
+        heads=sam.integer("heads"),
+        global_attn_indexes=sam.integers("global_attn_indexes"),
+        downsample_channels=sam.pair("downsample_channels"),
+        image_size=vision.integer("image_size"),
+    )
+    step = found.patch_size * DOWNSAMPLE_RATIO
+    check(
+        root.source,
+        (found.width % found.heads == 0, "sam_vit_b.width is not a multiple of heads"),
+        (found.image_size % step == 0, "vision_config.image_size is not n x 64"),
+    )
+    return found
+
+
+def check(source: str, *rules: tuple[bool, str]) -> None:
+    """Raise ConfigError with the first rule that does not hold."""
+    for holds, problem in rules:
+        if not holds:
+            raise ConfigError(f"{source}: {problem}")
+
+
+class Section:
+    """One object of a config.json, with errors that name the dotted field."""
+
+    def __init__(self, data: Any, source: str, path: str) -> None:
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{source}: {path or 'the file'} is not a JSON object")
+        self.data, self.source, self.path = data, source, path
+
+    def _field(self, name: str) -> tuple[str, Any]:
+        dotted = f"{self.path}.{name}".lstrip(".")
+        if name not in self.data:
+            raise ConfigError(f"{self.source}: {dotted} is missing; is this a DeepSeek-OCR checkpoint?")
+        return dotted, self.data[name]
+
+    def section(self, name: str) -> Section:
+        dotted, value = self._field(name)
+        return Section(value, self.source, dotted)
+
+    def integer(self, name: str, minimum: int = 1) -> int:
+        dotted, value = self._field(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected an integer >= {minimum}")
+        if value > (most := _MOST.get(name, _MOST_OTHERWISE)):
+            raise ConfigError(f"{self.source}: {dotted} is {value:,}; at most {most:,} are supported")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        value = self.data.get(name, default)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+            dotted = f"{self.path}.{name}".lstrip(".")
+            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a positive number")
+        return float(value)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        dotted, value = self._field(name)
+        if not isinstance(value, list) or not all(
+            type(item) is int and 0 <= item <= _MOST_OTHERWISE for item in value
+        ):
+            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a list of integers")
+        return tuple(value)
+
+    def pair(self, name: str) -> tuple[int, int]:
+        values = self.integers(name)
+        if len(values) != 2 or min(values) < 1:
+            raise ConfigError(f"{self.source}: {self.path}.{name} is {values!r:.60}; expected two sizes")
+        return values[0], values[1]

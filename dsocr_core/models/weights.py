@@ -1,0 +1,199 @@
+"""Weights by their published names: from safetensors, or seeded random ones for benchmarks.
+
+Our modules follow the published names but for a few prefixes and the routed experts, which are stacked in one
+tensor a projection. Only `published_parameters` knows both spellings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import row_of
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
+
+INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+
+_SHOWN = 5
+_READ = ("BF16", "F16", "F32", "F64")
+"""Types in which weights may be stored: a number of another type means nothing without its scale."""
+_INDEX_LIMIT = 64 * 1024 * 1024
+"""Bytes."""
+_NAME_LIMIT = 255
+"""Bytes of a file's name that file systems take."""
+
+
+class CheckpointError(DsocrError):
+    """A checkpoint directory that cannot be loaded; names the file and the first few weights at fault."""
+
+
+def build(config: ModelConfig) -> OcrModel:
+    """The modules of a model of those sizes, with torch's own weights."""
+    return row_of(config).build(config)
+
+
+def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
+    """Every weight of the checkpoint format as (published name, the tensor it is stored in)."""
+    for name, parameter in model.named_parameters():
+        prefix, published = next(pair for pair in model.family.weights.prefixes if name.startswith(pair[0]))
+        name = published + name.removeprefix(prefix)
+        module, _, leaf = name.rpartition(".")
+        if module.endswith(".experts"):
+            for expert in range(parameter.shape[0]):
+                yield f"{module}.{expert}.{leaf}.weight", parameter.detach()[expert]
+        else:
+            yield name, parameter.detach()
+
+
+def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
+    """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
+
+    Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights. The
+    buffers of the row's `weights` may be there, in their shape; nothing is read of them.
+    """
+    files = _shards(directory)
+    buffers = row_of(config).weights.buffers(config)
+    model = _allocate(config, device, dtype)
+    expected = dict(published_parameters(model))
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | dict(buffers)
+
+    missing = [name for name in expected if name not in files]
+    unexpected = [name for name in files if name not in expected and name not in buffers]
+    misshapen: list[str] = []
+    for shard in sorted(set(files.values())):
+        try:
+            with safe_open(shard, framework="pt") as tensors:
+                held = set(tensors.keys())
+                for name, file in files.items():
+                    wanted = shapes.get(name)
+                    if file != shard or wanted is None:
+                        continue
+                    if name not in held:
+                        missing.append(name)
+                        continue
+                    stored = tensors.get_slice(name)
+                    shape = tuple(stored.get_shape())
+                    if name in expected and stored.get_dtype() not in _READ:
+                        raise CheckpointError(
+                            f"{shard}: {name} is stored as {stored.get_dtype()}; quantised weights are not "
+                            f"read: give a checkpoint in bfloat16 or float32"
+                        )
+                    if shape != wanted:
+                        misshapen.append(f"{name} is {list(shape)}, config says {list(wanted)}")
+                    elif name in expected and not missing and not unexpected:
+                        expected[name].copy_(tensors.get_tensor(name))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{shard}: cannot be read as safetensors ({error})") from error
+    problems = [
+        f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", misshapen))
+        if names
+    ]
+    if problems:
+        raise CheckpointError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
+    return model
+
+
+def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:
+    """A model of that size with seeded random weights, made on the device, tensor by tensor.
+
+    Matrices are scaled by fan-in and norms lie near 1, so activations stay in a real model's range.
+    The same seed gives the same weights on the same kind of device.
+    """
+    model = _allocate(config, device, dtype)
+    generator = torch.Generator(device)
+    for name, tensor in published_parameters(model):
+        generator.manual_seed(seed ^ crc32(name.encode()))
+        tensor.normal_(generator=generator)
+        if "pos_embed" in name or "rel_pos" in name or "position_embedding" in name:
+            tensor.mul_(0.05)
+        elif tensor.ndim == 1:
+            tensor.mul_(0.05).add_(1.0 if name.endswith("weight") else 0.0)
+        elif "embed_tokens" in name:
+            tensor.mul_(0.5)
+        else:
+            tensor.mul_(tensor[0].numel() ** -0.5)
+    return model
+
+
+def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
+    """The modules with uninitialised storage on the device, nothing on the host besides."""
+    with torch.device("meta"), _Unfilled():
+        model = build(config).to(dtype)
+    needed = sum(parameter.nbytes for parameter in model.parameters())
+    if needed > (memory := _memory_bytes(device)):
+        raise CheckpointError(
+            f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
+        )
+    # Not `to_empty`: of a tensor without memory it would import symbolic algebra to find the strides.
+    for module in model.modules():
+        for name, shape in [(name, weight.shape) for name, weight in module.named_parameters(recurse=False)]:
+            storage = torch.empty(shape, dtype=dtype, device=device)
+            setattr(module, name, nn.Parameter(storage, requires_grad=False))
+    return model.eval()
+
+
+class _Unfilled(TorchFunctionMode):
+    """Modules leave their new weights as they are: all of them are written afterwards.
+
+    Random numbers for tensors without memory would import torch's compiler first, more than half of what
+    there is to import.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__module__", None) == nn.init.__name__:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def _memory_bytes(device: torch.device) -> float:
+    """All memory that a device has, used or not."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu":
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return float("inf")
+
+
+def _shards(directory: Path) -> dict[str, Path]:
+    """The file of each weight name in a checkpoint directory. Raises CheckpointError."""
+    index, single = directory / INDEX_NAME, directory / SINGLE_NAME
+    if index.is_file():
+        try:
+            table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
+            names = {str(name): str(file) for name, file in table.items()}
+        except (Refused, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
+        for file in sorted(set(names.values())):
+            # A shard is beside its index; anything else is refused.
+            if Path(file).name != file or "\0" in file or len(os.fsencode(file)) > _NAME_LIMIT:
+                raise CheckpointError(f"{index}: shard '{file[:60]}' is not a plain file name")
+            if not (directory / file).is_file():
+                raise CheckpointError(
+                    f"{directory / file}: shard named by {INDEX_NAME} is missing; download it"
+                )
+        return {name: directory / file for name, file in names.items()}
+    if single.is_file():
+        try:
+            with safe_open(single, framework="pt") as tensors:
+                return dict.fromkeys(tensors.keys(), single)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{single}: cannot be read as safetensors ({error})") from error
+    raise CheckpointError(
+        f"{directory}: neither {INDEX_NAME} nor {SINGLE_NAME} is here; "
+        "give a DeepSeek-OCR checkpoint directory, or random:PATH/config.json"
+    )

@@ -1,0 +1,190 @@
+"""config.json: the published sizes are read, and every damage is told with its file and field."""
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr_core.models.config import ConfigError
+from dsocr_core.models.family import load_config, parse_config
+from tests.support.paths import ROOT
+
+MINI = ROOT / "data" / "mini" / "config.json"
+PUBLISHED = ROOT.parent / "shared" / "data" / "vendor" / "config.json"
+
+
+@pytest.fixture
+def data() -> dict[str, Any]:
+    return json.loads(MINI.read_text(encoding="utf-8"))
+
+
+def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with one field set, or removed when the value is `...`."""
+    data = copy.deepcopy(data)
+    *parents, last = path.split("/")
+    place = data
+    for key in parents:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return data
+
+
+@pytest.mark.skipif(not PUBLISHED.is_file(), reason="../shared/data/vendor is not here")
+def test_the_published_config_gives_the_published_sizes() -> None:
+    config = load_config(PUBLISHED)
+    assert (config.sam.width, config.sam.layers, config.sam.heads) == (768, 12, 12)
+    assert config.sam.global_attn_indexes == (2, 5, 8, 11)
+    assert config.sam.downsample_channels == (512, 1024)
+    assert (config.sam.window, config.sam.neck_channels, config.sam.grid) == (14, 256, 64)
+    assert (config.sam.head_dim, config.sam.mlp_width, config.sam.layer_norm_eps) == (64, 3072, 1e-6)
+    assert (config.clip.width, config.clip.layers, config.clip.heads) == (1024, 24, 16)
+    assert (config.clip.positions, config.clip.mlp_width, config.clip.layer_norm_eps) == (257, 4096, 1e-5)
+    assert (config.projector.input_dim, config.projector.output_dim) == (2048, 1280)
+    decoder = config.decoder
+    assert (decoder.vocab_size, decoder.hidden_size, decoder.layers, decoder.heads) == (129280, 1280, 12, 10)
+    assert (decoder.head_dim, decoder.intermediate_size, decoder.moe_intermediate_size) == (128, 6848, 896)
+    assert (decoder.routed_experts, decoder.experts_per_token, decoder.shared_width) == (64, 6, 1792)
+    assert decoder.is_dense(0) and not decoder.is_dense(1)
+    assert (decoder.rms_norm_eps, decoder.rope_theta, decoder.routed_scaling_factor) == (1e-6, 10000, 1)
+    assert (decoder.bos_token_id, decoder.eos_token_id) == (0, 1)
+
+
+def test_a_directory_or_the_file() -> None:
+    assert load_config(MINI) == load_config(MINI.parent)
+
+
+def test_the_decoder_may_stand_in_language_config_only(data: dict[str, Any]) -> None:
+    expected = parse_config(data)
+    fields = data["language_config"]
+    for key in fields:
+        data.pop(key, None)
+    data["language_config"] = fields
+    assert parse_config(data) == expected
+
+
+def test_the_top_level_is_what_counts(data: dict[str, Any]) -> None:
+    data["language_config"]["num_hidden_layers"] = 99
+    assert parse_config(data).decoder.layers != 99
+
+
+def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
+    assert parse_config(change(data, "max_position_embeddings", ...)).decoder.max_positions is None
+    assert parse_config(change(data, "max_position_embeddings", None)).decoder.max_positions is None
+    assert parse_config(change(data, "max_position_embeddings", 77)).decoder.max_positions == 77
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("vision_config", ..., "vision_config is missing"),
+        ("vision_config", [1], "vision_config is not a JSON object"),
+        ("vision_config/width/sam_vit_b", ..., "vision_config.width.sam_vit_b is missing"),
+        ("vision_config/width/sam_vit_b/heads", "12", "vision_config.width.sam_vit_b.heads is '12'"),
+        ("vision_config/width/sam_vit_b/heads", 0, "expected an integer >= 1"),
+        ("vision_config/width/sam_vit_b/heads", True, "heads is True"),
+        ("vision_config/width/sam_vit_b/heads", 7, "sam_vit_b.width is not a multiple of heads"),
+        ("vision_config/width/sam_vit_b/downsample_channels", [1, 2, 3], "expected two sizes"),
+        ("vision_config/width/sam_vit_b/downsample_channels", [1, 2], "is not clip's width"),
+        ("vision_config/width/sam_vit_b/global_attn_indexes", [1.5], "expected a list of integers"),
+        ("vision_config/width/clip-l-14-224/heads", 1000, "clip-l-14-224.width is not a multiple"),
+        ("vision_config/image_size", 100, "vision_config.image_size is not n x 64"),
+        ("projector_config/projector_type", "mlp_gelu", "only linear is supported"),
+        ("projector_config/input_dim", 5, "is not twice clip's width"),
+        ("projector_config/n_embed", 5, "n_embed is not hidden_size"),
+        ("quantization_config", {"quant_method": "fp8"}, "quantization_config (fp8) is not applied"),
+        ("quantization_config", {"bits": 4}, "quantization_config"),
+        ("use_mla", True, "only plain multi-head attention"),
+        ("num_hidden_layers", ..., "num_hidden_layers is missing; is this a DeepSeek-OCR checkpoint?"),
+        ("num_hidden_layers", -1, "num_hidden_layers is -1"),
+        ("num_key_value_heads", 1, "num_key_value_heads differs"),
+        ("num_experts_per_tok", 10_000, "num_experts_per_tok exceeds"),
+        ("num_attention_heads", 100_000, "is not even"),
+        ("eos_token_id", None, "eos_token_id is None"),
+        ("rms_norm_eps", "x", "rms_norm_eps is 'x'; expected a positive number"),
+        ("rope_theta", [1], "rope_theta is [1]"),
+        ("routed_scaling_factor", None, "routed_scaling_factor is None"),
+    ],
+)
+def test_every_damage_names_its_field(data: dict[str, Any], path: str, value: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_config(change(data, path, value), "dir/config.json")
+    message = str(error.value)
+    assert message.startswith("dir/config.json: ") and problem in message and "\n" not in message
+
+
+@pytest.mark.parametrize("foreign", [[], "text", 5, None, {"model_type": "llama", "hidden_size": 8}])
+def test_a_foreign_config_is_an_error_that_names_the_file(foreign: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^config\.json: "):
+        parse_config(foreign)
+
+
+def test_a_missing_or_damaged_config_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no config\.json here"):
+        load_config(tmp_path)
+    file = tmp_path / "config.json"
+    for content, cause in ((b"{", "not valid JSON"), (b"", "empty"), (b"\xff\xff{}", "not UTF-8")):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match=cause) as error:
+            load_config(tmp_path)
+        assert str(file) in str(error.value)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+
+
+HOSTILE_NUMBERS = (10**12, 10**30, -(10**30), 10**400, 1e400, -1, 0, "1" * 5000, [1] * 100_000, True, None)
+INTEGERS = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "moe_intermediate_size", "n_routed_experts", "num_experts_per_tok", "max_position_embeddings",
+    "vision_config/image_size", "vision_config/width/sam_vit_b/layers", "vision_config/width/sam_vit_b/heads",
+    "vision_config/width/sam_vit_b/downsample_channels", "vision_config/width/clip-l-14-224/layers",
+    "projector_config/n_embed",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [*INTEGERS, "rms_norm_eps", "rope_theta", "routed_scaling_factor"])
+def test_no_number_of_a_stranger_is_more_than_a_line(
+    data: dict[str, Any], tmp_path: Path, field: str
+) -> None:
+    file = tmp_path / "config.json"
+    for value in HOSTILE_NUMBERS:
+        if value is None and field == "max_position_embeddings":
+            continue
+        if (
+            isinstance(value, int)
+            and value > 0
+            and field in ("rope_theta", "routed_scaling_factor", "rms_norm_eps")
+        ):
+            value = 10**400
+        file.write_text(json.dumps(change(data, field, value)))
+        with pytest.raises(ConfigError) as error:
+            load_config(file)
+        assert len(str(error.value)) < len(str(file)) + 200 and "\n" not in str(error.value)
+
+
+def test_no_file_that_is_none_is_waited_for_or_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load_config(file)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load_config(file)
+    file.unlink()
+    with file.open("wb") as handle:
+        handle.truncate(2**40)  # takes no room on the disk
+    with pytest.raises(ConfigError, match="1,099,511,627,776 bytes; at most"):
+        load_config(file)
+    for deep in ("[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, '{"a": ' + "[" * 200 + "]" * 200 + "}"):
+        file.unlink(missing_ok=True)
+        file.write_text(deep)
+        with pytest.raises(ConfigError, match=r"deep|not valid"):
+            load_config(file)

@@ -1,0 +1,233 @@
+"""Each module against a plain reference: transformers', a loop, or a value laid out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from dsocr_core.models.blocks import sam
+from dsocr_core.models.blocks.attention import (
+    AttentionUnavailableError,
+    Rotary,
+    attention_core,
+    eager_core,
+    sdpa_core,
+)
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.blocks.layers import LayerNorm2d, RmsNorm, resize_position_grid
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.blocks.sam import SamAttention, join_windows, relative_positions, split_windows
+from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import parse_config
+from tests.support.seeded_weights import tiny_config
+
+CPU = torch.device("cpu")
+CONFIG = parse_config(tiny_config())
+DECODER: DecoderConfig = CONFIG.decoder
+
+
+def fill(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return module.requires_grad_(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rms_norm_is_transformers_own(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, gain = torch.randn(2, 5, 64, dtype=dtype), torch.randn(64, dtype=dtype)
+    ours, theirs = RmsNorm(64, 1e-6).to(dtype), LlamaRMSNorm(64, 1e-6).to(dtype)
+    ours.weight.data.copy_(gain)
+    theirs.weight.data.copy_(gain)
+    assert torch.equal(ours(x), theirs(x))
+
+
+def test_layer_norm_2d_is_a_layer_norm_over_channels() -> None:
+    norm = fill(LayerNorm2d(8))
+    x = torch.randn(2, 8, 3, 5)
+    expected = F.layer_norm(x.permute(0, 2, 3, 1), (8,), norm.weight, norm.bias, 1e-6).permute(0, 3, 1, 2)
+    torch.testing.assert_close(norm(x), expected)
+
+
+@pytest.mark.parametrize("frequency_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("start", [0, 17])
+def test_rotary_is_transformers_own_also_rounded(frequency_dtype: torch.dtype, start: int) -> None:
+    torch.manual_seed(0)
+    width = DECODER.hidden_size
+    theirs = LlamaRotaryEmbedding(config=LlamaConfig(hidden_size=width, num_attention_heads=DECODER.heads))
+    theirs.inv_freq = theirs.inv_freq.to(frequency_dtype)
+    q = torch.randn(1, DECODER.heads, 9, DECODER.head_dim)
+    cos, sin = theirs(q, torch.arange(start, start + 9)[None])
+    expected, _ = apply_rotary_pos_emb(q, q, cos, sin)
+    ours = Rotary(DECODER, 64, frequency_dtype, torch.float32, CPU).rotate(q, start)
+    assert torch.equal(ours, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 12))
+def test_attention_cores_are_causal_softmax(new: int, past: int) -> None:
+    """Against a loop over queries, in float64."""
+    if past and new > 1:
+        past = 0  # prefill starts at position 0; later steps bring one token each
+    torch.manual_seed(new * 100 + past)
+    q = torch.randn(1, 2, new, 8)
+    k, v = torch.randn(2, 1, 2, past + new, 8)
+    expected = torch.empty(1, 2, new, 8, dtype=torch.float64)
+    for i in range(new):
+        seen = past + i + 1
+        weights = (
+            q[:, :, i : i + 1].double() @ k[:, :, :seen].double().transpose(2, 3) / math.sqrt(8)
+        ).softmax(-1)
+        expected[:, :, i : i + 1] = weights @ v[:, :, :seen].double()
+    for core in (sdpa_core, eager_core):
+        torch.testing.assert_close(core(q, k, v).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_flash_attention_without_the_package_says_what_to_install() -> None:
+    with pytest.raises(AttentionUnavailableError, match=r"requirements-gpu\.txt|CUDA device"):
+        attention_core("flash_attention_2", CPU, torch.float32)
+    with pytest.raises(AttentionUnavailableError, match="sdpa, eager, flash_attention_2"):
+        attention_core("xformers", CPU, torch.float32)
+
+
+def test_mixture_is_the_weighted_sum_of_each_tokens_experts() -> None:
+    """Token by token, expert by expert, in float64."""
+    mixture = fill(MixtureOfExperts(DECODER))
+    x = torch.randn(2, 7, DECODER.hidden_size)
+    out = mixture(x)
+    wide = {name: tensor.double() for name, tensor in mixture.state_dict().items()}
+    for b in range(2):
+        for t in range(7):
+            token = x[b, t].double()
+            scores = (wide["gate.weight"] @ token).softmax(-1)
+            shared = F.silu(wide["shared_experts.gate_proj.weight"] @ token)
+            total = wide["shared_experts.down_proj.weight"] @ (
+                shared * (wide["shared_experts.up_proj.weight"] @ token)
+            )
+            for weight, e in zip(*scores.topk(DECODER.experts_per_token), strict=True):
+                inner = F.silu(wide["experts.gate_proj"][e] @ token) * (wide["experts.up_proj"][e] @ token)
+                total = total + weight * (
+                    wide["experts.down_proj"][e] @ inner
+                )  # weights are not renormalised
+            torch.testing.assert_close(out[b, t].double(), total, rtol=1e-4, atol=1e-5)
+
+
+def test_a_single_token_gets_the_same_bits_as_among_others() -> None:
+    """A decode step does not sort its rows; nothing else may differ."""
+    mixture = fill(MixtureOfExperts(DECODER))
+    for token in torch.randn(20, 1, DECODER.hidden_size):
+        chosen, weights = mixture.route(token)
+        alone = mixture.combine(token, chosen, weights)
+        sorted_rows = mixture._by_expert(token, chosen)
+        assert torch.equal(mixture._of_one(token, chosen), sorted_rows)
+        assert torch.equal(alone, (sorted_rows * weights[0, :, None]).sum(dim=0, keepdim=True))
+
+
+def test_prefill_and_steps_give_what_one_pass_gives() -> None:
+    """The static cache loses nothing: each step's logits equal a fresh pass over the whole prefix."""
+    decoder = fill(Decoder(DECODER))
+    x = torch.randn(1, 12, DECODER.hidden_size)
+    rotary = Rotary(DECODER, 12, torch.float32, torch.float32, CPU)
+
+    def fresh() -> KvCache:
+        return KvCache(DECODER, 12, torch.float32, CPU)
+
+    cache = fresh()
+    logits = [decoder(x[:, :8], cache, rotary, sdpa_core)]
+    logits += [decoder(x[:, i : i + 1], cache, rotary, sdpa_core) for i in range(8, 12)]
+    assert cache.length == 12
+    for end, step in zip(range(8, 13), logits, strict=True):
+        torch.testing.assert_close(
+            step, decoder(x[:, :end], fresh(), rotary, sdpa_core), rtol=1e-4, atol=1e-5
+        )
+    with pytest.raises(IndexError, match="12 positions"):
+        decoder(x[:, :1], cache, rotary, sdpa_core)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 20), st.integers(1, 20), st.integers(1, 9))
+def test_windows_split_and_join_back(batch: int, rows: int, columns: int, window: int) -> None:
+    x = torch.arange(batch * rows * columns * 2.0).view(batch, rows, columns, 2)
+    windows = split_windows(x, window)
+    assert windows.shape[0] == batch * math.ceil(rows / window) * math.ceil(columns / window)
+    assert torch.equal(join_windows(windows, window, rows, columns), x)
+    assert windows.sum() == x.sum()  # the padding is zero
+
+
+def test_relative_positions_count_from_the_far_negative_offset() -> None:
+    table = torch.arange(7.0)[:, None]  # offsets -3..3 for a side of 4
+    grid = relative_positions(table, 4)[..., 0]
+    assert grid.tolist() == [[3, 2, 1, 0], [4, 3, 2, 1], [5, 4, 3, 2], [6, 5, 4, 3]]
+    wider = relative_positions(table, 8)
+    assert wider.shape == (8, 8, 1)
+    assert wider[0, 0] == pytest.approx(3.0)  # the middle stays the middle
+
+
+def test_sam_attention_adds_the_bias_of_row_and_column_offsets() -> None:
+    attention = fill(SamAttention(CONFIG.sam, side=5))
+    x = torch.randn(2, 5, 5, CONFIG.sam.width)
+    heads, d = CONFIG.sam.heads, CONFIG.sam.head_dim
+    q, k, v = attention.qkv(x).view(2, 25, 3, heads, d).permute(2, 0, 3, 1, 4)
+    scores = q @ k.transpose(2, 3) / math.sqrt(d)
+    for i in range(25):
+        for j in range(25):
+            row = attention.rel_pos_h[i // 5 - j // 5 + 4]
+            column = attention.rel_pos_w[i % 5 - j % 5 + 4]
+            scores[:, :, i, j] += q[:, :, i] @ (row + column)
+    expected = attention.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 5, 5, -1))
+    torch.testing.assert_close(attention(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads_at_a_time", [1, 2, 3, 4, 9, 100])
+def test_sam_attention_in_parts_has_the_bits_of_one_call(
+    heads_at_a_time: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 views of 4 heads with 35 tokens: parts of a view, whole views, all of them."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 35, 3, 4, 8, dtype=dtype).permute(2, 0, 3, 1, 4)  # as the model cuts them
+    along_rows = torch.randn(3, 4, 7, 5, 7, 1, dtype=dtype)
+    along_columns = torch.randn(3, 4, 5, 7, 1, 5, dtype=dtype).transpose(2, 3)
+    bias = (along_rows + along_columns).reshape(3, 4, 35, 35)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    monkeypatch.setattr(sam, "PART_BYTES", heads_at_a_time * bias[0, 0].nbytes)
+    found = sam.attend_in_parts(q, k, v, along_rows, along_columns)
+    assert torch.equal(found, expected)
+    assert found.stride() == expected.stride()
+
+
+def test_position_grid_keeps_its_own_size_and_its_mean() -> None:
+    table = torch.randn(8, 8, 4)
+    assert resize_position_grid(table, 8) is table
+    assert resize_position_grid(torch.full((8, 8, 4), 2.5), 5).allclose(torch.tensor(2.5))
+
+
+def test_fusion_lays_tiles_out_as_the_page_is_cut() -> None:
+    """2 columns x 1 row of tiles of 2x2 tokens; each token's value says where it must land."""
+    left, right = torch.tensor([0.0, 1, 10, 11]), torch.tensor([2.0, 3, 12, 13])
+    tiles = torch.stack([left, right]).unsqueeze(-1)
+    whole = torch.tensor([[100.0, 101, 110, 111]]).unsqueeze(-1)
+    newline, separator = torch.tensor([-1.0]), torch.tensor([-2.0])
+    fused = fuse_views(tiles, (2, 1), whole, newline, separator)
+    local = [0, 1, 2, 3, -1, 10, 11, 12, 13, -1]
+    assert fused[:, 0].tolist() == [*local, 100, 101, -1, 110, 111, -1, -2]
+    assert fuse_views(None, (1, 1), whole, newline, separator)[:, 0].tolist() == [
+        100,
+        101,
+        -1,
+        110,
+        111,
+        -1,
+        -2,
+    ]

@@ -1,0 +1,187 @@
+"""Loading by published name: strict, readable errors, and the same tensors as in the file."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dsocr_core.models import weights
+from dsocr_core.models.family import load_config, parse_config
+from dsocr_core.models.weights import CheckpointError, build, load_model, published_parameters, random_model
+from tests.support.paths import SHARED
+from tests.support.seeded_weights import seeded_weight, tiny_config, write_seeded_weights
+
+CPU = torch.device("cpu")
+VENDOR = SHARED / "data" / "vendor"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(tiny_config()))
+    write_seeded_weights(tiny_config(), tmp_path, torch.float32, shards=2)
+    return tmp_path
+
+
+def edit_shard(checkpoint: Path, change: dict[str, torch.Tensor | None]) -> None:
+    """Replace or drop tensors of the shards and of the index; new ones go to the first shard."""
+    index_file = checkpoint / "model.safetensors.index.json"
+    index = json.loads(index_file.read_text())
+    weight_map = {name: file for name, file in index["weight_map"].items() if name not in change}
+    shards = sorted(set(index["weight_map"].values()))
+    for shard in shards:
+        kept = {name: x for name, x in load_file(checkpoint / shard).items() if name not in change}
+        added = {name: x for name, x in change.items() if x is not None and shard == shards[0]}
+        save_file(kept | added, checkpoint / shard)
+        weight_map |= dict.fromkeys(added, shard)
+    index_file.write_text(json.dumps({"weight_map": weight_map}))
+
+
+def test_every_weight_is_the_files(checkpoint: Path) -> None:
+    model = load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+    for name, tensor in published_parameters(model):
+        assert torch.equal(tensor, torch.from_numpy(seeded_weight(name, tuple(tensor.shape)))), name
+
+
+def test_cast_on_loading(checkpoint: Path) -> None:
+    model = load_model(load_config(checkpoint), checkpoint, CPU, torch.bfloat16)
+    assert {tensor.dtype for _, tensor in published_parameters(model)} == {torch.bfloat16}
+
+
+def test_missing_unexpected_and_misshapen_are_one_error(checkpoint: Path) -> None:
+    edit_shard(
+        checkpoint,
+        {
+            "model.norm.weight": None,
+            "model.extra": torch.zeros(1),
+            "model.image_newline": torch.zeros(3),
+        },
+    )
+    with pytest.raises(CheckpointError) as error:
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+    text = str(error.value)
+    assert "\n" not in text and str(checkpoint) in text
+    assert "1 missing (model.norm.weight)" in text
+    assert "1 unexpected (model.extra)" in text
+    assert "1 misshapen (model.image_newline is [3], config says [64])" in text
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.float8_e4m3fn, torch.int32])
+def test_quantised_weights_are_refused_by_name(checkpoint: Path, kind: torch.dtype) -> None:
+    edit_shard(checkpoint, {"model.norm.weight": torch.ones(64).to(kind)})
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight is stored as [A-Z0-9_]+; quantised"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
+POSITION_IDS = "model.vision_model.embeddings.position_ids"
+
+
+def test_position_numbers_that_save_pretrained_writes_are_accepted(checkpoint: Path) -> None:
+    config = load_config(checkpoint)
+    edit_shard(checkpoint, {POSITION_IDS: torch.arange(config.clip.positions).expand(1, -1).contiguous()})
+    model = load_model(config, checkpoint, CPU, torch.float32)
+    for name, tensor in published_parameters(model):
+        assert torch.equal(tensor, torch.from_numpy(seeded_weight(name, tuple(tensor.shape)))), name
+
+
+def test_position_numbers_of_another_shape_and_other_buffers_are_refused(checkpoint: Path) -> None:
+    config = load_config(checkpoint)
+    edit_shard(checkpoint, {POSITION_IDS: torch.arange(7)[None]})
+    with pytest.raises(
+        CheckpointError, match=rf"position_ids is \[1, 7\], config says \[1, {config.clip.positions}\]"
+    ):
+        load_model(config, checkpoint, CPU, torch.float32)
+    edit_shard(checkpoint, {POSITION_IDS: None, "model.vision_model.other_ids": torch.arange(7)[None]})
+    with pytest.raises(CheckpointError, match=r"1 unexpected \(model\.vision_model\.other_ids\)"):
+        load_model(config, checkpoint, CPU, torch.float32)
+
+
+def test_long_lists_are_cut(checkpoint: Path) -> None:
+    names = [f"model.layers.{layer}.self_attn.{p}_proj.weight" for layer in range(3) for p in "qkvo"]
+    edit_shard(checkpoint, dict.fromkeys(names))
+    with pytest.raises(CheckpointError, match=r"12 missing \((model\S+ ){5}\.\.\.\)"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
+def test_a_shard_named_by_the_index_is_missing(checkpoint: Path) -> None:
+    (checkpoint / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="model-00002-of-00002"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
+def test_a_truncated_shard(checkpoint: Path) -> None:
+    shard = checkpoint / "model-00001-of-00002.safetensors"
+    shard.write_bytes(shard.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"model-00001-of-00002\.safetensors: cannot be read"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
+def test_an_index_may_not_point_elsewhere(checkpoint: Path) -> None:
+    index = checkpoint / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"model.norm.weight": "../../secret.safetensors"}}))
+    with pytest.raises(CheckpointError, match="not a plain file name"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"weight_map": 3}', "{"])
+def test_a_broken_index(checkpoint: Path, content: str) -> None:
+    (checkpoint / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(CheckpointError, match="not a safetensors index"):
+        load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+
+
+def test_no_weights_at_all(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="random:PATH"):
+        load_model(parse_config(tiny_config()), tmp_path, CPU, torch.float32)
+
+
+def test_random_weights_are_seeded() -> None:
+    config = parse_config(tiny_config())
+    first, again = (dict(published_parameters(random_model(config, CPU, torch.float32))) for _ in range(2))
+    other = dict(published_parameters(random_model(config, CPU, torch.float32, seed=1)))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["lm_head.weight"], other["lm_head.weight"])
+
+
+@pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
+def test_names_and_sizes_are_the_published_checkpoints() -> None:
+    index = json.loads((VENDOR / "model.safetensors.index.json").read_text())
+    with torch.device("meta"):
+        weights = dict(published_parameters(build(load_config(VENDOR))))
+    assert set(weights) == set(index["weight_map"])
+    assert sum(tensor.numel() for tensor in weights.values()) == 3_336_106_240
+    assert index["metadata"]["total_size"] == 2 * 3_336_106_240
+
+
+def test_an_index_of_a_stranger_is_one_line(checkpoint: Path) -> None:
+    index = checkpoint / "model.safetensors.index.json"
+    names = ("x" * 5000, "a\0b", "../elsewhere.safetensors", "", "/etc/passwd")
+    contents = [json.dumps({"weight_map": {"model.norm.weight": name}}) for name in names]
+    for content in [
+        *contents,
+        "[" * 100_000,
+        '{"weight_map": 3}',
+        "{}",
+        "[]",
+        '{"weight_map": {"a": 1e999}}',
+    ]:
+        index.write_text(content)
+        with pytest.raises(CheckpointError) as error:
+            load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+        assert "\n" not in str(error.value) and len(str(error.value)) < len(str(checkpoint)) + 300
+
+
+def test_sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() -> None:
+    config = parse_config(tiny_config() | {"n_routed_experts": 10_000, "moe_intermediate_size": 2**24})
+    with pytest.raises(CheckpointError, match=r"config\.json describes weights of [\d,.]+ GB; cpu has"):
+        random_model(config, CPU, torch.float32)
+
+
+def test_modules_are_not_filled_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random numbers for tensors without memory import torch's compiler: seconds of a start."""
+    for owner, name in ((torch.Tensor, "normal_"), (torch.Tensor, "uniform_"), (torch, "empty_like")):
+        monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("a weight without memory was filled"))
+    model = weights._allocate(parse_config(tiny_config()), torch.device("cpu"), torch.float32)
+    assert not list(model.buffers()), "a buffer would have no memory yet"
+    assert all(not weight.is_meta and not weight.requires_grad for weight in model.parameters())
