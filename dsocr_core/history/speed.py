@@ -24,6 +24,7 @@ _MOST_RUNS = 30
 _TOGETHER = re.compile(r", (\d+) pages together$")
 LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
+ONE_DRAFTED = "one of the two verified drafts, which decide how fast it was"
 ONE_KIND = "A and B are runs of one commit, machine and setting: they differ as such runs do"
 
 
@@ -34,7 +35,8 @@ def compare_speed(
 
     Empty where they have no page's times in common.
 
-    Contended runs count where they are asked for. Raises HistoryError.
+    With `contended` runs beside other programs count, and drafted ones beside undrafted ones. Raises
+    HistoryError.
     """
     alike = {run: _alike(history, run, contended) for run in dict.fromkeys((a[0], b[0]))}
     runs_a, runs_b = alike[a[0]], alike[b[0]]
@@ -48,6 +50,8 @@ def compare_speed(
     records = [history.record(run) for run, _ in (a, b)]
     if why := _latency_and_throughput(*records):
         return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
+    if not contended and records[0].drafted != records[1].drafted:
+        return found.assign(verdict="inconclusive", why=ONE_DRAFTED)
     if not contended and any(record.contended for record in records):
         return found.assign(verdict="inconclusive", why=CONTENDED)
     return found.assign(why=ONE_KIND) if one_kind else found
