@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -22,9 +21,6 @@ from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
-
-if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
 
 
 def page() -> None:

@@ -164,6 +164,13 @@ def test_a_against_b_is_faster_slower_or_inconclusive(history: History) -> None:
     assert "GPU" not in differing.index
 
 
+def test_swapping_turns_the_verdict(history: History) -> None:
+    test = open_page(view="A against B", a="run-05", b="partial")
+    checked(test.button(key="timing swap").click().run())
+    assert "SLOWER" in strip(test)
+    assert (test.query_params["a"], test.query_params["b"]) == ("partial", "run-05")
+
+
 def test_a_wider_band_takes_the_verdict_back(history: History) -> None:
     test = open_page(view="A against B", a="run-05", b="partial", neutral="50")
     assert set(test.dataframe[0].value["verdict"]) <= {"within", "inconclusive"}

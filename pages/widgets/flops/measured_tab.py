@@ -18,14 +18,13 @@ from dsocr_core.config import ModelConfig
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.stages import INSIDE_PREFILL, Stage
-from dsocr_core.words import NOT_MEASURED, amount, duration, percent, plural, significant
+from dsocr_core.words import NOT_MEASURED, amount, percent, plural, significant
 from pages.widgets.flops import stages
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import backend_words
-from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.stages import STAGE_COLOURS, stage_name
 from pages.widgets.shared.strip import Strip, Tone, strip_html
 from pages.widgets.shared.table import Column
@@ -199,11 +198,7 @@ def _counter(selection: Selection) -> None:
         _compared(selection, counted)
         return
     if measurement is not None and mine and not measurement.running:
-        view = measurement.view()
-        if view.error:
-            show_error(view.error)
-        elif view.state == "cancelled":
-            st.caption(f"Cancelled after {duration(view.seconds * 1000)}.")
+        job_panel.ended(measurement, "nothing was counted")
     st.markdown("FLOPs of this work: **not measured** yet. Let torch's counter watch our core run it.")
     busy = measurement is not None and measurement.running
     if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):

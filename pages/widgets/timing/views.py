@@ -36,11 +36,8 @@ def draw(shown: Shown) -> None:
         _nothing_yet()
         return
     drawers = (_stages, _trend, against.draw, _kernels)
-    tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
-    for tab, drawer in zip(tabs, drawers, strict=True):
-        if tab.open:
-            with tab:
-                drawer(shown)
+    drawn = [partial(drawer, shown) for drawer in drawers]
+    figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 
 
 def _nothing_yet() -> None:
