@@ -15,11 +15,11 @@ import pandas as pd
 from analytic_model import roofline
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype, Policy
-from analytic_model.predict import STAGES, Prediction, StageCost, predict
+from analytic_model.predict import Prediction, StageCost, predict
 from analytic_model.requirements import Requirements
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.stages import Stage
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
 """Rows that sum up others: prefill as a clock sees it, and all stages once."""
@@ -39,7 +39,7 @@ UNEXPLAINED = "unexplained"
 def stage_costs(prediction: Prediction, hardware: Hardware) -> pd.DataFrame:
     """Make a row of each stage, prefill being the language model alone."""
     dtype = prediction.policy.dtype
-    return pd.DataFrame([cost_row(stage, prediction.stages[stage], hardware, dtype) for stage in STAGES])
+    return pd.DataFrame([cost_row(name, cost, hardware, dtype) for name, cost in prediction.stages.items()])
 
 
 def cost_row(name: str, stage: StageCost, hardware: Hardware, dtype: Dtype) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def cost_row(name: str, stage: StageCost, hardware: Hardware, dtype: Dtype) -> d
 
 def summed_costs(costs: pd.DataFrame, parameters: int) -> pd.DataFrame:
     """`stage_costs` with the rows WITH_VISION and EVERYTHING; `parameters` are the whole model's."""
-    inner = len(INSIDE_PREFILL) + 1
+    inner = len(costs) - 1  # all but decode
 
     def row(part: pd.DataFrame, name: str) -> pd.DataFrame:
         sums = part.sum(numeric_only=True).to_dict() | {"stage": name, "bound_by": "sum"}
@@ -110,13 +110,14 @@ def times(prediction: Prediction, hardware: Hardware | None, recorded: Times) ->
     """
     dtype = prediction.policy.dtype
     rows = []
-    for name in (*STAGES[:-1], WITH_VISION, Stage.DECODE):
+    inner = [stage for stage in prediction.stages if stage != Stage.DECODE]
+    for name in (*inner, WITH_VISION, Stage.DECODE):
         nested = name == WITH_VISION
         stage = Stage.PREFILL if nested else Stage(name)
         cost = prediction.with_nested(stage) if nested else prediction.stages[stage]
         measured = recorded.get(stage)
-        if stage is Stage.PREFILL and not nested and measured is not None:
-            measured -= sum(recorded.get(part, 0.0) for part in INSIDE_PREFILL)
+        if stage == Stage.PREFILL and not nested and measured is not None:
+            measured -= sum(recorded.get(part, 0.0) for part in inner[:-1])
         seconds = measured / 1e3 if measured is not None and measured > 0 else nan
         moved = cost.compulsory_bytes
         row: dict[str, Any] = {
@@ -177,7 +178,7 @@ def gaps(
     causal = replace(head, causal=policy.causal)
     ladder = [predict(config, workload, step) for step in (measuring, padding, head, causal, policy)]
     rows = []
-    for stage in STAGES:
+    for stage in ladder[-1].stages:
         measured = sum(counted.get(stage, {}).values())
         heights = [step.stages[stage].cost.flops for step in ladder]
         analytic = ladder[-1].with_nested(stage).cost.flops if nested else heights[-1]
@@ -202,8 +203,8 @@ def operator_gaps(prediction: Prediction, counted: Counted) -> pd.DataFrame:
     FLOP.
     """
     rows = []
-    for stage in STAGES:
-        analytic = {name: cost.flops for name, cost in prediction.stages[stage].by_operator().items()}
+    for stage, costs in prediction.stages.items():
+        analytic = {name: cost.flops for name, cost in costs.by_operator().items()}
         measured = counted.get(stage, {})
         for name in sorted({*(key for key, flops in analytic.items() if flops), *measured}):
             here, there = analytic.get(name, 0), measured.get(name, 0)

@@ -33,21 +33,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from analytic_model.stage_cost import FUSED_ATTENTION
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
-from dsocr_core.model.attention import AttentionUnavailableError, Rotary, attention_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.moe import MixtureOfExperts
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import CheckpointError, random_model
+from dsocr_core.models.blocks.attention import AttentionUnavailableError, Rotary, attention_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import load_config, row_of
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import CheckpointError, build, random_model
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorNeedsCuda
 from dsocr_core.vendor.remote_code import copy_for_import, remote_code
 
 META = torch.device("meta")
-
-MEASURED: tuple[Stage, ...] = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
-"""The stages with a model in them, vision beside prefill: here each stage is counted alone."""
 
 Flops = Counter[str]
 """FLOPs by operator, under torch's aten names: `mm`, `addmm`, `bmm`, `convolution`."""
@@ -109,7 +107,7 @@ class Meter:
         """Every stage of the workload. See `measure_workload`."""
         attention_core(attention, self.device, self._dtype)  # one that is not here is refused at once
         announce = on_stage or (lambda stage: None)
-        total: dict[Stage, Flops] = {stage: Counter() for stage in MEASURED}
+        total: dict[Stage, Flops] = {stage: Counter() for stage in self._model.family.computed}
         features: list[Tensor] = []
         for views, side in workload.view_groups:
             stages, projected = self._view_stages(side, views * workload.batch, announce)
@@ -152,13 +150,12 @@ class Meter:
         if key not in self._views:
             pixels = torch.zeros(count, 3, side, side, dtype=self._dtype, device=self.device)
             flops: dict[Stage, Flops] = {}
-            announce(Stage.SAM)
-            sam, flops[Stage.SAM] = self._count(self._model.encode_sam, pixels)
-            announce(Stage.CLIP)
-            clip, flops[Stage.CLIP] = self._count(self._model.encode_clip, sam)
-            announce(Stage.PROJECTOR)
-            projected, flops[Stage.PROJECTOR] = self._count(self._model.project, clip, sam)
-            self._views[key] = flops, projected
+            outputs = [pixels]
+            for stage, part in zip(self._model.family.vision, self._model.parts, strict=True):
+                announce(stage.name)
+                output, flops[stage.name] = self._count(part, *outputs)
+                outputs.append(output)
+            self._views[key] = flops, outputs[-1]
         return self._views[key]
 
     def _fusion(self, workload: Workload, features: list[Tensor]) -> Flops:
@@ -172,7 +169,7 @@ class Meter:
         mask[:, : workload.image_tokens] = True
         tiles = features[0][: workload.tile_count] if workload.tile_count else None
         for _ in range(workload.batch):
-            _, of_page = self._count(self._model.fuse, ids, mask, tiles, workload.grid, features[-1][:1])
+            _, of_page = self._count(self._model.fuse, ids, mask, [(tiles, workload.grid, features[-1][:1])])
             flops += of_page
         return flops
 
@@ -197,12 +194,10 @@ def by_name(counts: Mapping[Any, int]) -> Flops:
 def count_parameters(config: ModelConfig) -> dict[str, int]:
     """Parameters of the core's modules, counted on the meta device; keys as `predict.parameters`."""
     with META:
-        model = OcrModel(config)
+        model = build(config)
     parts: dict[str, Iterable[Tensor]] = {
-        "sam": model.sam.parameters(),
-        "clip": model.clip.parameters(),
-        "projector": model.projector.parameters(),
-        "image_newline": [model.image_newline],
+        **{name: [*part.parameters()] for name, part in model.named_children() if name != "decoder"},
+        **({"image_newline": [model.image_newline]} if model.family.newline else {}),
         "view_seperator": [model.view_seperator],
         "embed_tokens": model.decoder.embed_tokens.parameters(),
         "layers": model.decoder.layers.parameters(),
@@ -224,7 +219,7 @@ class _EveryRowOnce(MixtureOfExperts):
 
 def _meta_model(config: ModelConfig) -> OcrModel:
     with META:
-        model = OcrModel(config)
+        model = build(config)
         for layer in model.decoder.layers:
             if isinstance(layer.mlp, MixtureOfExperts):
                 layer.mlp = _EveryRowOnce(config.decoder)
@@ -247,9 +242,6 @@ VENDOR_ATTENTION = "eager"
 """The published decoder has this one and flash-attn's; there is no sdpa."""
 ROTARY = "rotary_emb"
 
-_MODULES = {Stage.SAM: "sam_model", Stage.CLIP: "vision_model", Stage.PROJECTOR: "projector"}
-"""Stage -> attribute of the inner model, published names."""
-
 
 class VendorMeter:
     """Measures workloads of the modules in a checkpoint directory; one page at a time, eager attention.
@@ -270,6 +262,7 @@ class VendorMeter:
             raise VendorNeedsCuda(f"{directory}: its remote code moves everything to a GPU; none is here")
         self.directory, self.device = directory, torch.device("cuda" if on_gpu else "cpu")
         self._dtype = torch.bfloat16 if on_gpu else torch.float32
+        self._row = row_of(load_config(directory))
         self._model = _load(directory).eval().to(self.device).to(self._dtype)
 
     def measure(self, workload: Workload, attention: str = VENDOR_ATTENTION) -> dict[Stage, Flops]:
@@ -289,11 +282,11 @@ class VendorMeter:
         result, modules = self._count(
             input_ids=ids, images=pages, images_seq_mask=mask, images_spatial_crop=grid, use_cache=True
         )
-        total: dict[Stage, Flops] = {stage: Counter() for stage in MEASURED}
+        total: dict[Stage, Flops] = {stage: Counter() for stage in self._row.computed}
         total[Stage.PREFILL] = modules["Global"]
-        for stage, name in _MODULES.items():
-            total[stage] = _of(modules, name)
-            total[Stage.PREFILL].subtract(total[stage])
+        for stage in self._row.vision:
+            total[stage.name] = _of(modules, stage.module)
+            total[Stage.PREFILL].subtract(total[stage.name])
         for _ in range(workload.decode_steps):
             result, modules = self._count(
                 input_ids=ids[:, :1], past_key_values=result.past_key_values, use_cache=True

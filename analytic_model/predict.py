@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analytic_model import decoder, vision
+from analytic_model import decoder
 from analytic_model.ops import Cost
 from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
 from analytic_model.stage_cost import OperatorCost, StageCost, total
 from analytic_model.workload import Workload, WorkloadError
-from dsocr_core.config import ClipConfig, DecoderConfig, ModelConfig, SamConfig
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import DecoderConfig, ModelConfig
+from dsocr_core.models.family import row_of
+from dsocr_core.stages import Stage
 
 __all__ = [
-    "STAGES",
     "OperatorCost",
     "Prediction",
     "StageCost",
@@ -25,9 +25,6 @@ __all__ = [
     "parameters",
     "predict",
 ]
-
-STAGES: tuple[Stage, ...] = (*INSIDE_PREFILL, Stage.PREFILL, Stage.DECODE)
-"""The stages that a prediction has, in the order they run."""
 
 _NOT_COUNTED = (
     "preprocessing, tokenizer and postprocessing: no work of the model",
@@ -58,9 +55,9 @@ class Prediction:
 
     def with_nested(self, stage: Stage) -> StageCost:
         """A stage as a clock sees it: prefill with the vision stages that run inside it."""
-        if stage is not Stage.PREFILL:
+        if stage != Stage.PREFILL:
             return self.stages[stage]
-        parts = [self.stages[part] for part in (*INSIDE_PREFILL, stage)]
+        parts = [cost for name, cost in self.stages.items() if name != Stage.DECODE]
         operators = tuple(operator for part in parts for operator in part.operators)
         return StageCost(stage, operators, sum(part.boundary_bytes for part in parts))
 
@@ -69,14 +66,12 @@ def predict(config: ModelConfig, workload: Workload, policy: Policy | None = Non
     """The cost of every stage of that workload on a model of those sizes."""
     policy = policy or Policy()
     context, steps = workload.sequence_length, workload.decode_steps
-    stages = {
-        Stage.SAM: vision.sam(config, workload, policy),
-        Stage.CLIP: vision.clip(config, workload, policy),
-        Stage.PROJECTOR: vision.projector(config, workload, policy),
-        Stage.VISION_FUSION: vision.vision_fusion(config, workload, policy),
-        Stage.PREFILL: decoder.prefill(config, workload, policy),
-        Stage.DECODE: decoder.decode(config, context, steps, policy, workload.batch),
-    }
+    costs = (
+        *row_of(config).costs(config, workload, policy),
+        decoder.prefill(config, workload, policy),
+        decoder.decode(config, context, steps, policy, workload.batch),
+    )
+    stages = {cost.stage: cost for cost in costs}
     return Prediction(stages, _not_counted(policy), workload, policy, parameters(config))
 
 
@@ -110,12 +105,10 @@ def _not_counted(policy: Policy) -> tuple[str, ...]:
 
 def parameters(config: ModelConfig) -> dict[str, int]:
     """Learned parameters of each module, and `total`."""
-    width, vocabulary = config.decoder.hidden_size, config.decoder.vocab_size
+    width, vocabulary, row = config.decoder.hidden_size, config.decoder.vocab_size, row_of(config)
     counts = {
-        "sam": _sam_parameters(config.sam),
-        "clip": _clip_parameters(config.clip),
-        "projector": _linear(config.projector.input_dim, config.projector.output_dim),
-        "image_newline": width,
+        **row.parameters(config),
+        **({"image_newline": width} if row.newline else {}),
         "view_seperator": width,
         "embed_tokens": vocabulary * width,
         "layers": _layer_parameters(config.decoder),
@@ -123,48 +116,6 @@ def parameters(config: ModelConfig) -> dict[str, int]:
         "lm_head": vocabulary * width,
     }
     return {**counts, "total": sum(counts.values())}
-
-
-def _linear(inputs: int, outputs: int) -> int:
-    return (inputs + 1) * outputs
-
-
-def _sam_parameters(config: SamConfig) -> int:
-    width, (first, second) = config.width, config.downsample_channels
-    block = (
-        2 * 2 * width
-        + _linear(width, 3 * width)
-        + _linear(width, width)
-        + _linear(width, config.mlp_width)
-        + _linear(config.mlp_width, width)
-    )
-    offsets = sum(
-        2 * (2 * (config.grid if layer in config.global_attn_indexes else config.window) - 1)
-        for layer in range(config.layers)
-    )
-    neck = config.neck_channels
-    return (
-        _linear(3 * config.patch_size**2, width)
-        + config.grid**2 * width
-        + config.layers * block
-        + offsets * config.head_dim
-        + (width + 9 * neck) * neck
-        + 2 * 2 * neck
-        + 9 * (neck * first + first * second)
-    )
-
-
-def _clip_parameters(config: ClipConfig) -> int:
-    width = config.width
-    block = (
-        2 * 2 * width
-        + _linear(width, 3 * width)
-        + _linear(width, width)
-        + _linear(width, config.mlp_width)
-        + _linear(config.mlp_width, width)
-    )
-    embeddings = width + 3 * config.patch_size**2 * width + config.positions * width
-    return embeddings + 2 * width + config.layers * block
 
 
 def _layer_parameters(config: DecoderConfig) -> int:

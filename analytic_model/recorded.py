@@ -13,15 +13,16 @@ from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.requirements import Target, work_of
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.kernel_profiles import figures
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.store import History
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import all_stages, inside_prefill, load_config
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.records import VENDOR
 from dsocr_core.settings import PROJECT_ROOT
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 from dsocr_core.words import amount
 
 PUBLISHED = Path(__file__).with_name("published.json")
@@ -108,7 +109,7 @@ def reading(history: History, pages: pd.DataFrame, run: str, page: str, backend:
     size, preset = (int(shape["width"]), int(shape["height"])), str(shape["preset"])
     timed, _ = history.query("page_timings", run_ids=[run], backends=[backend], page=page)
     medians = timed.groupby("stage")["milliseconds"].median().to_dict()
-    times = {stage: float(medians[stage.value]) for stage in Stage if stage.value in medians}
+    times = {stage: float(medians[stage.value]) for stage in all_stages() if stage.value in medians}
     attention = record.attention or "not known"
     if backend == VENDOR and attention == "sdpa":
         attention = "eager"  # the record has our engine's; the published decoder knows no SDPA
@@ -210,7 +211,7 @@ def timed(times: pd.DataFrame, target: Target) -> pd.DataFrame:
     that follow.
     """
     if target == "pages":
-        times = times[~times["stage"].isin([stage.value for stage in INSIDE_PREFILL])]
+        times = times[~times["stage"].isin([stage.value for stage in inside_prefill()])]
     else:
         times = times[times["stage"] == (Stage.PREFILL if target == "ttft" else Stage.DECODE).value]
     return times.groupby(["run_id", "page", "backend"], as_index=False)["milliseconds"].sum()

@@ -15,9 +15,9 @@ from analytic_model.hardware import HARDWARE, Hardware, HardwareError
 from analytic_model.policy import Policy
 from analytic_model.predict import StageCost, decode_step, predict
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.stages import Stage
 from dsocr_core.words import amount, percent
 
 Target = Literal["ttft", "tpot", "pages"]
@@ -95,7 +95,7 @@ def work_of(
         return {Stage.DECODE: step}
     stages = predict(config, workload, policy).stages
     if target == "ttft":
-        return {stage: stages[stage] for stage in (*INSIDE_PREFILL, Stage.PREFILL)}
+        return {stage: cost for stage, cost in stages.items() if stage != Stage.DECODE}
     return dict(stages)
 
 

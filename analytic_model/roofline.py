@@ -19,7 +19,7 @@ from typing import Literal
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype, Policy
 from analytic_model.predict import Prediction, StageCost
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 Traffic = Literal["compulsory", "operators"]
 Limit = Literal["compute", "memory", "nothing"]
@@ -69,9 +69,10 @@ def one_after_another(bounds: Iterable[Bound]) -> float:
 
 def prefill_ms(prediction: Prediction, hardware: Hardware, traffic: Traffic = "compulsory") -> float:
     """The least time of prefill as a clock sees it, with the vision stages that run inside it."""
-    stages = (*INSIDE_PREFILL, Stage.PREFILL)
     return one_after_another(
-        bound(prediction.stages[stage], hardware, prediction.policy.dtype, traffic) for stage in stages
+        bound(cost, hardware, prediction.policy.dtype, traffic)
+        for stage, cost in prediction.stages.items()
+        if stage != Stage.DECODE
     )
 
 

@@ -11,12 +11,13 @@ from analytic_model import roofline
 from analytic_model.decoder import decode
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Policy
-from analytic_model.predict import STAGES, StageCost, kv_cache_bytes, predict
+from analytic_model.predict import StageCost, kv_cache_bytes, predict
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tiling import Grid
-from dsocr_core.resolution import TILE_SIZE, preset_named, tokens_per_side
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import preset_named
+from dsocr_core.resolution import TILE_SIZE, tokens_per_side
 from dsocr_core.stages import Stage
 
 Axis = Literal["tiles", "image-tokens", "decode", "prompt", "batch", "context"]
@@ -213,9 +214,9 @@ def _amount(
 def _cached(config: ModelConfig, stage: Stage, work: Workload, context: int | None, policy: Policy) -> int:
     """Bytes that a stage leaves in the KV cache; over `context`, those that are there after its token."""
     positions = 0
-    if stage is Stage.PREFILL:
+    if stage == Stage.PREFILL:
         positions = work.sequence_length
-    elif stage is Stage.DECODE:
+    elif stage == Stage.DECODE:
         positions = work.decode_steps if context is None else context + 1
     return kv_cache_bytes(config.decoder, positions, policy.dtype, work.batch)
 
@@ -239,7 +240,7 @@ def as_rows(points: Sequence[Point], axis: Axis, quantity: Quantity) -> list[dic
                 "context_at_first_token": point.context,
                 "quantity": quantity,
                 "unit": UNITS[quantity],
-                **{stage.value: point.stages.get(stage, 0) for stage in STAGES},
+                **{stage.value: point.stages[stage] for stage in point.stages},
                 "total": point.total,
             }
         )

@@ -19,17 +19,18 @@ from typing import Any
 
 import torch
 
-from analytic_model.measure import MEASURED, META, ROTARY, Flops, Meter, VendorMeter, count_parameters
+from analytic_model.measure import META, ROTARY, Flops, Meter, VendorMeter, count_parameters
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tiling import Grid
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import INDEX_NAME, CheckpointError, published_parameters
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import computed_stages, load_config, preset_named
+from dsocr_core.models.weights import INDEX_NAME, CheckpointError, build, published_parameters
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.resolution import PRESETS, TILE_SIZE, preset_named
+from dsocr_core.resolution import TILE_SIZE
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.stages import Stage
 
@@ -150,7 +151,7 @@ class Verification:
         groups: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
             groups.setdefault((row.config, row.stage, row.operator), []).append(row)
-        order = [*MEASURED, "parameters"]
+        order = [*computed_stages(), "parameters"]
         return [
             groups[key]
             for key in sorted(groups, key=lambda key: (key[0], order.index(key[1]), key[2] == "all"))
@@ -247,7 +248,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
     except (Refused, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
     with META:
-        ours = {name for name, _ in published_parameters(OcrModel(config))}
+        ours = {name for name, _ in published_parameters(build(config))}
     yield "weight names", len(ours), len(names)
     yield "names in common", len(ours), len(ours & names)
     if size is not None:

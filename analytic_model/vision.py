@@ -1,4 +1,4 @@
-"""SAM, CLIP, projector and fusion, operator by operator, as the core runs them.
+"""Blocks of vision, operator by operator, as the core runs them: a model's row says which it has.
 
 Letters in names follow the modules': V views of one side done together, G patches along a side.
 """
@@ -9,21 +9,21 @@ from analytic_model import ops
 from analytic_model.policy import Policy
 from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
-from dsocr_core.config import ClipConfig, ModelConfig, SamConfig
+from dsocr_core.models.config import ClipConfig, ModelConfig, ProjectorConfig, SamConfig
 from dsocr_core.resolution import tokens_per_side
 from dsocr_core.stages import Stage
 
 IMAGE_CHANNELS = 3
 
 
-def sam(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+def sam(config: SamConfig, workload: Workload, policy: Policy) -> StageCost:
     """Pixels -> feature maps, for every view."""
     tally = Tally(Stage.SAM)
     boundary = 0
     for index, (views, side) in enumerate(workload.view_groups):
         tally.holds_weights = index == 0
-        _sam_pass(tally, config.sam, views * workload.batch, side, policy)
-        outputs = tokens_per_side(side) ** 2 * config.sam.downsample_channels[1]
+        _sam_pass(tally, config, views * workload.batch, side, policy)
+        outputs = tokens_per_side(side) ** 2 * config.downsample_channels[1]
         boundary += views * workload.batch * (IMAGE_CHANNELS * side * side + outputs)
     return StageCost(Stage.SAM, tuple(tally.operators), boundary * policy.element_bytes)
 
@@ -100,15 +100,15 @@ def window_sides(grid: int, window: int, padding: bool) -> tuple[int, ...]:
     return (window,) * whole + ((window,) if padding else (rest,))
 
 
-def clip(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+def clip(config: ClipConfig, workload: Workload, policy: Policy) -> StageCost:
     """SAM's features -> one token a patch and the class token, for every view."""
     tally = Tally(Stage.CLIP)
     boundary = 0
     for index, (views, side) in enumerate(workload.view_groups):
         tally.holds_weights = index == 0
-        _clip_pass(tally, config.clip, views * workload.batch, side, policy)
+        _clip_pass(tally, config, views * workload.batch, side, policy)
         patches = tokens_per_side(side) ** 2
-        boundary += views * workload.batch * (2 * patches + 1) * config.clip.width
+        boundary += views * workload.batch * (2 * patches + 1) * config.width
     return StageCost(Stage.CLIP, tuple(tally.operators), boundary * policy.element_bytes)
 
 
@@ -142,14 +142,15 @@ def _clip_pass(tally: Tally, config: ClipConfig, views: int, side: int, policy: 
     tally.add("clip.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
 
 
-def projector(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
-    """Both towers' features -> vision tokens of the decoder's width."""
+def projector(config: ProjectorConfig, workload: Workload, policy: Policy, joined: bool = False) -> StageCost:
+    """Features -> vision tokens of the decoder's width; `joined` of two encoders first."""
     tally = Tally(Stage.PROJECTOR)
-    size, inputs, outputs = policy.element_bytes, config.projector.input_dim, config.projector.output_dim
+    size, inputs, outputs = policy.element_bytes, config.input_dim, config.output_dim
     for index, (views, side) in enumerate(workload.view_groups):
         tally.holds_weights = index == 0
         rows = views * workload.batch * tokens_per_side(side) ** 2
-        tally.add("projector.features", "cat", ops.copy(rows * inputs, size))
+        if joined:
+            tally.add("projector.features", "cat", ops.copy(rows * inputs, size))
         tally.add("projector.layers", "addmm", ops.linear(rows, inputs, outputs, size))
     tokens = workload.batch * workload.vision_tokens
     return StageCost(Stage.PROJECTOR, tuple(tally.operators), tokens * (inputs + outputs) * size)
@@ -159,7 +160,8 @@ def vision_fusion(config: ModelConfig, workload: Workload, policy: Policy) -> St
     """Rows of vision tokens with their ends and the separator, put among the prompt's embeddings."""
     tally = Tally(Stage.VISION_FUSION)
     size, width, batch = policy.element_bytes, config.decoder.hidden_size, workload.batch
-    for name, times in (("image_newline", workload.row_ends), ("view_seperator", 1)):
+    ends = [("image_newline", workload.row_ends)] if workload.newline else []
+    for name, times in (*ends, ("view_seperator", 1)):
         learned = ops.Cost(
             bytes_read=width * size,
             bytes_written=batch * times * width * size,
@@ -173,3 +175,51 @@ def vision_fusion(config: ModelConfig, workload: Workload, policy: Policy) -> St
     tally.add("embeddings", "masked_scatter", ops.copy(rows * width, size))
     boundary = (batch * workload.vision_tokens + rows) * width * size
     return StageCost(Stage.VISION_FUSION, tuple(tally.operators), boundary)
+
+
+# --- parameters -----------------------------------------------------------------------------------
+
+
+def linear_parameters(inputs: int, outputs: int) -> int:
+    """With its bias."""
+    return (inputs + 1) * outputs
+
+
+def sam_parameters(config: SamConfig) -> int:
+    """Learned numbers of SAM."""
+    width, (first, second) = config.width, config.downsample_channels
+    block = (
+        2 * 2 * width
+        + linear_parameters(width, 3 * width)
+        + linear_parameters(width, width)
+        + linear_parameters(width, config.mlp_width)
+        + linear_parameters(config.mlp_width, width)
+    )
+    offsets = sum(
+        2 * (2 * (config.grid if layer in config.global_attn_indexes else config.window) - 1)
+        for layer in range(config.layers)
+    )
+    neck = config.neck_channels
+    return (
+        linear_parameters(3 * config.patch_size**2, width)
+        + config.grid**2 * width
+        + config.layers * block
+        + offsets * config.head_dim
+        + (width + 9 * neck) * neck
+        + 2 * 2 * neck
+        + 9 * (neck * first + first * second)
+    )
+
+
+def clip_parameters(config: ClipConfig) -> int:
+    """Learned numbers of CLIP."""
+    width = config.width
+    block = (
+        2 * 2 * width
+        + linear_parameters(width, 3 * width)
+        + linear_parameters(width, width)
+        + linear_parameters(width, config.mlp_width)
+        + linear_parameters(config.mlp_width, width)
+    )
+    embeddings = width + 3 * config.patch_size**2 * width + config.positions * width
+    return embeddings + 2 * width + config.layers * block

@@ -11,7 +11,9 @@ from itertools import groupby
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid, tile_count, view_sizes
-from dsocr_core.resolution import PATCH_SIZE, preset_named, tokens_per_side
+from dsocr_core.models.family import FIRST, preset_named
+from dsocr_core.models.row import Family
+from dsocr_core.resolution import PATCH_SIZE, tokens_per_side
 
 
 class WorkloadError(DsocrError, ValueError):
@@ -30,6 +32,8 @@ class Workload:
     """New tokens. The first comes out of prefill."""
     batch: int = 1
     """Pages of this shape side by side."""
+    newline: bool = True
+    """True where each row of a view ends with a position of its own, as the model's row says."""
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "decode_tokens", "batch"):
@@ -59,13 +63,14 @@ class Workload:
         prompt_tokens: int = 10,
         decode_tokens: int = 1,
         batch: int = 1,
+        family: Family = FIRST,
     ) -> Workload:
         """The work of a page of `width` x `height` pixels. Raises DsocrError that names the field."""
-        chosen = preset_named(preset)
+        chosen = preset_named(preset, family)
         _at_least("width", width, 1)
         _at_least("height", height, 1)
         grid = page_grid(width, height, chosen)
-        return cls(view_sizes(chosen, grid), grid, prompt_tokens, decode_tokens, batch)
+        return cls(view_sizes(chosen, grid), grid, prompt_tokens, decode_tokens, batch, family.newline)
 
     @classmethod
     def single_view(
@@ -107,6 +112,8 @@ class Workload:
     @cached_property
     def row_ends(self) -> int:
         """Positions of a page's span that hold the learned newline."""
+        if not self.newline:
+            return 0
         rows = sum(tokens_per_side(side) for side in self.views[self.tile_count :])
         if self.tile_count:
             rows += tokens_per_side(self.views[0]) * self.grid[1]

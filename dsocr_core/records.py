@@ -14,18 +14,12 @@ from typing import Any, Literal, Protocol, get_args
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.markup import Box, Span, page_boxes, parse
+from dsocr_core.models.family import FIRST, Family, all_stages, family_named, preset_named
 from dsocr_core.outside.visible import name_text, text_name
-from dsocr_core.resolution import MAX_TILES, TILE_SIZE, Preset, preset_cut
+from dsocr_core.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.stages import TOP_LEVEL, Stage
 
-GROUNDING_PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
-PROMPTS: dict[str, str] = {
-    "markdown": GROUNDING_PROMPT,
-    "free_ocr": "<image>\nFree OCR.",
-    "figure": "<image>\nParse the figure.",
-    "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
-}
-
+GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
 IMAGE_PLACEHOLDER = "<image>"
 
 
@@ -45,10 +39,10 @@ def prompt_problem(prompt: str) -> str | None:
     return f"{needs}; the published code would leave out the text between the first and the last"
 
 
-NGRAM_SAVE_RESULTS = 20
+NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size
 """The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
 
-NGRAM_EVAL = 35
+NGRAM_EVAL = FIRST.decoding.ngram_size_eval
 """Its n-gram size under `eval_mode=True`."""
 
 Template = Literal["plain", "no_newline", "roles"]
@@ -153,6 +147,10 @@ class OcrRequest:
     """True to turn the page as its EXIF says."""
     file: PageFile | None = field(default=None, compare=False)
     """Content of the page's file when it was taken up; None where nobody has looked."""
+    model: str = FIRST.name
+    """Row of `models.family` whose presets these are."""
+    more: tuple[Path, ...] = ()
+    """Images that follow the first one in the same prompt."""
     unknown: tuple[str, ...] = ()
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
@@ -174,7 +172,17 @@ class OcrRequest:
     @property
     def resolution(self) -> Preset:
         """The preset with this request's tiles. Raises UnknownPresetError."""
-        return preset_cut(self.preset, self.max_tiles, self.tile_size)
+        return cut(preset_named(self.preset, self.family), self.max_tiles, self.tile_size)
+
+    @property
+    def family(self) -> Family:
+        """The row of its model. Raises UnknownModelError."""
+        return family_named(self.model)
+
+    @property
+    def images(self) -> tuple[Path, ...]:
+        """All images of the prompt."""
+        return (self.image, *self.more)
 
     @property
     def unpublished(self) -> dict[str, Any]:
@@ -388,6 +396,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     request["image"] = Path(text_name(request["image"]))
     for name in ("ngram_whitelist", "unknown"):
         request[name] = tuple(request.get(name, ()))
+    request["more"] = tuple(Path(text_name(path)) for path in request.get("more", ()))
     if (file := request.get("file")) is not None:
         request["file"] = PageFile(int(file["bytes"]), str(file["sha256"]))
     tokens, inputs = data["token_ids"], data["inputs"]
@@ -403,13 +412,19 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
         finish_reason=data["finish_reason"],
         inputs=None if inputs is None else _inputs(inputs),
         timings=tuple(
-            StageTiming(Stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
+            StageTiming(_stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
             for row in data["timings"]
         ),
         environment={str(key): str(value) for key, value in data["environment"].items()},
         top_two=_steps(data.get("top_two", ())),
         text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
     )
+
+
+def _stage(name: str) -> Stage:
+    if name not in all_stages():
+        raise ValueError(f"stage '{name[:40]}'")
+    return Stage(name)
 
 
 def _inputs(data: Mapping[str, Any]) -> ModelInputs:

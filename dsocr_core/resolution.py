@@ -1,7 +1,4 @@
-"""Resolution presets Tiny..Gundam: the only home of 512, 640, 1024 and 1280.
-
-Source: the published model card; what `infer(base_size, image_size, crop_mode)` does with them.
-"""
+"""Resolution presets: what `infer(base_size, image_size, crop_mode)` does. A model's are in its row."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -39,39 +36,17 @@ class Preset:
         return self.base_size if self.crop_mode else self.image_size
 
 
-PRESETS: dict[str, Preset] = {
-    preset.name: preset
-    for preset in (
-        Preset("tiny", 512, 512, crop_mode=False),
-        Preset("small", 640, 640, crop_mode=False),
-        Preset("base", 1024, 1024, crop_mode=False),
-        Preset("large", 1280, 1280, crop_mode=False),
-        Preset("gundam", 1024, 640, crop_mode=True),
-    )
-}
-
-
 class UnknownPresetError(DsocrError, ValueError):
-    """A preset name that is none of Tiny..Gundam."""
+    """A preset name that the model does not have."""
 
 
-def preset_named(name: str) -> Preset:
-    """The preset of that name, in any case. Raises UnknownPresetError that lists the names."""
-    try:
-        return PRESETS[name.lower()]
-    except KeyError:
-        raise UnknownPresetError(f"unknown preset '{name}': choose one of {', '.join(PRESETS)}") from None
-
-
-def preset_cut(name: str, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Preset:
-    """The preset of that name, cutting pages as another engine does. Raises UnknownPresetError.
-
-    A preset without tiles stays what it is.
-    """
-    preset = preset_named(name)
+def cut(preset: Preset, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Preset:
+    """The preset, cutting pages as another engine does; one without tiles, or both as usual, as it is."""
     if not preset.crop_mode or (max_tiles, tile_size) == (MAX_TILES, TILE_SIZE):
         return preset
-    return replace(preset, image_size=tile_size, max_tiles=max_tiles, tile_size=tile_size)
+    side = preset.tile_size if tile_size == TILE_SIZE else tile_size
+    most = preset.max_tiles if max_tiles == MAX_TILES else max_tiles
+    return replace(preset, image_size=side, max_tiles=most, tile_size=side)
 
 
 def tokens_per_side(size: int) -> int:

@@ -17,11 +17,12 @@ from dsocr_core.backend_specs.conversion import SettingRefused, converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PROMPTS
+from dsocr_core.models.family import preset_named
 from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
     MOST_EXEMPT,
-    PROMPTS,
     SIDES,
     VENDOR,
     VENDOR_TOKEN_CEILING,
@@ -32,7 +33,7 @@ from dsocr_core.records import (
     prompt_problem,
     published_ngram_size,
 )
-from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, preset_named
+from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 _RUNS = os.environ.get("DSOCR_RUNS", "")

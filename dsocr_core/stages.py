@@ -1,24 +1,39 @@
-"""The stages of one page's recognition: the only spelling of stage names."""
+"""Stages of one page's recognition. Those that follow one another are here; vision's are a model's own."""
 
-from enum import StrEnum
+from __future__ import annotations
 
-
-class Stage(StrEnum):
-    """One timed, NVTX-marked part of a recognition; the value is the NVTX range name."""
-
-    PREPROCESS = "preprocess"
-    TOKENIZER = "tokenizer"
-    SAM = "sam"
-    CLIP = "clip"
-    PROJECTOR = "projector"
-    VISION_FUSION = "vision_fusion"
-    PREFILL = "prefill"
-    DECODE = "decode"
-    POSTPROCESS = "postprocess"
+from typing import ClassVar
 
 
-INSIDE_PREFILL: tuple[Stage, ...] = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR, Stage.VISION_FUSION)
-"""Vision runs on the first forward only, so its time is part of prefill: never add it to it."""
+class Stage(str):
+    """One timed, NVTX-marked part of a recognition; its text is the name of the NVTX range.
 
-TOP_LEVEL: tuple[Stage, ...] = tuple(stage for stage in Stage if stage not in INSIDE_PREFILL)
-"""Stages that follow one another; their times sum to the time of a recognition."""
+    An open name: which stages there are, and in which order, the rows of `models.family` say.
+    """
+
+    PREPROCESS: ClassVar[Stage]
+    TOKENIZER: ClassVar[Stage]
+    SAM: ClassVar[Stage]
+    CLIP: ClassVar[Stage]
+    PROJECTOR: ClassVar[Stage]
+    VISION_FUSION: ClassVar[Stage]
+    PREFILL: ClassVar[Stage]
+    DECODE: ClassVar[Stage]
+    POSTPROCESS: ClassVar[Stage]
+
+    @property
+    def value(self) -> str:
+        return str(self)
+
+
+_NAMES = "preprocess tokenizer sam clip projector vision_fusion prefill decode postprocess"
+for _name in _NAMES.split(" "):
+    setattr(Stage, _name.upper(), Stage(_name))
+
+TOP_LEVEL: tuple[Stage, ...] = (
+    Stage.PREPROCESS, Stage.TOKENIZER, Stage.PREFILL, Stage.DECODE, Stage.POSTPROCESS,
+)  # fmt: skip
+"""Stages that follow one another; their times sum to the time of a recognition.
+
+All others run on the first forward pass only, so their time is part of prefill: never add it to it.
+"""

@@ -3,7 +3,9 @@
 import pytest
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.resolution import PRESETS, TILE_SIZE, preset_named, tokens_per_side
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import preset_named
+from dsocr_core.resolution import TILE_SIZE, tokens_per_side
 
 
 @pytest.mark.parametrize(

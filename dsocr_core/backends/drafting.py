@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.backends.command import CommandBackend
 from dsocr_core.backends.left_behind import read_left_behind
-from dsocr_core.drafts.text_layer import pieces
+from dsocr_core.drafts.text_layer import drafted
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.documents import load_image, pdf_page_of
 from dsocr_core.inputs.opener import page_text
@@ -59,13 +59,9 @@ class Source:
 class TextLayer(Source):
     """The text layer of the PDF that a page is of."""
 
-    def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
+    def _text(self, request: OcrRequest) -> str:
         page = pdf_page_of(request.image)
-        if page is None:
-            return ()
-        # Where a box's numbers will stand two pieces meet: tokenised together they might become one token.
-        found = pieces(page_text(*page), boxes="<|grounding|>" in request.prompt)
-        return tuple(token for piece in found for token in encode(piece))
+        return drafted(page_text(*page), "<|grounding|>" in request.prompt) if page else ""
 
 
 class Lookup(Source):

@@ -85,7 +85,7 @@ def read_and_compare(
     location = over_cluster.absolute(str(chosen.out))
     outputs = {side: Output(f"{location}/{side}") for side in SIDES}
     pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
-    with over_cluster.held(location), ExitStack() as stack:
+    with ExitStack() as stack:
         sides = {side: over_cluster.Pages.of(_of(settings, side), chosen, outputs[side]) for side in SIDES}
         cancel = stack.enter_context(over_cluster.stopped_by_interrupt())
         workers = stack.enter_context(over_cluster.workers_of(chosen, settings.device))
@@ -102,8 +102,8 @@ def read_and_compare(
             compared = _compared(pair, executor, workers.in_flight, location, cancel)
         names = {side: settings.backend(side) for side in SIDES}
         into = replace(settings, history=record_in or "")
-        run_id = record_worst(into, pair, compared.parity.worst, typed) if record_in is not None else None
-    count = len(compared.parity.worst)
+        run_id = record_worst(into, pair, compared.worst, typed) if record_in is not None else None
+    count = len(compared.worst)
     saved = run_id if chosen.save else None
     recorded = [f"recorded as run {saved}, with the {count:,} worst pages"] if saved else []
     report = _Outputs(compared, differing, names, saved)
@@ -148,7 +148,7 @@ def _compared(
         task = progress.add_task("comparing")
 
         def show(compared: Compared) -> None:
-            pages, failed = compared.parity.pages, compared.failed
+            pages, failed = compared.pages, compared.failed
             progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
 
         into = None if location is None else f"{location}/{FILES}"
@@ -172,30 +172,29 @@ class _Outputs:
         return self.compared.failed
 
     def write_json(self, stream: TextIO) -> None:
-        compared, parity = self.compared, self.compared.parity
+        compared = self.compared
         document: dict[str, Any] = {
             **{side: self.names[side] for side in SIDES},
-            "pages": parity.pages,
-            "verdicts": {verdict: parity.verdicts[verdict] for verdict in VERDICTS},
-            "character_error_rate": parity.error_rate,
-            "tokens_equal": parity.tokens_equal if parity.tokens_known else None,
+            "pages": compared.pages,
+            "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
+            "character_error_rate": compared.error_rate,
+            "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
             "only_a": compared.only_a,
             "only_b": compared.only_b,
             "neither": compared.neither,
             "passed": compared.passed,
             "failed": compared.failed,
             "settings_that_differ": list(self.differing),
-            "worst": parity.worst,
+            "worst": compared.worst,
             "run_id": self.run_id,
         }
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
         compared, differing, names = self.compared, self.differing, self.names
-        parity = compared.parity
-        if parity.worst:
+        if compared.worst:
             table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
-            for row in parity.worst[:SHOWN]:
+            for row in compared.worst[:SHOWN]:
                 rate, first = row["character_error_rate"], row["first_divergence"]
                 table.add_row(
                     Name(row["page"]),
@@ -205,17 +204,17 @@ class _Outputs:
                     Text("; ".join(row["reasons"])),
                 )
             console.print(table)
-            if (more := parity.pages - parity.verdicts["identical"] - SHOWN) > 0:
+            if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
                 console.print(f"... and {more:,} more pages that are not identical, none of them worse")
         console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
         for words in differing:
             console.print(f"settings differ: {words}", markup=False)
-        counts = (f"{parity.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-        console.print(f"{parity.pages:,} pages: {', '.join(counts)}")
-        if parity.tokens_known:
-            console.print(f"tokens equal: {parity.tokens_equal:,} of {parity.tokens_known:,}")
-        if parity.error_rate is not None:
-            console.print(f"mean CER: {parity.error_rate:.3%}")
+        counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+        console.print(f"{compared.pages:,} pages: {', '.join(counts)}")
+        if compared.tokens_known:
+            console.print(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+        if compared.error_rate is not None:
+            console.print(f"mean CER: {compared.error_rate:.3%}")
         for side, count in (("a", compared.only_a), ("b", compared.only_b)):
             if count:
                 console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tokenizer import Tokenizer
-from dsocr_core.model.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
 from dsocr_core.outside.temporary import PREFIX
 from dsocr_core.settings import Settings, history_location
 

@@ -17,12 +17,13 @@ from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, sprea
 from analytic_model.workload import Workload
 from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.console import FAILED, OK, print_json, titled_table
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import load_config
 from dsocr_core.outputs.spreadsheet import frame_csv
 from dsocr_core.outside.visible import visible
-from dsocr_core.resolution import PRESETS
 from dsocr_core.words import amount, percent
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -90,28 +89,27 @@ def run(
     typed: str,
 ) -> int:
     """Read the pages; returns the exit code. Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.figures import record_figures
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import ClusterProgress, worker_table
+    from dsocr_core.cluster.status import record_figures
 
     chosen.check_reading()
     location = absolute(str(chosen.out))
     output = Output(location)
-    with held(location):
-        pages = Pages.of(settings, chosen, output, batch)
-        with (
-            ClusterProgress(SafeConsole(stderr=True)) as progress,
-            stopped_by_interrupt() as cancel,
-            workers_of(chosen, settings.device) as workers,
-        ):
-            say_where(workers.client, progress)
-            ended, figures = pages.read(workers, progress, cancel)
-            if artifacts and ended is None:
-                _write_artifacts(output, workers, progress, cancel)
-        notes = None if ended is None else str(ended)
-        if chosen.save and figures.pages:
-            run_id = record_figures(settings, pages.job.record(typed, notes), figures, location)
-            console.print(f"recorded as run {run_id}", markup=False)
+    pages = Pages.of(settings, chosen, output, batch)
+    with (
+        ClusterProgress(SafeConsole(stderr=True)) as progress,
+        stopped_by_interrupt() as cancel,
+        workers_of(chosen, settings.device) as workers,
+    ):
+        say_where(workers.client, progress)
+        ended, figures = pages.read(workers, progress, cancel)
+        if artifacts and ended is None:
+            _write_artifacts(output, workers, progress, cancel)
+    notes = None if ended is None else str(ended)
+    if chosen.save and figures.pages:
+        run_id = record_figures(settings, pages.job.record(typed, notes), figures, location)
+        console.print(f"recorded as run {run_id}", markup=False)
     if ended is not None:
         raise ended
     return _report(output, figures, worker_table(figures), chosen, console)
@@ -194,8 +192,7 @@ class Pages:
 
 
 def _report(output: Any, figures: Any, table: Any, chosen: ClusterOptions, console: Console) -> int:
-    from dsocr_core.cluster.figures import causes_words
-    from dsocr_core.cluster.status import StatusReader
+    from dsocr_core.cluster.status import StatusReader, causes_words
 
     status = StatusReader(output).read()
     if chosen.json:
@@ -236,13 +233,6 @@ def say_where(client: Any, progress: Any) -> None:
 def absolute(given: str) -> str:
     """Workers may have been started in another folder."""
     return given if "://" in given else str(Path(given).absolute())
-
-
-def held(location: str) -> AbstractContextManager[Any]:
-    """One process at a time writes into a directory, artifacts and comparison included."""
-    from dsocr_core.run.lock import writing_into
-
-    return nullcontext() if "://" in location else writing_into(Path(location))
 
 
 def cores() -> int:

@@ -14,10 +14,9 @@ def status(directory: str, *, json: bool = False, console: Console) -> int:
     Args:
         directory: its --out: a directory or a URL
     """
-    from dsocr_core.cluster.figures import causes_words
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import worker_table
-    from dsocr_core.cluster.status import StatusReader
+    from dsocr_core.cluster.status import StatusReader, causes_words
 
     reader = StatusReader(Output(directory))
     state, figures = reader.read(), reader.figures

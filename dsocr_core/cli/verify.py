@@ -245,7 +245,7 @@ class Verified:
         for side, place in sides:
             timed = times(self.review.history, side.record.id)
             stages = [timed.get((page.names[place] or "", side.backend), ()) for page in self.pages]
-            found.append([sum(t.milliseconds for t in of if t.stage is Stage.DECODE) for of in stages])
+            found.append([sum(t.milliseconds for t in of if t.stage == Stage.DECODE) for of in stages])
         both = [pair for pair in zip(*found, strict=True) if all(pair)]
         return [sum(side) for side in zip(*both, strict=True)] or [None, None]
 

@@ -14,11 +14,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsocr_core.cluster.comparing import ShardOf
+from dsocr_core.cluster.comparing import ShardOf, spread
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.cluster.spread import spread
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.sharded import Marker, PageReading
 from dsocr_core.inputs.opener import open_image

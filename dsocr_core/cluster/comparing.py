@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.spread import spread
 from dsocr_core.cluster.status import StatusReader
-from dsocr_core.errors import DsocrError
+from dsocr_core.errors import Cancelled, DsocrError, one_line
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.history.results import Key, Readings, compared
 from dsocr_core.history.rows import not_compared_row, parity_row
-from dsocr_core.history.schema import TABLES, rows_to_table
+from dsocr_core.history.schema import rows_to_table
 from dsocr_core.history.sharded import Marker, PageReading, parquet
 from dsocr_core.history.storage.store import Store
 from dsocr_core.outputs.comparison import Comparison
@@ -25,10 +24,44 @@ from dsocr_core.parity_records import Tolerance, Verdict
 from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
 
+T = TypeVar("T")
+_POLL_S = 0.5
+
+
+def spread(
+    do: Callable[..., T],
+    calls: Iterable[tuple[Any, ...]],
+    executor: Executor,
+    in_flight: int,
+    cancel: CancelToken | None = None,
+) -> Iterator[T]:
+    """What `do` gives for each of `calls`, as they end. Raises what it raises, Cancelled, DsocrError."""
+    waiting: set[Future[T]] = set()
+
+    def ended(most: int) -> Iterator[T]:
+        """Until no more than so many are in flight."""
+        while len(waiting) > most:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+            done, _ = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                waiting.discard(future)
+                yield future.result()
+
+    try:
+        for arguments in calls:
+            yield from ended(in_flight - 1)
+            waiting.add(executor.submit(do, *arguments))
+        yield from ended(0)
+    except (BrokenExecutor, CancelledError) as error:
+        raise DsocrError(f"a worker has ended ({one_line(error)}); give the same command again") from error
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
 MOST_WORST = 1000
 """Pages that a comparison names; all are in its files."""
-WORST_OF_A_SHARD = 256
-"""Pages of a shard that are reported by name; all are in its file."""
 FILES = "parity"
 """Of a comparison's directory: a Parquet file a shard, rows of `schema.TABLES["parity"]`."""
 _MARKERS = 512
@@ -86,70 +119,28 @@ def _side(page: PageReading, name: str | None) -> tuple[Readings, Key]:
     return Readings({key: result}, requests={key: result.request}), key
 
 
-@dataclass
-class Parity:
-    """What came of pages that were compared."""
-
-    verdicts: Counter[str] = field(default_factory=Counter)
-    error_rates: float = 0.0
-    """Sum of the character error rates of pages that both sides read."""
-    read_by_both: int = 0
-    tokens_known: int = 0
-    tokens_equal: int = 0
-    worst: list[Row] = field(default_factory=list)
-    """Pages that are not identical, rows of parity with their number, worst first."""
-
-    def add(self, row: Row) -> None:
-        self.verdicts[row["verdict"]] += 1
-        if row["character_error_rate"] is not None:
-            self.error_rates += row["character_error_rate"]
-            self.read_by_both += 1
-        self.tokens_known += row["tokens_equal"] is not None
-        self.tokens_equal += row["tokens_equal"] is True
-        if row["verdict"] != "identical":
-            self.worst.append(row)
-
-    def join(self, other: Parity, most: int) -> None:
-        """Take in another shard's; of the worst pages that many stay."""
-        self.verdicts += other.verdicts
-        self.error_rates += other.error_rates
-        self.read_by_both += other.read_by_both
-        self.tokens_known += other.tokens_known
-        self.tokens_equal += other.tokens_equal
-        self.worst = sorted([*self.worst, *other.worst], key=badness)[:most]
-
-    @property
-    def pages(self) -> int:
-        return self.verdicts.total()
-
-    @property
-    def error_rate(self) -> float | None:
-        """Mean of the pages that both sides read; None without one."""
-        return self.error_rates / self.read_by_both if self.read_by_both else None
-
-
 def badness(row: Row) -> tuple[int, float, int]:
     """Sorts the worst page first, equal ones by number."""
     return _RANK[row["verdict"]], -(row["character_error_rate"] or 0.0), row["number"]
 
 
-def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None) -> Parity:
-    """Compare the pages of a shard; their rows go into the store at `into`, if there is one."""
-    rows, parity = [], Parity()
+def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None) -> list[Row]:
+    """Rows of parity of a shard's pages, with their numbers; a file of them goes into the store at `into`.
+
+    Raises OtherPages, OutputError, StorageError.
+    """
+    rows, numbers = [], []
     for page, comparison in comparisons(a, b, tolerance):
-        report = comparison.report
-        known = (
-            not_compared_row(page.name, comparison.reasons)
-            if report is None
-            else parity_row(page.name, report)
+        report, name = comparison.report, page.name
+        rows.append(
+            not_compared_row(name, comparison.reasons) if report is None else parity_row(name, report)
         )
-        rows.append(known)
-        parity.add({**dict.fromkeys(TABLES["parity"].names[1:]), "number": page.number, **known})
+        numbers.append(page.number)
+    table = rows_to_table("parity", "", rows)
     if into is not None:
-        content = parquet(rows_to_table("parity", "", rows))
-        Store(into).put(f"{a.marker.index:09d}.parquet", content)
-    parity.join(Parity(), WORST_OF_A_SHARD)
-    return parity
+        Store(into).put(f"{a.marker.index:09d}.parquet", parquet(table))
+    found = table.drop_columns("run_id").to_pylist()
+    return [{**row, "number": number} for row, number in zip(found, numbers, strict=True)]
 
 
 # --- an output ----------------------------------------------------------------------------------
@@ -206,7 +197,14 @@ class Pair:
 class Compared:
     """What came of two outputs."""
 
-    parity: Parity
+    verdicts: Counter[str] = field(default_factory=Counter)
+    error_rates: float = 0.0
+    """Sum of the character error rates of pages that both sides read."""
+    read_by_both: int = 0
+    tokens_known: int = 0
+    tokens_equal: int = 0
+    worst: list[Row] = field(default_factory=list)
+    """Pages that are not identical, rows of parity with their number, worst first."""
     only_a: int = 0
     """Pages of shards that B has not read."""
     only_b: int = 0
@@ -214,13 +212,36 @@ class Compared:
     """Pages that are planned, and that no side has read."""
     shards: int = 0
 
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in a shard; of the worst pages `MOST_WORST` stay."""
+        self.shards += 1
+        for row in rows:
+            self.verdicts[row["verdict"]] += 1
+            if row["character_error_rate"] is not None:
+                self.error_rates += row["character_error_rate"]
+                self.read_by_both += 1
+            self.tokens_known += row["tokens_equal"] is not None
+            self.tokens_equal += row["tokens_equal"] is True
+            if row["verdict"] != "identical":
+                self.worst.append(row)
+        self.worst = sorted(self.worst, key=badness)[:MOST_WORST]
+
+    @property
+    def pages(self) -> int:
+        return self.verdicts.total()
+
+    @property
+    def error_rate(self) -> float | None:
+        """Mean of the pages that both sides read; None without one."""
+        return self.error_rates / self.read_by_both if self.read_by_both else None
+
     @property
     def passed(self) -> int:
-        return self.parity.verdicts["identical"] + self.parity.verdicts["within_tolerance"]
+        return self.verdicts["identical"] + self.verdicts["within_tolerance"]
 
     @property
     def failed(self) -> int:
-        return self.parity.pages - self.passed + self.only_a + self.only_b + self.neither
+        return self.pages - self.passed + self.only_a + self.only_b + self.neither
 
 
 def compare_outputs(
@@ -235,7 +256,7 @@ def compare_outputs(
 
     Raises OtherPages, OutputError, StorageError, Cancelled, DsocrError where a worker is lost.
     """
-    found = Compared(Parity())
+    found = Compared()
     locations = (pair.a.store.location, pair.b.store.location)
 
     def calls() -> Iterator[tuple[Any, ...]]:
@@ -246,12 +267,11 @@ def compare_outputs(
             else:
                 yield ShardOf(locations[0], a), ShardOf(locations[1], b), pair.tolerance, into
 
-    for parity in spread(compare_shard, calls(), executor, in_flight, cancel):
-        found.parity.join(parity, MOST_WORST)
-        found.shards += 1
+    for rows in spread(compare_shard, calls(), executor, in_flight, cancel):
+        found.add(rows)
         on_shard(found)
     planned = max(StatusReader(output).read().pages for output in (pair.a, pair.b))
-    found.neither = planned - found.parity.pages - found.only_a - found.only_b
+    found.neither = planned - found.pages - found.only_a - found.only_b
     return found
 
 

@@ -17,18 +17,15 @@ from typing import Any, Protocol
 
 from distributed import Client, Future, KilledWorker
 
-from dsocr_core.cluster.figures import Figures, causes_words
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.local import replace_lost_workers
-from dsocr_core.cluster.mending import Mending
-from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.patience import patiently
-from dsocr_core.cluster.pieces import Death, Piece, after_death
-from dsocr_core.cluster.planning import Counts, Planning
+from dsocr_core.cluster.mending import Death, Mending, Piece, after_death
+from dsocr_core.cluster.output import Output, patiently
+from dsocr_core.cluster.planning import Counts, Planning, ShardQueue
 from dsocr_core.cluster.reader import MOST_STARTS
-from dsocr_core.cluster.shard_queue import ShardQueue
 from dsocr_core.cluster.shards import Shard
+from dsocr_core.cluster.status import Figures, causes_words
 from dsocr_core.cluster.worker import PagesPlugin, WorkerJob, count_pdfs, read_piece, stop_reading
 from dsocr_core.errors import Cancelled, DsocrError, one_line
 from dsocr_core.history.sharded import Marker, PageReading

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.record import RunRecord, in_any_clone, record_run
+from dsocr_core.history.record import RunRecord, flattened, in_any_clone, record_run
 from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
 from dsocr_core.settings import Settings, settings_of
 
@@ -64,20 +64,17 @@ class Job:
     @functools.cached_property
     def digest(self) -> str:
         """Stands for all that decides a page's result beside the page; shard size and inputs do not."""
-        facts = dict(_facts(self._decides()))
+        facts = _facts(self._decides())
         for name in ("inputs", "shard_pages"):
             facts.pop(name)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
     def check(self, document: Mapping[str, Any], location: str) -> None:
         """Raises OtherJob when an output of that `run.json` is another run's."""
-        before, now = dict(_facts(document)), dict(_facts(self._decides()))
-        for name in sorted(before.keys() | now.keys()):
-            if before.get(name) != now.get(name):
-                raise OtherJob(
-                    f"{location}: was made with {name} {_shown(before.get(name))}, now it is "
-                    f"{_shown(now.get(name))}; give another --out, or that again"
-                )
+        for name, was, now in _different(_facts(document), _facts(self._decides())):
+            raise OtherJob(
+                f"{location}: was made with {name} {was}, now it is {now}; give another --out, or that again"
+            )
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -85,39 +82,31 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
     Raises DsocrError.
     """
-    facts_a, facts_b = _own_facts(a), _own_facts(b)
-    return [
-        f"{name}: {_shown(facts_a.get(name))} and {_shown(facts_b.get(name))}"
-        for name in sorted(facts_a.keys() | facts_b.keys())
-        if facts_a.get(name) != facts_b.get(name)
-    ]
+    both = _different(_own_facts(a), _own_facts(b))
+    return [f"{name}: {was} and {now}" for name, was, now in both]
 
 
-def _own_facts(document: Mapping[str, Any]) -> dict[str, Any]:
+def _own_facts(document: Mapping[str, Any]) -> dict[str, str | None]:
     """As a backend's own settings come to, not as they were given."""
     settings = settings_of(document["settings"])
     own = asdict(settings.of_side("a")) | {"a": None}
     backend = {"backend": settings.spec("a").kind, "engine": None, "backends": None}
-    cluster = {**document["cluster"], "inputs": None}
-    return dict(_facts({"cluster": cluster, "settings": own | backend}))
+    return _facts({"cluster": {**document["cluster"], "inputs": None}, "settings": own | backend})
 
 
-def _facts(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _facts(document: Mapping[str, Any]) -> dict[str, str | None]:
     """By a name as people write it: `infer.max_new_tokens`."""
-    yield from document["cluster"].items()
-    yield from _flattened(
-        {name: value for name, value in document.get("settings", {}).items() if name not in _UNDECIDING}
+    settings = document.get("settings", {}).items()
+    return dict(
+        flattened({**document["cluster"], **{n: value for n, value in settings if n not in _UNDECIDING}})
     )
 
 
-def _flattened(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flattened(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
+def _different(a: Mapping[str, str | None], b: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+    """Names in order, with both values as they are shown."""
+    names = sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+    return [(name, _shown(a.get(name)), _shown(b.get(name))) for name in names]
 
 
-def _shown(value: Any) -> str:
-    text = "nothing" if value is None else json.dumps(value, ensure_ascii=False).strip('"')
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _shown(text: str | None) -> str:
+    return "nothing" if text is None else text if len(text) <= 60 else f"{text[:57]}..."

@@ -6,7 +6,6 @@ import contextlib
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 
 from dsocr_core.errors import one_line
@@ -41,8 +40,11 @@ class LocalFiles:
         except Unreadable as error:
             raise DocumentError(f"{path}: {error}") from error
         target = self._new_file(".ppm")  # without compression: it is read once, at once
-        with self._writing(target):
+        try:
             picture.save(target, format="PPM")
+        except OSError as error:
+            self.forget(target)
+            raise DocumentError(f"{target}: the page cannot be written ({error.strerror})") from error
         return target, True
 
     def forget(self, image: Path) -> None:
@@ -71,15 +73,10 @@ class LocalFiles:
         target = self._new_file(Path(url.partition("?")[0]).suffix.lower()[:8])
         try:
             with fsspec.open(url, "rb") as source, target.open("wb") as handle:
-                taken = 0
                 while block := source.read(_BLOCK):
-                    taken += len(block)
-                    if taken > MOST_BYTES:
-                        raise DocumentError(f"{url}: has more than {MOST_BYTES:,} bytes; split it")
+                    if handle.tell() + len(block) > MOST_BYTES:
+                        raise ValueError(f"has more than {MOST_BYTES:,} bytes; split it")
                     handle.write(block)
-        except DocumentError:
-            self.forget(target)
-            raise
         except Exception as error:
             self.forget(target)
             raise DocumentError(f"{url}: cannot be fetched ({one_line(error, 120)})") from error
@@ -87,11 +84,3 @@ class LocalFiles:
 
     def _new_file(self, suffix: str) -> Path:
         return self._folder / f"{secrets.token_hex(8)}{suffix}"
-
-    @contextlib.contextmanager
-    def _writing(self, target: Path) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.forget(target)
-            raise DocumentError(f"{target}: the page cannot be written ({error.strerror})") from error

@@ -14,15 +14,18 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
+from dsocr_core.errors import Cancelled
 from dsocr_core.history.record import json_bytes
 from dsocr_core.history.sharded import (
     COMPLETE,
@@ -32,9 +35,12 @@ from dsocr_core.history.sharded import (
     OutputError,
     PageReading,
     ShardedRun,
+    marker_bytes,
     parquet,
     shard_files,
 )
+from dsocr_core.history.storage.store import StorageError
+from dsocr_core.records import CancelToken
 
 SHARDS_A_PART = 16
 MOST_CAUSES = 20
@@ -123,7 +129,7 @@ class Output(ShardedRun):
 
     def commit(self, marker: Marker) -> bool:
         """Make the attempt visible; False when another one is, and this one's files are taken away."""
-        if self.store.put_new(marker.name, json.dumps(asdict(marker)).encode()):
+        if self.store.put_new(marker.name, marker_bytes(asdict(marker))):
             return True
         there = self.marker(marker.name)
         if there is not None and there.file == marker.file:
@@ -186,3 +192,30 @@ def cause_of(page: PageReading) -> str:
     if mark and "/" in head:  # the name of a temporary copy
         error = tail
     return error.partition(";")[0][:_MOST_OF_A_CAUSE] or "unknown"
+
+
+T = TypeVar("T")
+OnPause = Callable[[str | None], None]
+"""Called with the cause when work begins to wait, with None when it goes on."""
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
+
+
+def patiently(do: Callable[[], T], on_pause: OnPause, cancel: CancelToken | None = None) -> T:
+    """What `do` returns, tried again for as long as it raises StorageError. Raises Cancelled."""
+    wait_s, paused = _FIRST_WAIT_S, False
+    cancel = cancel or threading.Event()
+    while True:
+        try:
+            done = do()
+        except StorageError as error:
+            if not paused:
+                on_pause(str(error))
+                paused = True
+            if cancel.wait(wait_s):
+                raise Cancelled from None
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        else:
+            if paused:
+                on_pause(None)
+            return done

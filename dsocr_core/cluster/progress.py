@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.cluster.figures import Figures, causes_words
+from dsocr_core.cluster.status import Figures, causes_words
 from dsocr_core.console import titled_table
 from dsocr_core.words import duration
 

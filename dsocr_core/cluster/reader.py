@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.cluster.child_environment import child_environment
+import dask
+import distributed  # noqa: F401 - its defaults are in Dask's configuration then
+
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.sharded import PageReading
 from dsocr_core.outside.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.records import result_from_jsonable
+
+_TRIM = "MALLOC_TRIM_THRESHOLD_"
+
+
+def child_environment() -> dict[str, str]:
+    """This process's, without the allocator's threshold where it is Dask's.
+
+    Dask has the allocator of its workers give every free page back at once. An engine takes the same memory
+    for each page it reads: with that setting a page cost a third more time (docs/performance-trials.md).
+    """
+    by_dask = dask.config.get(f"distributed.nanny.pre-spawn-environ.{_TRIM}", None)
+    is_dasks = os.environ.get(_TRIM) == str(by_dask)
+    return {name: value for name, value in os.environ.items() if name != _TRIM or not is_dasks}
+
 
 MODULE = "dsocr_core.cluster.reader_process"
 LOAD_LIMIT_S = 900.0

@@ -8,7 +8,6 @@ files until all is done. Stopped at any moment it is called again.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import one_line
 from dsocr_core.history.record import RunRecord, in_any_clone, json_bytes
-from dsocr_core.history.sharded import RUN, Attempt, Marker, PageReading
+from dsocr_core.history.sharded import RUN, Attempt, Marker, PageReading, marker_bytes
 from dsocr_core.outputs.input_parity import (
     ATTENTION,
     DTYPE,
@@ -105,7 +104,7 @@ def _take(output: Output, name: str, settings: Settings) -> bool:
     output.store.put(f"{_EARLIER}/{name}", content)
     attempt = output.write_attempt(str(marker["shard"]), pages)
     made = Marker(**asdict(attempt), **{key: value for key, value in marker.items() if key in _KEPT})
-    output.store.put(name, json.dumps(asdict(made)).encode())
+    output.store.put(name, marker_bytes(asdict(made)))
     return True
 
 

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from distributed import WorkerPlugin, get_worker
 
 from dsocr_core.cluster.local_files import LocalFiles
-from dsocr_core.cluster.output import Output, marker_of
-from dsocr_core.cluster.patience import patiently
+from dsocr_core.cluster.output import Output, marker_of, patiently
 from dsocr_core.cluster.reader import MODULE, Limits, PieceRead, Reader, ReaderError
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError, one_line

@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from dsocr_core.markup import SCALE
+
 
 class Run(Protocol):
     """Text on one line, in points from the page's lower left corner."""
@@ -26,11 +28,27 @@ class Run(Protocol):
     def text(self) -> str: ...
 
 
+class Layer(Protocol):
+    """A page's text layer, its size in points."""
+
+    @property
+    def width(self) -> float: ...
+    @property
+    def height(self) -> float: ...
+    @property
+    def runs(self) -> Sequence[Run]: ...
+
+
+Box = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
+
+
 class Block(NamedTuple):
     """A block under the label that the model gives it."""
 
     label: Literal["title", "sub_title", "text", "table"]
     text: str
+    box: Box
 
 
 _HEADING = 1.2
@@ -70,25 +88,31 @@ class _Line:
         self.bottom = min(self.bottom, run.bottom)
 
 
-def markup(runs: Sequence[Run]) -> str:
-    """The page's text as markdown; empty where the layer has none."""
-    return "\n\n".join(block.text for block in blocks(runs))
+def drafted(layer: Layer, grounded: bool) -> str:
+    """The page's text as the model writes it; empty where the layer has none.
 
-
-def pieces(runs: Sequence[Run], boxes: bool) -> list[str]:
-    """The page's text in pieces that are tokenised each by itself.
-
-    With `boxes` as a prompt with grounding has it: each block's label, then its text. What stands between
-    them, the box's numbers, is the model's to say.
+    `grounded` is with each block's label and box, and with headings marked; else the text alone. The numbers
+    of a box are seldom all right, but what stands between them is.
     """
-    if not boxes:
-        return [markup(runs)]
-    found: list[str] = []
-    before = ""
-    for block in blocks(runs):
-        found.append(f"{before}<|ref|>{block.label}<|/ref|><|det|>[[")
-        before = f"]]<|/det|>\n{block.text}\n\n"
-    return [*found, before.rstrip()] if found else []
+    found = blocks(layer.runs)
+    if not grounded:
+        return "\n\n".join(block.text for block in found)
+    return "\n\n".join(
+        f"<|ref|>{block.label}<|/ref|><|det|>[[{_numbers(block.box, layer)}]]<|/det|>\n"
+        f"{_MARKS.get(block.label, '')}{block.text}"
+        for block in found
+    )
+
+
+_MARKS = {"title": "# ", "sub_title": "## "}
+
+
+def _numbers(box: Box, layer: Layer) -> str:
+    left, bottom, right, top = box
+    width, height = max(layer.width, 0.1), max(layer.height, 0.1)
+    parts = left / width, 1 - top / height, right / width, 1 - bottom / height
+    # A page may lie outside of itself, or have numbers that are none.
+    return ", ".join(str(round(SCALE * part)) if 0 <= part <= 1 else "0" for part in parts)
 
 
 def blocks(runs: Sequence[Run]) -> list[Block]:
@@ -101,17 +125,25 @@ def blocks(runs: Sequence[Run]) -> list[Block]:
     found: list[Block] = []
     prose: list[_Line] = []
     for rows in _rows(lines):
+        cells = [cell for row in rows for cell in row]
         if len(rows) == 1:
-            prose += rows[0]
-            continue
-        if sum(len(cell.text) for row in rows for cell in row) > _CELL * sum(map(len, rows)):
+            prose += cells
+        elif sum(len(cell.text) for cell in cells) > _CELL * len(cells):
             prose += [row[column] for column in range(len(rows[0])) for row in rows]
-            continue
-        found += _paragraphs(prose, usual, highest)
-        prose = []
-        cells = ("".join(f"<td>{cell.text.strip()}</td>" for cell in row) for row in rows)
-        found.append(Block("table", f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"))
+        else:
+            found += _paragraphs(prose, usual, highest)
+            prose = []
+            marked = ("".join(f"<td>{cell.text.strip()}</td>" for cell in row) for row in rows)
+            table = f"<table>{''.join(f'<tr>{row}</tr>' for row in marked)}</table>"
+            found.append(Block("table", table, _around(cells)))
     return [*found, *_paragraphs(prose, usual, highest)]
+
+
+def _around(lines: Sequence[_Line]) -> Box:
+    return (
+        min(line.left for line in lines), min(line.bottom for line in lines),
+        max(line.right for line in lines), max(line.top for line in lines),
+    )  # fmt: skip
 
 
 def _lines(runs: Sequence[Run]) -> Iterator[_Line]:
@@ -164,27 +196,30 @@ def _same_columns(above: list[_Line], row: list[_Line]) -> bool:
 def _paragraphs(lines: list[_Line], usual: float, highest: float) -> Iterator[Block]:
     if not lines:
         return
-    words, before = "", lines[0]
-    for line in lines:
+    part = [lines[0]]
+    for line in lines[1:]:
+        before = part[-1]
         below = before.bottom - line.top
         apart = not -line.height <= below <= _PARAGRAPH * usual or line.left > before.right
-        sized = abs(line.height - before.height) > (_HEADING - 1) * usual
-        if words and (apart or sized):
-            yield _marked(words, before, usual, highest)
-            words = ""
+        if apart or abs(line.height - before.height) > (_HEADING - 1) * usual:
+            yield _block(part, usual, highest)
+            part = []
+        part.append(line)
+    yield _block(part, usual, highest)
+
+
+def _block(lines: list[_Line], usual: float, highest: float) -> Block:
+    words = ""
+    for line in lines:
         text = line.text.strip()
         if words.endswith("-") and text[:1].islower():
             words = words[:-1] + text
         else:
             words = f"{words} {text}" if words else text
-        before = line
-    yield _marked(words, before, usual, highest)
-
-
-def _marked(words: str, line: _Line, usual: float, highest: float) -> Block:
-    if not line.height > _HEADING * usual or len(words) >= 200:
-        return Block("text", words)
-    return Block("title", f"# {words}") if line.height == highest else Block("sub_title", f"## {words}")
+    height, box = lines[-1].height, _around(lines)
+    if not height > _HEADING * usual or len(words) >= 200:
+        return Block("text", words, box)
+    return Block("title" if height == highest else "sub_title", words, box)
 
 
 def _plain(text: str) -> str:

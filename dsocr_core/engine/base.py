@@ -31,7 +31,7 @@ from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
 from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.inputs.tokenizer import StreamDecoder
 from dsocr_core.markup import parse
-from dsocr_core.model.attention import AttentionCore, attention_core
+from dsocr_core.models.blocks.attention import AttentionCore, attention_core
 from dsocr_core.records import (
     CancelToken,
     FinishReason,
@@ -259,7 +259,7 @@ class Engine:
                 build_prompt(request.prompt, request.template),
                 tokenizer.image_token_id,
                 tokenizer.bos_token_id,
-                image_token_count(preset, views.grid),
+                len(request.images) * image_token_count(preset, views.grid, model.family.newline),
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
         of_views = partial(_hashes_of, views, preset.base_size)
@@ -280,7 +280,7 @@ class Engine:
         cancel: CancelToken | None,
     ) -> Tensor:
         """Vision and prompt into the empty `sequence`'s cache; the logits after it, (V,) float32."""
-        embeddings = self._embed(prompt, pixels.tiles, pixels.grid, pixels.global_view, timer, cancel)
+        embeddings = self._embed(prompt, pixels, timer, cancel)
         return self._prefill(sequence, embeddings)
 
     def result(
@@ -322,30 +322,27 @@ class Engine:
     def _embed(
         self,
         prompt: PromptIds,
-        tiles: Tensor | None,
-        grid: tuple[int, int],
-        global_view: Tensor,
+        pixels: Pixels,
         timer: StageTimer,
         cancel: CancelToken | None,
     ) -> Tensor:
         """Vision on every view, fused into the prompt's embeddings: (1, N, C)"""
         model = self.checkpoint.model
-        features: list[Tensor] = []
-        for pixels in [global_view] if tiles is None else [tiles, global_view]:
+        features: list[Tensor] = []  # (T, q*q, C) of each pass
+        for views in pixels.passes:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
-            with timer.stage(Stage.SAM):
-                sam = model.encode_sam(pixels)  # (T, C_sam, G, G)
-            with timer.stage(Stage.CLIP):
-                clip = model.encode_clip(sam)  # (T, 1 + G*G, C_clip)
-            with timer.stage(Stage.PROJECTOR):
-                features.append(model.project(clip, sam))  # (T, G*G, C)
+            outputs = [views]
+            for stage, part in zip(model.family.vision, model.parts, strict=True):
+                with timer.stage(stage.name):
+                    outputs.append(part(*outputs))
+            features.append(outputs[-1])
         with timer.stage(Stage.VISION_FUSION):
             ids = torch.tensor([prompt.ids], device=model.device)  # (1, N)
             mask = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
             for start, length in prompt.mask:
                 mask[:, start : start + length] = True
-            return model.fuse(ids, mask, None if tiles is None else features[0], grid, features[-1])
+            return model.fuse(ids, mask, pixels.fused(features))
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         """Logits after the prompt, (V,); its (1, N, C) embeddings go through the language model."""

@@ -6,7 +6,7 @@ vocabulary is large enough, so that prompts have a published prompt's shape.
 
 from collections.abc import Iterable
 
-from dsocr_core.config import DecoderConfig
+from dsocr_core.models.config import DecoderConfig
 
 _PUBLISHED_IMAGE_ID = 128815
 _FIRST_BYTE = 3

@@ -11,8 +11,8 @@ from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence, decode
 from dsocr_core.engine.sampling import BestTwo
-from dsocr_core.model.attention import AttentionCore
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.blocks.attention import AttentionCore
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.records import (
     CancelToken,
     FinishReason,

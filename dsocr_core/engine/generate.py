@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.model.attention import AttentionCore, Rotary
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.token_step import TokenStep
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.token_step import TokenStep
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 
 NO_TOKEN = -1
@@ -82,10 +82,10 @@ class Sequence:
         rotary_dtype: torch.dtype,
     ) -> Sequence:
         """Allocate everything a page of that prompt and that many new tokens needs."""
-        config, positions = model.config.decoder, len(prompt_ids) + limit
+        config, prompt = model.config.decoder, len(prompt_ids)
         return cls(
-            KvCache(config, positions, model.dtype, model.device),
-            Rotary(config, positions, rotary_dtype, model.dtype, model.device),
+            KvCache(config, KvCache.positions(config, prompt, limit), model.dtype, model.device),
+            Rotary(config, prompt + limit, rotary_dtype, model.dtype, model.device),
             core,
             NgramRule(ngram, prompt_ids),
         )

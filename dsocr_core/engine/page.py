@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +16,7 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.inputs.documents import load_image
 from dsocr_core.inputs.preprocess import PreparedImage
 from dsocr_core.inputs.prompt import PromptIds
+from dsocr_core.models.ocr_model import Tokens
 from dsocr_core.records import (
     ModelInputs,
     OcrRequest,
@@ -83,7 +84,18 @@ class Pixels:
     """(T, 3, 640, 640); None when the page is not cut."""
     grid: tuple[int, int]
     global_view: Tensor
-    """(1, 3, S, S)"""
+    """(1, 3, S, S), or (I, 3, S, S) of several images of one prompt, which are not cut"""
+
+    @property
+    def passes(self) -> tuple[Tensor, ...]:
+        """Views in the order of their passes: all tiles together, then a global view at a time."""
+        return (*(() if self.tiles is None else (self.tiles,)), *torch.split(self.global_view, 1))
+
+    def fused(self, features: Sequence[Tensor]) -> list[Tokens]:
+        """The tokens of the passes, image by image."""
+        if self.tiles is not None:
+            return [(features[0], self.grid, features[1])]
+        return [(None, self.grid, view) for view in features]
 
 
 class Beside(Generic[T]):

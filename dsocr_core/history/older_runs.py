@@ -12,6 +12,7 @@ from dsocr_core.backend_specs.parsing import parse_backends
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord, described_backend
 from dsocr_core.markup import DET
+from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.outputs.input_parity import (
     ATTENTION,
     DTYPE,
@@ -24,7 +25,6 @@ from dsocr_core.outputs.input_parity import (
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     POLICY_FIELDS,
-    PROMPTS,
     SIDES,
     VENDOR,
     ngram_words,

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from dsocr_core.history.schema import TABLES, SchemaError, encodable_value
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import (
@@ -25,7 +26,6 @@ from dsocr_core.records import (
     to_jsonable,
     top_two_steps,
 )
-from dsocr_core.stages import INSIDE_PREFILL
 
 Row = Mapping[str, Any]
 Key = tuple[str, str | None]
@@ -68,7 +68,7 @@ def timing_rows(page: str, result: OcrResult) -> list[Row]:
             "stage": timing.stage.value,
             "milliseconds": timing.milliseconds,
             "calls": timing.calls,
-            "inside_prefill": timing.stage in INSIDE_PREFILL,
+            "inside_prefill": timing.stage in inside_prefill(),
             "aggregate": "page",
         }
         for timing in result.timings

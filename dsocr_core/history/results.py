@@ -22,6 +22,7 @@ from dsocr_core.history.readings import inputs_of, is_whole, request_of, result_
 from dsocr_core.history.record import RunRecord, tolerance_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
+from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.artifacts import RESULT_MMD
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outside.visible import text_name
@@ -166,7 +167,7 @@ def times(
     history: History, run_id: str, pages: Sequence[str] | None = None
 ) -> dict[Key, tuple[StageTiming, ...]]:
     """Times in the order of the stages; stages of other programs are left out."""
-    stages = {stage.value: stage for stage in Stage}
+    stages = {stage.value: stage for stage in all_stages()}
     one = pages[0] if pages is not None and len(pages) == 1 else None
     found: dict[Key, dict[Stage, StageTiming]] = {}
     for row in rows(history.query("page_timings", run_ids=[run_id], page=one)[0]):
@@ -175,7 +176,7 @@ def times(
             found.setdefault((row["page"], row["backend"]), {})[stage] = StageTiming(
                 stage, float(row["milliseconds"]), calls
             )
-    return {key: tuple(of[stage] for stage in Stage if stage in of) for key, of in found.items()}
+    return {key: tuple(of[stage] for stage in all_stages() if stage in of) for key, of in found.items()}
 
 
 # --- runs from before the facts of a page were recorded, and those of other programs -----------------

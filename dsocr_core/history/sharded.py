@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.history.readings import SCHEMA, reading_table, result_of, result_row, rows_table, top_two_of
+from dsocr_core.history.readings import SCHEMA, reading_table, result_of, result_row, rows_table
 from dsocr_core.history.schema import UPGRADE, encodable_value
 from dsocr_core.history.storage.store import SMALL_BYTES, Store
 from dsocr_core.outputs.input_parity import KNOWN_INPUT
 from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.outside.visible import encodable
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     POSTPROCESS_ERROR,
@@ -79,10 +80,8 @@ class PageReading:
 
 
 _TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
-_WORKER = pa.schema(
-    [SCHEMA.field(name) for name in ("page", "environment", "top_ids", "top_logits")]
-    + [pa.field("timings", pa.list_(_TIMING)), pa.field("exact", pa.string())]
-)
+_WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
+"""Of a page what depends on who read it; `more` is JSON of environment and steps."""
 
 
 def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
@@ -128,41 +127,22 @@ def _row(page: PageReading) -> Mapping[str, Any]:
 
 
 def _of_workers(pages: Sequence[PageReading]) -> pa.Table:
-    rows = [_worker_row(page) for page in pages]
-    try:
-        return pa.Table.from_pylist(rows, _WORKER)
-    except (UnicodeEncodeError, OverflowError, pa.ArrowException):
-        return pa.concat_tables(
-            [_exact_table(page, row) for page, row in zip(pages, rows, strict=True)]
-        ).combine_chunks()
+    return pa.Table.from_pylist([_worker_row(page) for page in pages], _WORKER)
 
 
 def _worker_row(page: PageReading) -> dict[str, Any]:
+    row: dict[str, Any] = {"page": encodable(page.name)}
     if page.result is None:
-        return {"page": page.name}
-    environment, top = page.result.environment, page.result.top_two
-    return {
-        "page": page.name,
-        "environment": [
-            {"name": name, "value": value} for name, value in environment.items() if not _is_of_page(name)
-        ],
-        "top_ids": [token for step in top for token in step.ids] or None,
-        "top_logits": [logit for step in top for logit in step.logits] or None,
+        return row
+    environment = page.result.environment.items()
+    more = {"environment": {name: value for name, value in environment if not _is_of_page(name)}}
+    return row | {
         "timings": [
             {"stage": each.stage.value, "milliseconds": each.milliseconds, "calls": each.calls}
-            for each in page.result.timings
+            for each in page.timings
         ],
+        "more": json.dumps(more | {"top_two": to_jsonable(page.result.top_two)}),
     }
-
-
-def _exact_table(page: PageReading, row: Mapping[str, Any]) -> pa.Table:
-    try:
-        return pa.Table.from_pylist([row], _WORKER)
-    except (UnicodeEncodeError, OverflowError, pa.ArrowException):
-        names = ("environment", "top_ids", "top_logits")
-        exact = json.dumps({name: to_jsonable(row.get(name)) for name in names})
-        small = {"page": encodable_value(page.name), "timings": row.get("timings"), "exact": exact}
-        return pa.Table.from_pylist([small], _WORKER)
 
 
 def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> list[PageReading]:
@@ -192,21 +172,18 @@ def _page(number: int, row: Mapping[str, Any], worker: Mapping[str, Any]) -> Pag
     if result is None:
         facts = {each["name"] for each in row["environment"] or ()}
         return replace(own, error=row["error"] or "no text", quarantined=QUARANTINED in facts)
-    if worker["exact"] is not None:
-        worker = {**worker, **parse_json(worker["exact"], any_number=True)}
-    environment = {each["name"]: each["value"] for each in worker["environment"] or ()}
-    timings = (
-        StageTiming(Stage(each["stage"]), each["milliseconds"], each["calls"]) for each in worker["timings"]
-    )
-    steps = (
-        top_two_of(worker)
-        if worker["exact"] is None
-        else top_two_steps(worker["top_ids"] or (), worker["top_logits"] or ())
-    )
+    more = parse_json(worker["more"], any_number=True)
+    ids, logits = ([each for step in more["top_two"] for each in step[name]] for name in ("ids", "logits"))
     return replace(
         own,
         result=replace(
-            result, timings=tuple(timings), environment=result.environment | environment, top_two=steps
+            result,
+            timings=tuple(
+                StageTiming(Stage(each["stage"]), each["milliseconds"], each["calls"])
+                for each in worker["timings"]
+            ),
+            environment=result.environment | more["environment"],
+            top_two=top_two_steps(ids, logits),
         ),
     )
 
@@ -272,8 +249,21 @@ _TEXTS = ("shard", "file", "worker_file", "sha256", "worker_sha256", "worker")
 _COUNTS = ("bytes", "read", "failed", "quarantined", "tokens", "generation")
 
 
-def _checked(marker: Marker) -> Marker:
-    """The marker where its values are of their types, none below 0. Raises TypeError."""
+def marker_bytes(values: Mapping[str, Any]) -> bytes:
+    """The file of a marker with these values, and with a digest of them."""
+    return json.dumps({**values, "digest": _digest(values)}).encode()
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _marker(content: bytes) -> Marker:
+    """The marker of a file: its values are of their types, none below 0. Raises TypeError, Refused."""
+    values = parse_json(content)
+    if values.pop("digest", None) != _digest(values):
+        raise TypeError("not what was written")
+    marker = Marker(**values)
     texts = [getattr(marker, name) for name in _TEXTS] + [*marker.causes, *marker.stages]
     counts = [getattr(marker, name) for name in _COUNTS] + [*marker.causes.values()]
     times = [marker.began, marker.ended, *marker.stages.values()]
@@ -333,7 +323,7 @@ class ShardedRun:
         try:
             for name, content in self.store.read_many(names):
                 try:
-                    yield _checked(Marker(**parse_json(content)))
+                    yield _marker(content)
                 except (Refused, TypeError, AttributeError) as error:
                     where = f"{self.store.location}/{name}"
                     raise OutputError(f"{where}: no marker of a shard; remove it") from error

@@ -10,7 +10,8 @@ import pandas as pd
 
 from dsocr_core.history.labels import CONDITION, condition, has_value, short, unlike
 from dsocr_core.history.statistics import NEUTRAL_BAND, compare_stages, with_levels, with_spread
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.stages import Stage
 from dsocr_core.words import plural
 
 VISION = "vision"
@@ -18,7 +19,7 @@ VISION = "vision"
 WHOLE = "whole page"
 """The stages that follow one another, summed page by page."""
 ORDER: tuple[str, ...] = (
-    Stage.PREPROCESS, Stage.TOKENIZER, VISION, *(stage.value for stage in INSIDE_PREFILL), Stage.PREFILL,
+    Stage.PREPROCESS, Stage.TOKENIZER, VISION, *(stage.value for stage in inside_prefill()), Stage.PREFILL,
     Stage.DECODE, Stage.POSTPROCESS,
 )  # fmt: skip
 
@@ -65,7 +66,7 @@ _WORK = {
 
 
 def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
-    """Of each row what its series is called: the run's condition, the checkpoint where there are several, and
+    """The name of each row's series: the run's condition, the checkpoint where there are several, and
     what else of its work is not as usual."""
     columns = [name for name in CONDITION if name in runs]
     # Many runs, few conditions: each is put into words once.
@@ -170,7 +171,7 @@ def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Of the query `coverage`: each reason why a page is not compared, with pages, stages and names."""
+    """Take from the query `coverage` each reason why a page is not compared, with pages, stages and names."""
     rows = [
         {
             "reason": reason,
@@ -194,7 +195,7 @@ _OUTCOMES = {
 
 
 def coverage_words(coverage: pd.DataFrame) -> str:
-    """How many pages are in both, and why the others are not."""
+    """Say how many pages are in both, and why the others are not."""
     pages = coverage["page"].nunique()
     compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique()
     whole = coverage[~coverage["page"].isin(coverage.loc[coverage["outcome"] == "compared", "page"])]

@@ -83,8 +83,8 @@ def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Ima
     return _image(request)[0]
 
 
-def page_text(path: Path, number: int) -> list[TextRun]:
-    """Runs of text on a page of a PDF, in the file's order; see `rendering.text_runs`. Raises Unreadable."""
+def page_text(path: Path, number: int) -> PageText:
+    """The text layer of a page of a PDF; see `rendering.text_layer`. Raises Unreadable."""
     with _openers.one() as opener:
         answer, runs = opener.ask({"work": "text", "path": path, "number": number, "max_pixels": 0})
     if runs is None:
@@ -98,7 +98,8 @@ def page_text(path: Path, number: int) -> list[TextRun]:
         found = parse_value(content)
         if answer != RUNS or not isinstance(found, list):
             raise ValueError
-        return [_run(*run) for run in found[:MOST_RUNS]]
+        width, height, runs = found
+        return PageText(float(width), float(height), [_run(*run) for run in runs[:MOST_RUNS]])
     except (Refused, ValueError, TypeError, IndexError, KeyError, OverflowError):
         raise Unreadable(_NO_SENSE) from None
 
@@ -152,6 +153,14 @@ class TextRun(NamedTuple):
     right: float
     top: float
     text: str
+
+
+class PageText(NamedTuple):
+    """A page's text layer: its size in points and its runs in the file's order."""
+
+    width: float
+    height: float
+    runs: list[TextRun]
 
 
 def _run(left: float, bottom: float, right: float, top: float, text: str) -> TextRun:

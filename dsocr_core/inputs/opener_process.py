@@ -33,7 +33,7 @@ from dsocr_core.inputs.decoding import (
     new_memory,
 )  # fmt: skip
 from dsocr_core.inputs.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
-from dsocr_core.inputs.rendering import page_count, render, text_runs
+from dsocr_core.inputs.rendering import page_count, render, text_layer
 
 REQUEST_BYTES = 64 * 1024
 _ANSWER_CHARACTERS = 1000
@@ -75,7 +75,7 @@ def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | N
     if request["work"] == "text":
         runs = new_memory()
         with os.fdopen(runs, "wb", closefd=False) as handle:
-            handle.write(json.dumps(text_runs(Path(path), request["number"])).encode("utf-8", "replace"))
+            handle.write(json.dumps(text_layer(Path(path), request["number"])).encode("utf-8", "replace"))
         return RUNS, runs
     if request["work"] == "image":
         memory_bytes, frame = request["memory_bytes"], request["frame"]

@@ -17,7 +17,7 @@ from PIL import Image
 
 from dsocr_core.inputs.resizing import Bytes, padded, resized
 from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid
-from dsocr_core.resolution import TILE_SIZE, Preset
+from dsocr_core.resolution import Preset
 
 Floats = npt.NDArray[np.float32]
 
@@ -62,7 +62,7 @@ def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage
 
 def is_square_view(preset: Preset) -> bool:
     """Whether the published code resizes the page to a square; the padding then adds nothing."""
-    return not preset.crop_mode and preset.image_size <= TILE_SIZE
+    return not preset.crop_mode and preset.image_size <= preset.tile_size
 
 
 def _tiles(image: Image.Image, grid: Grid, side: int, bands: int) -> Bytes:

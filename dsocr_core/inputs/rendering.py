@@ -66,10 +66,11 @@ MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
 """Of one page's text layer: what a page may show, many times over. The rest is left out."""
 
 
-def text_runs(path: Path, number: int) -> list[tuple[float, float, float, float, str]]:
-    """Runs of text on page `number` (from 1), in the file's order: left, bottom, right, top in points, text.
+def text_layer(path: Path, number: int) -> tuple[float, float, list[tuple[float, float, float, float, str]]]:
+    """Width and height in points of page `number` (from 1), and its runs of text in the file's order.
 
-    Raises Unreadable.
+    A run is on one line, without a gap as wide as the line is high: left, bottom, right, top, text. Raises
+    Unreadable.
     """
     import pypdfium2
 
@@ -77,23 +78,43 @@ def text_runs(path: Path, number: int) -> list[tuple[float, float, float, float,
         try:
             if not 1 <= number <= len(document):
                 raise Unreadable(f"has no page {number}; it has {len(document)}")
-            text = document[number - 1].get_textpage()
-            runs, characters = [], 0
-            for run in range(min(text.count_rects(), MOST_RUNS)):
-                left, bottom, right, top = text.get_rect(run)
-                first = text.get_index(left, (bottom + top) / 2, 1.0, 1.0)
-                if first is not None:
-                    # As high as the font is, whichever letters there are.
-                    _, low, _, high = text.get_charbox(first, loose=True)
-                    bottom, top = min(bottom, low), max(top, high)
-                content = text.get_text_bounded(left, bottom, right, top)[: MOST_CHARACTERS - characters]
-                characters += len(content)
-                runs.append((left, bottom, right, top, content))
-                if characters >= MOST_CHARACTERS:
-                    break
-            return runs
+            page = document[number - 1]
+            return *page.get_size(), _runs(page.get_textpage())
         except (pypdfium2.PdfiumError, MemoryError, ValueError) as error:
             raise Unreadable(f"the text of page {number} cannot be read ({cause(error)})") from error
+
+
+def _runs(text: Any) -> list[tuple[float, float, float, float, str]]:
+    """Runs of a PDFium text page, whose own characters part words and lines."""
+    from pypdfium2.raw import FPDFText_GetUnicode
+
+    runs: list[tuple[float, float, float, float, str]] = []
+    left = bottom = right = top = 0.0
+    words = ""
+    for index in range(min(text.count_chars(), MOST_CHARACTERS)):
+        code = FPDFText_GetUnicode(text, index)
+        character = chr(code) if code < _CODES else "\ufffd"
+        # As high as the font is, whichever letters there are.
+        box = text.get_charbox(index, loose=True)
+        if character.isspace():
+            box = right, bottom, right, top
+        height = max(top - bottom, 0.1)
+        middle, gap = (box[1] + box[3]) / 2, box[0] - right
+        if words and (character in "\r\n" or not (bottom <= middle <= top and -height <= gap <= height)):
+            runs.append((left, bottom, right, top, words))
+            if len(runs) == MOST_RUNS:
+                return runs
+            words = ""
+        if not words:
+            if character.isspace():
+                continue
+            left, bottom, right, top = box
+        words += character
+        right, bottom, top = max(right, box[2]), min(bottom, box[1]), max(top, box[3])
+    return [*runs, (left, bottom, right, top, words)] if words else runs
+
+
+_CODES = 0x110000
 
 
 def _user_unit(path: Path, document: Any, index: int) -> float:

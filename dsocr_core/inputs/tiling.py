@@ -63,12 +63,12 @@ def view_sizes(preset: Preset, grid: Grid) -> tuple[int, ...]:
     return (preset.tile_size,) * tile_count(grid) + (preset.view_size,)
 
 
-def image_token_count(preset: Preset, grid: Grid) -> int:
-    """Positions of a page in the prompt: vision tokens, row ends and the separator."""
-    side = tokens_per_side(preset.view_size)
-    tokens = (side + 1) * side + 1
+def image_token_count(preset: Preset, grid: Grid, newline: bool = True) -> int:
+    """Positions of a page in the prompt: vision tokens, row ends where there are some, the separator."""
+    side, end = tokens_per_side(preset.view_size), int(newline)
+    tokens = (side + end) * side + 1
     if grid != NO_TILES:
         columns, rows = grid
         tile_side = tokens_per_side(preset.image_size)
-        tokens += (tile_side * columns + 1) * (tile_side * rows)
+        tokens += (tile_side * columns + end) * (tile_side * rows)
     return tokens

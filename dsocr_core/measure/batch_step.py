@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 
-from dsocr_core.config import DecoderConfig, load_config
 from dsocr_core.console import print_json
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
@@ -30,7 +29,9 @@ from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 from dsocr_core.kernels.state import DONE, state_row
 from dsocr_core.measure.device import require_fast_engine_for
 from dsocr_core.measure.rows import Rows, each
-from dsocr_core.model.decoder import Decoder
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
 from dsocr_core.records import NgramPolicy
 
 NGRAM_SIZE = 20

@@ -18,7 +18,6 @@ import torch
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, OnDevice, engine_backend, published_backend
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread, StageFigures
@@ -30,6 +29,8 @@ from dsocr_core.measure.device import (
     reset_peak_memory,
 )
 from dsocr_core.measure.synthetic_page import draw_page
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import all_stages, load_config
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import EngineName, Settings, SettingsError
@@ -259,20 +260,22 @@ class _Costs:
 def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | None:
     try:
         from analytic_model.policy import Policy
-        from analytic_model.predict import STAGES, predict
+        from analytic_model.predict import predict
         from analytic_model.workload import Workload
     except ImportError:
         return None  # the core may stand alone
     inputs = result.required_inputs
     text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
     new_tokens = len(result.required_tokens)
-    workload = Workload.from_image(*plan.size, result.request.preset, text_tokens, new_tokens)
+    workload = Workload.from_image(
+        *plan.size, result.request.preset, text_tokens, new_tokens, family=result.request.family
+    )
     attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
     dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
     policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)
     prediction = predict(_config(subject), workload, policy)
     steps, decode = workload.decode_steps, prediction.stages[Stage.DECODE]
-    flops = {stage: prediction.with_nested(stage).cost.flops for stage in STAGES}
+    flops = {stage: prediction.with_nested(stage).cost.flops for stage in prediction.stages}
     return _Costs(flops, decode.compulsory_bytes / steps if steps else None)
 
 
@@ -290,14 +293,14 @@ def _figures(
     first = results[0]
     stages = {
         stage.value: figures
-        for stage in Stage
+        for stage in all_stages()
         if (figures := _stage_figures(stage, results, device.matmul_flops_per_s, costs)) is not None
     }
     steps = [
         timing.milliseconds / timing.calls
         for result in results
         for timing in result.timings
-        if timing.stage is Stage.DECODE and timing.calls and timing.milliseconds
+        if timing.stage == Stage.DECODE and timing.calls and timing.milliseconds
     ]
     ms_per_token = Spread.of(steps)
     moved = costs.bytes_per_token if costs else None

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.console import titled_table
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.records import OcrResult
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _stage_table(engine: EngineFigures) -> Table:
     table = titled_table(title, "Stage", "Median", "Min", "5 %", "95 %", "Calls", "TFLOP/s", "Of matmul")
     for name, stage in engine.stages.items():
         spread = stage.milliseconds
-        inside = name in {stage.value for stage in INSIDE_PREFILL}
+        inside = name in {stage.value for stage in inside_prefill()}
         table.add_row(
             f"  {name}" if inside else name,
             *(f"{value:.4g} ms" for value in (spread.median, spread.min, spread.p5, spread.p95)),

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsocr_core.config import DecoderConfig, load_config
 from dsocr_core.console import print_json
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.decode import STEPS_A_GRAPH
@@ -31,7 +30,9 @@ from dsocr_core.measure.device import milliseconds, require_fast_engine_for
 from dsocr_core.measure.rows import Rows, each
 from dsocr_core.measure.sweep_decode import FIELDS
 from dsocr_core.measure.sweep_decode import sweep as search_launches
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import random_model
 from dsocr_core.settings import SettingsError
 
 NGRAM_SIZE = 20

@@ -26,7 +26,7 @@ from dsocr_core.engine.base import Engine
 from dsocr_core.engine.generate import Sequence as Decoded
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.inputs.documents import expand
-from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
 

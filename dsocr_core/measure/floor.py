@@ -27,14 +27,15 @@ from analytic_model.policy import Dtype, Policy
 from analytic_model.predict import Prediction, predict
 from analytic_model.roofline import bound, least_work, prefill_ms
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.console import OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.measure.floor_picture import draw
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import inside_prefill, load_config
 from dsocr_core.outside.untrusted import parse_json, read_bytes
 from dsocr_core.settings import Settings, history_location
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 _FILE_LIMIT = 16 * 1024 * 1024
 """Bytes of a bench.json."""
@@ -181,7 +182,7 @@ def _single(prediction: Prediction, engine: Mapping[str, Any], device: Hardware)
     for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR):
         yield stage.value, bound(prediction.stages[stage], device, dtype).time_ms, measured[stage.value]
     # The clock of prefill runs while vision does: the language model's own time is the rest.
-    own = measured["prefill"] - sum(measured.get(stage.value, 0.0) for stage in INSIDE_PREFILL)
+    own = measured["prefill"] - sum(measured.get(stage.value, 0.0) for stage in inside_prefill())
     yield "prefill", bound(prediction.stages[Stage.PREFILL], device, dtype).time_ms, own
     decode = bound(prediction.stages[Stage.DECODE], device, dtype).time_ms
     yield "decode", decode, measured["decode"]

@@ -31,8 +31,9 @@ from dsocr_core.inputs.resizing import MOST_BANDS, Bytes
 from dsocr_core.inputs.tiling import NO_TILES, page_grid
 from dsocr_core.measure.rows import Rows
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
+from dsocr_core.models.family import preset_named
 from dsocr_core.outside.temporary import Temporary
-from dsocr_core.resolution import TILE_SIZE, Preset, preset_named
+from dsocr_core.resolution import TILE_SIZE, Preset
 
 Views = tuple[Bytes, Bytes]
 """The global view (S, S, 3) and the tiles (T, 640, 640, 3)."""

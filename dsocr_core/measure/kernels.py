@@ -27,6 +27,7 @@ from dsocr_core.history.storage.entries import open_storage
 from dsocr_core.history.store import DEFAULT_LOCATION
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.ncu_command import Profile, command, shown
+from dsocr_core.models.family import all_stages
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.settings import Settings, SettingsError, history_location
@@ -123,12 +124,9 @@ def run(
         brief: fewer figures and rules, fewer replays of a launch: for a thousand launches
         ncu: Nsight Compute's command line
     """
-    try:
-        of = Stage(stage)
-    except ValueError:
-        stages = ", ".join(each.value for each in Stage)
-        raise SettingsError(f"--stage is '{stage[:40]}': give one of {stages}") from None
-    profile = Profile(of, settings.engine, skip, count, tokens, ncu, brief)
+    if stage not in all_stages():
+        raise SettingsError(f"--stage is '{stage[:40]}': give one of {', '.join(all_stages())}")
+    profile = Profile(Stage(stage), settings.engine, skip, count, tokens, ncu, brief)
     run_id, launched = profile_stage(profile, settings, history_location(settings))
     if json:
         print_json({"run": run_id, "stage": stage, "engine": settings.engine, "launches": launched})

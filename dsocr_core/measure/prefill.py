@@ -21,7 +21,6 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from dsocr_core.config import load_config
 from dsocr_core.console import print_json
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.ops import Ops
@@ -30,10 +29,10 @@ from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.measure.device import require_fast_engine_for
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
 from dsocr_core.measure.rows import Rows
-from dsocr_core.model.attention import sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
-from dsocr_core.resolution import preset_named
+from dsocr_core.models.blocks.attention import sdpa_core
+from dsocr_core.models.family import load_config, preset_named
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.stages import Stage
 
 WARM_UP = 2

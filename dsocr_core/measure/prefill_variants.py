@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from dsocr_core.config import ModelConfig
 from dsocr_core.engine.fast.cuda_graph import recorder_for
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
@@ -19,9 +19,11 @@ from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.engine.fast.vision_graphs import FastVision
 from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.inputs.tiling import Grid, image_token_count
-from dsocr_core.model.attention import AttentionCore, Rotary
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.resolution import Preset
 from dsocr_core.stages import Stage
 
@@ -99,13 +101,13 @@ class EagerVariant(Variant):
     """As `EagerEngine` runs them."""
 
     def sam(self) -> None:
-        self._sam = [self.model.encode_sam(view) for view in self.views]
+        self._sam = [self.model.sam(view) for view in self.views]
 
     def clip(self) -> None:
-        self._clip = [self.model.encode_clip(features) for features in self._sam]
+        self._clip = [cast(DeepseekOcr, self.model).clip(features) for features in self._sam]
 
     def project(self) -> None:
-        self._tokens = [self.model.project(c, s) for c, s in zip(self._clip, self._sam, strict=True)]
+        self._tokens = [self.model.projector(c, s) for c, s in zip(self._clip, self._sam, strict=True)]
 
     def fuse(self) -> None:
         prompt, device = self.page.prompt, self.model.device
@@ -115,7 +117,7 @@ class EagerVariant(Variant):
             mask[:, start : start + length] = True
         tiles = self._tokens[0] if len(self._tokens) > 1 else None
         self.outputs[Stage.VISION_FUSION] = self.model.fuse(
-            ids, mask, tiles, self.page.grid, self._tokens[-1]
+            ids, mask, [(tiles, self.page.grid, self._tokens[-1])]
         )[0]
 
     def prefill(self) -> None:

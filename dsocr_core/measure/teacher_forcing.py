@@ -23,8 +23,8 @@ from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
-from dsocr_core.model.attention import flash_core, sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.blocks.attention import flash_core, sdpa_core
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.records import CancelToken
 
 if TYPE_CHECKING:
@@ -68,17 +68,12 @@ def teacher_forced_oracle(
     All tokens are given, so prompt and tokens go through the decoder in one pass.
     """
     with torch.inference_mode(), full_float32():
-        features = []
-        views = [pixels.global_view] if pixels.tiles is None else [pixels.tiles, pixels.global_view]
-        for view in views:
-            sam = model.encode_sam(view.to(torch.float32))
-            features.append(model.project(model.encode_clip(sam), sam))
+        features = [model.encode(views.to(torch.float32)) for views in pixels.passes]
         ids = torch.tensor([page.prompt.ids], device=model.device)
         mask = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
         for start, length in page.prompt.mask:
             mask[:, start : start + length] = True
-        tiles = None if pixels.tiles is None else features[0]
-        prompt = model.fuse(ids, mask, tiles, pixels.grid, features[-1])  # (1, N, C)
+        prompt = model.fuse(ids, mask, pixels.fused(features))  # (1, N, C)
         fed = torch.tensor([tokens[:-1]], dtype=torch.long, device=model.device)  # (1, T - 1)
         x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
         sequence = _sequence(engine, model, page, len(tokens))

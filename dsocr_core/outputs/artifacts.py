@@ -22,6 +22,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.outputs import line_drawing
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import CleanPage
@@ -31,7 +32,7 @@ from dsocr_core.outputs.result_store import file_of
 from dsocr_core.outputs.writing import append_line, drop_half_line, parsed, replace_lines, write_whole
 from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.records import VENDOR, BackendName, OcrResult, to_jsonable
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, RESULT, PREDICTIONS = (
     "result_with_boxes.jpg",
@@ -336,7 +337,7 @@ def _beside_the_line(result: OcrResult) -> dict[str, Any]:
 
 
 def _prediction(result: OcrResult) -> dict[str, Any]:
-    measured = [ms for stage in INSIDE_PREFILL if (ms := result.milliseconds(stage)) is not None]
+    measured = [ms for stage in inside_prefill() if (ms := result.milliseconds(stage)) is not None]
     return {
         "image": name_text(result.request.image.resolve()),
         "source": result.request.name,

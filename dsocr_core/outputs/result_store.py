@@ -143,8 +143,8 @@ def checkpoint_fingerprint(source: str) -> str:
 
 
 _DECIDING = (
-    "backends", "engine", "inputs", "kernels", "model", "outputs", "vendor", "backend_specs",
-    "history/sharded.py", "records.py", "markup.py", "resolution.py", "settings.py", "config.py",
+    "backends", "engine", "inputs", "kernels", "models", "outputs", "vendor", "backend_specs",
+    "history/sharded.py", "records.py", "markup.py", "resolution.py", "settings.py",
 )  # fmt: skip
 """Rooms and files of the core that make results what they are."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dsocr_core.outputs.trace_records import TensorDifference, TraceSummary
 
-_BLOCK = re.compile(r"((?:sam\.block|clip\.block|decoder\.layer)\d+)\.(.+)")
+_BLOCK = re.compile(r"(\w+\.(?:block|layer)\d+)\.(.+)")
 _BLOCK_NUMBER = re.compile(r"(?<=block)\d+|(?<=layer)\d+")
 _MOST_STEPS = 6
 

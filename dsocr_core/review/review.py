@@ -15,6 +15,7 @@ from dsocr_core.history.sameness import differ
 from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.parity import first_difference, sized
 from dsocr_core.parity_records import Tolerance
@@ -25,7 +26,6 @@ from dsocr_core.review.page import PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
-from dsocr_core.stages import INSIDE_PREFILL
 
 __all__ = [
     "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",
@@ -165,7 +165,7 @@ class Review:
 
 
 def _follows(timing: StageTiming) -> bool:
-    return timing.stage not in INSIDE_PREFILL
+    return timing.stage not in inside_prefill()
 
 
 _SECTIONS = ("run", "settings", "environment", "versions")

@@ -173,8 +173,5 @@ class _Queue:
 def _size(request: OcrRequest) -> int:
     """More for a page that may need a larger slot."""
     from dsocr_core.engine.fast.batch_reader import most_image_tokens
-    from dsocr_core.resolution import preset_named
 
-    return (
-        most_image_tokens(preset_named(request.preset)) + len(request.prompt) + (request.max_new_tokens or 0)
-    )
+    return most_image_tokens(request.resolution) + len(request.prompt) + (request.max_new_tokens or 0)

@@ -6,10 +6,10 @@ Letters: M patches of all views, N tokens, C width, k experts a token.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from torch import Tensor
 
-from dsocr_core.config import ModelConfig
 from dsocr_core.dump.files import DumpWriter
 from dsocr_core.dump.hooks import Recorder
 from dsocr_core.engine.base import Engine
@@ -21,6 +21,8 @@ from dsocr_core.engine.fast.vision_graphs import FastVision
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.records import NgramPolicy
 from dsocr_core.trace.fast_taps import Event, TappedPrefill, TappedStep, TappedTowers
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model
@@ -44,7 +46,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         step = TappedStep(weights, model.config.decoder, positions, engine.rotary_dtype, NO_TOKEN)
         graph = StepGraph(step)
 
-        views = [pixels.global_view] if pixels.tiles is None else [pixels.tiles, pixels.global_view]
+        views = pixels.passes
         towers, prefill = TappedTowers(engine), TappedPrefill(engine)
         recorder.begin_call()
         vision = FastVision(towers).start(views)
@@ -96,7 +98,7 @@ def _record_vision(
         _split(recorder, name, rows, patches)
     _split(recorder, "sam.out", towers.features, features)
     with_class = [(count, side, 1) for count, side in features]
-    for name, rows in _clip(config, towers.of_clip):
+    for name, rows in _clip(cast(DeepseekOcrConfig, config), towers.of_clip):
         _split(recorder, name, rows, with_class)
     _split(recorder, "projector.in", towers.projected, features)
     for number, tokens in enumerate(towers.tokens):
@@ -134,7 +136,7 @@ def _sam(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tenso
     yield "sam.neck", norms[-1]["normed"]
 
 
-def _clip(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
+def _clip(config: DeepseekOcrConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
     norms = [event.tensors for event in log if event.kind == "norm"]
     gelus = [event.tensors for event in log if event.kind == "gelu"]
     yield "clip.embeddings", norms[0]["sum"]

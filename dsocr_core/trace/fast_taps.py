@@ -25,7 +25,7 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.vision import Groups, VisionTowers
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
-from dsocr_core.model.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,13 @@ from dsocr_core.run.session import Session
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
-from dsocr_core.trace.names import is_block_output, our_taps, stage_of
+from dsocr_core.trace.names import in_vision, is_block_output, our_taps
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
 
 ALL_BLOCKS = "blocks"
 USUAL_STEPS = 8
 MOST_STEPS = 500
 """Decode steps of a trace that goes to the first divergence."""
-_VISION = ("pixels", "sam", "clip", "projector")
 
 
 class TraceError(DsocrError):
@@ -59,7 +58,7 @@ class TracePlan:
     @property
     def calls_needed(self) -> int:
         """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""
-        vision = bool(self.only) and all(stage_of(name) in _VISION for name in self.only)
+        vision = bool(self.only) and all(map(in_vision, self.only))
         return 0 if vision else self.steps
 
 

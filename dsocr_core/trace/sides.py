@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import torch
 
-from dsocr_core.config import load_config
 from dsocr_core.dump.files import DumpWriter
 from dsocr_core.dump.hooks import Injection, Recorder, weight_prints
 from dsocr_core.engine.base import Engine, EngineOptions
@@ -26,9 +25,9 @@ from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.engine.sampling import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.errors import Cancelled
-from dsocr_core.model.weights import published_parameters
+from dsocr_core.models.family import load_config
+from dsocr_core.models.weights import published_parameters
 from dsocr_core.records import NGRAM_SAVE_RESULTS, CancelToken, OcrRequest
-from dsocr_core.resolution import preset_named
 from dsocr_core.trace.names import published_taps
 from dsocr_core.trace.taps import tapped_core, tapped_model
 from dsocr_core.vendor.backend import VendorBackend
@@ -137,7 +136,7 @@ def _exact(way: Way) -> Iterator[None]:
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
-    request, preset = task.request, preset_named(task.request.preset)
+    request, preset = task.request, task.request.resolution
     ngram = request.no_repeat_ngram_size
     taps = published_taps(load_config(backend.checkpoint))
     message = Trace(

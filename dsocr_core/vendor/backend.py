@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.models.family import all_stages
 from dsocr_core.outside.child import ChildGone
 from dsocr_core.records import (
     POSTPROCESS_ERROR,
@@ -26,7 +27,6 @@ from dsocr_core.records import (
     published_ngram_size,
     top_two_steps,
 )
-from dsocr_core.resolution import preset_named
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import (
@@ -227,7 +227,7 @@ class VendorBackend:
                 f"{request.name}: the published code has no infer.{next(iter(policies))}; leave it out, or "
                 "read with eager or fast"
             )
-        preset = preset_named(request.preset)
+        preset = request.resolution
         shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
         self._number += 1
         ngram = request.no_repeat_ngram_size
@@ -343,7 +343,7 @@ class VendorBackend:
             inputs=inputs,
             timings=tuple(
                 StageTiming(stage, row.milliseconds, row.calls)
-                for stage in Stage
+                for stage in all_stages()
                 for row in seen.timings
                 if row.stage == stage
             ),
@@ -385,9 +385,9 @@ def _to_error(failure: Failure, what: str, stderr_tail: str) -> Exception:
 
 def _tell(observer: Observer, message: Message) -> None:
     """Pass progress on, without stages that this project does not have."""
-    if isinstance(message, StageStarted) and message.stage in set(Stage):
+    if isinstance(message, StageStarted) and message.stage in set(all_stages()):
         observer.stage_started(Stage(message.stage))
-    elif isinstance(message, StageEnded) and message.stage in set(Stage):
+    elif isinstance(message, StageEnded) and message.stage in set(all_stages()):
         observer.stage_ended(Stage(message.stage), message.milliseconds)
     elif isinstance(message, Text):
         observer.text(message.delta)

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
+from dsocr_core.models.family import FAMILIES
 from dsocr_core.vendor.protocol import Message, Recognize, Result, StageEnded, StageStarted, Text, Timing
 
-STAGE_MODULES = (("sam", "sam_model"), ("clip", "vision_model"), ("projector", "projector"))
-"""Stage name -> attribute of the inner model, published names."""
+STAGE_MODULES = {stage.name: stage.module for row in FAMILIES.values() for stage in row.vision}
+"""Stage name -> attribute of the inner model, published names; a model lacks those of others."""
 
 TEXT_INTERVAL_S = 0.05
 
@@ -82,7 +83,7 @@ class Observation:
         tokenizer.encode = lambda *args, **kwargs: self._encode(encode, args, kwargs)
         handles = [
             handle
-            for stage, name in STAGE_MODULES
+            for stage, name in STAGE_MODULES.items()
             if (module := getattr(getattr(model, "model", None), name, None)) is not None
             for handle in self._hooks(module, stage)
         ]

@@ -10,10 +10,11 @@ import torch
 from analytic_model import vision
 from analytic_model.ops import Cost
 from analytic_model.policy import Policy, PolicyError
-from analytic_model.predict import STAGES, decode_step, kv_cache_bytes, parameters, predict
+from analytic_model.predict import decode_step, kv_cache_bytes, parameters, predict
 from analytic_model.workload import Workload, WorkloadError
-from dsocr_core.config import ModelConfig
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import computed_stages
+from dsocr_core.models.weights import build
 from dsocr_core.stages import Stage
 
 BASE = Workload.from_image(1000, 1000, "base")
@@ -62,7 +63,7 @@ def test_parameters_are_the_published_checkpoints(published: ModelConfig) -> Non
 def test_parameters_are_the_modules(embedded: ModelConfig, published: ModelConfig) -> None:
     for config in (embedded, published):
         with torch.device("meta"):
-            model = OcrModel(config)
+            model = build(config)
         counts = parameters(config)
         modules = {
             "sam": model.sam,
@@ -131,7 +132,7 @@ def test_only_several_rows_are_copied_to_their_experts(
 
 def test_vision_stands_beside_prefill_until_asked(published: ModelConfig) -> None:
     prediction = predict(published, GUNDAM)
-    assert tuple(prediction.stages) == STAGES
+    assert tuple(prediction.stages) == computed_stages()
     vision_flops = sum(
         prediction.stages[stage].cost.flops for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
     )
@@ -165,7 +166,7 @@ def test_operators_are_torchs(published: ModelConfig) -> None:
 
 def test_attention_backends_differ_in_bytes_not_flops(published: ModelConfig) -> None:
     sdpa, eager = (predict(published, GUNDAM, Policy(attention=name)) for name in ("sdpa", "eager"))
-    for stage in STAGES:
+    for stage in computed_stages():
         assert sdpa.stages[stage].cost.flops == eager.stages[stage].cost.flops
     prefill = Stage.PREFILL
     assert eager.stages[prefill].cost.bytes_moved > sdpa.stages[prefill].cost.bytes_moved

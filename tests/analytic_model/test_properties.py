@@ -9,7 +9,8 @@ from analytic_model.ops import Cost
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
-from dsocr_core.config import ClipConfig, DecoderConfig, ModelConfig, ProjectorConfig, SamConfig
+from dsocr_core.models.config import ClipConfig, DecoderConfig, ModelConfig, ProjectorConfig, SamConfig
+from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.stages import Stage
 
 VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
@@ -22,7 +23,7 @@ def configs(draw: st.DrawFn) -> ModelConfig:
     clip_width, hidden = 8 * draw(small), 16 * draw(small)
     layers = draw(st.integers(2, 6))
     experts = draw(st.integers(1, 8))
-    return ModelConfig(
+    return DeepseekOcrConfig(
         sam=SamConfig(
             8 * draw(small),
             layers,

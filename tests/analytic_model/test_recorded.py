@@ -18,8 +18,8 @@ from analytic_model.recorded import (
     timed,
 )
 from analytic_model.workload import Workload
-from dsocr_core.config import load_config
 from dsocr_core.history.record import RunRecord
+from dsocr_core.models.family import load_config
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 
 

@@ -10,8 +10,9 @@ from analytic_model.predict import decode_step, predict
 from analytic_model.roofline import bound, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.stages import Stage
 
 TOY = Hardware("toy", 100.0, 10.0, 1000, None, "nowhere")  # 100 TFLOP/s, 1 TB/s: ridge at 100 FLOP/B
 
@@ -67,7 +68,7 @@ def test_measured_times_are_above_their_bounds(published: ModelConfig) -> None:
 def test_prefill_waits_for_vision(published: ModelConfig) -> None:
     prediction = predict(published, Workload.single_view())
     parts = [
-        bound(prediction.stages[part], TOY, "bfloat16").time_ms for part in (*INSIDE_PREFILL, Stage.PREFILL)
+        bound(prediction.stages[part], TOY, "bfloat16").time_ms for part in (*inside_prefill(), Stage.PREFILL)
     ]
     assert roofline.prefill_ms(prediction, TOY) == pytest.approx(sum(parts))
 

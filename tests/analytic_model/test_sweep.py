@@ -26,8 +26,8 @@ from analytic_model.sweep import (
 )
 from analytic_model.workload import Workload
 from dsocr_core.cli.main import main
-from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.config import ModelConfig
 from dsocr_core.stages import Stage
 from tests.support.paths import ROOT
 

@@ -25,11 +25,12 @@ from analytic_model.verify import (
 )
 from analytic_model.workload import Workload
 from dsocr_core.cli.main import main as dsocr
-from dsocr_core.config import ModelConfig, load_config, parse_config
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import Cancelled
-from dsocr_core.model.attention import AttentionUnavailableError
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.blocks.attention import AttentionUnavailableError
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import load_config, parse_config
 from dsocr_core.stages import Stage
 from tests.support.seeded_weights import REMOTE_CODE, tiny_config
 
@@ -130,7 +131,7 @@ def test_progress_is_told_and_can_stop_the_measurement() -> None:
     assert told == [*towers, *towers, Stage.VISION_FUSION, Stage.PREFILL, *[Stage.DECODE] * 3]
 
     def stop(stage: Stage) -> None:
-        if stage is Stage.PREFILL:
+        if stage == Stage.PREFILL:
             raise Cancelled
 
     with pytest.raises(Cancelled):

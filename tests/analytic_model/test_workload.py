@@ -7,7 +7,7 @@ import pytest
 from analytic_model.workload import Workload, WorkloadError
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.tiling import image_token_count, page_grid
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS
 
 PAGES = [
     (300, 200),

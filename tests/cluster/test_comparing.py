@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.cluster.comparing import Compared, OtherPages, Pair, Parity, compare_outputs
+from dsocr_core.cluster.comparing import Compared, OtherPages, Pair, compare_outputs
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
@@ -63,9 +63,9 @@ def compared(a: Output, b: Output, into: Path | None = None, cancel: CancelToken
 
 def test_equal_outputs_are_identical_page_by_page(tmp_path: Path) -> None:
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", root="/moved/elsewhere"))
-    assert found.parity.verdicts == {"identical": PAGES}
-    assert (found.passed, found.failed, found.shards, found.parity.worst) == (PAGES, 0, 3, [])
-    assert (found.parity.tokens_equal, found.parity.error_rate) == (PAGES, 0.0)
+    assert found.verdicts == {"identical": PAGES}
+    assert (found.passed, found.failed, found.shards, found.worst) == (PAGES, 0, 3, [])
+    assert (found.tokens_equal, found.error_rate) == (PAGES, 0.0)
 
 
 def test_every_verdict_is_that_of_parity_and_the_worst_comes_first(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_every_verdict_is_that_of_parity_and_the_worst_comes_first(tmp_path: Pat
         9: a_result(TEXT, finish_reason="length"),
     }
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", special), tmp_path / "parity")
-    rows = found.parity.worst
+    rows = found.worst
     # A letter of 43 is 2.3 %, above the tolerance of 2 %; other views with the same text are within it.
     assert [(row["number"], row["verdict"]) for row in rows] == [
         (5, "not_comparable"), (1, "differs"), (2, "differs"), (9, "differs"), (6, "within_tolerance"),
@@ -102,7 +102,7 @@ def test_a_text_without_known_boxes_is_never_identical(tmp_path: Path) -> None:
     words, facts = "The quick brown fox jumps over the lazy dog", {BOXES_NOT_KNOWN: "the text has none"}
     plain = a_result(words, token_ids=None, environment=facts)
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", {3: plain}))
-    (row,) = found.parity.worst
+    (row,) = found.worst
     assert (row["number"], row["verdict"]) == (3, "within_tolerance")
     assert "boxes are not known" in row["reasons"]
 
@@ -123,12 +123,12 @@ def test_settings_that_differ_are_those_the_backends_come_to(tmp_path: Path) -> 
 
 def test_shards_that_one_side_has_not_read_are_counted_and_fail(tmp_path: Path) -> None:
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", shards=1))
-    assert (found.parity.pages, found.only_a, found.only_b, found.failed) == (4, 6, 0, 6)
+    assert (found.pages, found.only_a, found.only_b, found.failed) == (4, 6, 0, 6)
 
 
 def test_pages_that_neither_side_has_read_fail(tmp_path: Path) -> None:
     found = compared(made(tmp_path / "a", shards=1), made(tmp_path / "b", shards=1))
-    assert (found.parity.verdicts, found.neither, found.failed) == ({"identical": 4}, 6, 6)
+    assert (found.verdicts, found.neither, found.failed) == ({"identical": 4}, 6, 6)
 
 
 def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> None:
@@ -161,14 +161,8 @@ def test_of_many_pages_the_worst_stay() -> None:
             "number": number, "verdict": "differs", "character_error_rate": rate, "tokens_equal": False,
         }  # fmt: skip
 
-    parts = []
-    for first in range(0, 100, 10):
-        part = Parity()
-        for number in range(first, first + 10):
-            part.add(row(number, (number * 37 % 100) / 100))
-        parts.append(part)
-    whole = Parity()
-    for part in parts:
-        whole.join(part, 5)
-    assert [row["character_error_rate"] for row in whole.worst] == [0.99, 0.98, 0.97, 0.96, 0.95]
-    assert (whole.pages, whole.error_rate) == (100, pytest.approx(0.495))
+    whole = Compared()
+    for first in range(0, 2000, 10):
+        whole.add([row(number, (number * 37 % 2000) / 2000) for number in range(first, first + 10)])
+    assert [row["character_error_rate"] for row in whole.worst[:2]] == [0.9995, 0.999]
+    assert (len(whole.worst), whole.pages, whole.error_rate) == (1000, 2000, pytest.approx(0.49975))

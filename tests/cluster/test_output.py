@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.cluster.output import Output, cause_of, marker_of
-from dsocr_core.cluster.patience import patiently
+from dsocr_core.cluster.output import Output, cause_of, marker_of, patiently
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.status import Status, StatusReader
 from dsocr_core.errors import Cancelled
-from dsocr_core.history.sharded import Marker, OutputError, PageReading, read_shard, shard_files
-from dsocr_core.history.storage.store import StorageError, Store
+from dsocr_core.history.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
+from dsocr_core.history.storage.store import StorageError
 from dsocr_core.stages import Stage
 from tests.support.made_up_output import a_result
 
@@ -59,27 +58,6 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     assert texts(output) == ["b"] * 3
     assert output.store.read(first.file) is None
     assert output.commit(second), "a commit whose answer was lost may be tried again"
-
-
-def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    made: list[int] = []
-    start = threading.Barrier(16)
-
-    def write(number: int) -> None:
-        start.wait()
-        if store.put_new("done/x.json", str(number).encode()):
-            made.append(number)
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 1
-    assert store.read("done/x.json") == str(made[0]).encode()
-    assert store.names("done") == ["x.json"]
-    assert len(list((tmp_path / "done").iterdir())) == 1, "temporary files are left"
 
 
 def test_attempts_that_nobody_committed_are_cleared(output: Output) -> None:
@@ -124,7 +102,7 @@ def test_results_that_are_not_what_was_committed_are_named(output: Output) -> No
 def test_a_marker_of_nobody_is_named(output: Output, wrong: bytes | dict[str, Any]) -> None:
     content = wrong if isinstance(wrong, bytes) else b""
     if isinstance(wrong, dict):
-        content = json.dumps(asdict(attempt(output, pages_of(range(2)))) | wrong).encode()
+        content = marker_bytes(asdict(attempt(output, pages_of(range(2)))) | wrong)
     output.store.put(f"done/{NAME}.json", content)
     with pytest.raises(OutputError, match="no marker of a shard"):
         list(output.markers(output.marker_names().values()))
@@ -178,14 +156,6 @@ def test_waiting_ends_with_a_cancel() -> None:
 
     with pytest.raises(Cancelled):
         patiently(write, lambda cause: None, cancel)
-
-
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"file/run.json: (File exists|Not a directory)"):
-        Store(tmp_path / "file").put("run.json", b"")
-    with pytest.raises(StorageError, match="give a path, or a URL"):
-        Store("nonsense://bucket")
 
 
 def test_status_is_the_documents_six_figures(output: Output) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dsocr_core.cluster.pieces import Death, Piece, after_death
+from dsocr_core.cluster.mending import Death, Piece, after_death
 
 DIED, LOST = Death("aborted"), Death("its worker was lost", of_worker=True)
 

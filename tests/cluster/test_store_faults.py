@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,54 +10,23 @@ import pytest
 
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
 
-from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.listing import list_files
 from dsocr_core.cluster.local import local_cluster
-from dsocr_core.cluster.status import read_status
+from dsocr_core.cluster.status import Figures, read_status
 from dsocr_core.history.storage.store import Store
 from tests.support.cluster_runs import WORKER, Heard, check_exactly_once, drive, job_for, make_pages
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
+from tests.support.s3_server import s3_server
 
 BUCKET = "pages"
 
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """An S3 of the test's own behind a proxy, where every process of the test finds it."""
-    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
-    server = server_module.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        # The servers of a process share what they store.
-        urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=10).close()
-        with fault_proxy(host, port) as proxy:
-            values = {
-                "AWS_ENDPOINT_URL": proxy.address, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
-                "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
-            }  # fmt: skip
-            for name, value in values.items():
-                monkeypatch.setenv(name, value)
-            import s3fs
-
-            s3fs.S3FileSystem.clear_instance_cache()
-            s3fs.S3FileSystem().mkdir(BUCKET)
-            yield proxy
-            s3fs.S3FileSystem.clear_instance_cache()
-    finally:
-        server.stop()
-
-
-def test_one_of_two_writers_makes_an_object(proxy: FaultProxy) -> None:
-    store = Store(f"s3://{BUCKET}/out")
-    assert store.put_new("done/a.json", b"1")
-    assert not store.put_new("done/a.json", b"2")
-    assert store.read("done/a.json") == b"1"
-    assert store.read("done/none.json") is None
-    assert store.names("done") == ["a.json"]
-    assert dict(store.read_many(["done/a.json", "done/none.json"])) == {"done/a.json": b"1"}
-    store.remove("done/a.json")
-    assert store.names("done") == []
+    """An S3 of the test's own behind a proxy."""
+    with s3_server(monkeypatch, BUCKET) as (host, port), fault_proxy(host, port) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        yield proxy
 
 
 def test_objects_are_listed_a_page_of_them_a_request(proxy: FaultProxy) -> None:

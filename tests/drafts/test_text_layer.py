@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.drafts.text_layer import blocks, markup, pieces
+from dsocr_core.drafts.text_layer import blocks, drafted
 from dsocr_core.inputs.decoding import Unreadable
 from dsocr_core.inputs.documents import pdf_page_of, render_pdf_page
-from dsocr_core.inputs.opener import TextRun, page_text
+from dsocr_core.inputs.opener import PageText, TextRun, page_text
 from dsocr_core.inputs.rendering import MOST_CHARACTERS
 
 
@@ -34,6 +34,10 @@ def pdf(path: Path, drawn: str, box: str = "0 0 300 200") -> Path:
     return path
 
 
+def markup(runs: list[TextRun]) -> str:
+    return drafted(PageText(300, 200, runs), grounded=False)
+
+
 def drawn(*lines: tuple[float, float, float, str]) -> str:
     """(left, bottom, size, text) of each line."""
     return (
@@ -51,9 +55,9 @@ PAGE = drawn(
 
 
 def test_prose_becomes_paragraphs_and_headings(tmp_path: Path) -> None:
-    runs = page_text(pdf(tmp_path / "a.pdf", PAGE), 1)
-    assert markup(runs) == (
-        "# A title\n\nThe first paragraph goes on over two lines with a hyphenated word.\n\nA second one."
+    layer = page_text(pdf(tmp_path / "a.pdf", PAGE), 1)
+    assert drafted(layer, grounded=False) == (
+        "A title\n\nThe first paragraph goes on over two lines with a hyphenated word.\n\nA second one."
     )
 
 
@@ -86,7 +90,7 @@ def test_cells_in_the_same_columns_become_a_table() -> None:
         for left, text in zip((10, 150), row, strict=True)
     ]
     before, after = TextRun(10, 120, 90, 130, "Invoice"), TextRun(10, 20, 90, 30, "Total 42.50")
-    assert [(block.label, block.text) for block in blocks([before, *rows, after])] == [
+    assert [block[:2] for block in blocks([before, *rows, after])] == [
         ("text", "Invoice"),
         (
             "table",
@@ -107,16 +111,25 @@ def test_columns_that_are_written_line_by_line_are_read_one_after_the_other() ->
     assert markup(rows) == "\n\n".join(words)
 
 
-def test_a_grounded_page_has_each_blocks_label_and_leaves_its_box_out() -> None:
-    runs = [TextRun(10, 80, 90, 100, "A title"), *(TextRun(10, 50 - 30 * n, 90, 60 - 30 * n, f"Words {n}.")
-            for n in range(3))]  # fmt: skip
-    assert pieces(runs, boxes=False) == ["# A title\n\nWords 0.\n\nWords 1.\n\nWords 2."]
-    assert pieces(runs, boxes=True)[:3] == [
-        "<|ref|>title<|/ref|><|det|>[[",
-        "]]<|/det|>\n# A title\n\n<|ref|>text<|/ref|><|det|>[[",
-        "]]<|/det|>\nWords 0.\n\n<|ref|>text<|/ref|><|det|>[[",
-    ]
-    assert pieces(runs, boxes=True)[-1] == "]]<|/det|>\nWords 2." and pieces([], boxes=True) == []
+def test_a_grounded_page_has_each_blocks_label_box_and_mark(tmp_path: Path) -> None:
+    below = [TextRun(30, 110 - 30 * n, 240, 120 - 30 * n, f"Words {n}.") for n in range(2)]
+    runs = [TextRun(30, 160, 150, 180, "A title"), *below]
+    assert drafted(PageText(300, 200, runs), grounded=True) == (
+        "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# A title\n\n"
+        "<|ref|>text<|/ref|><|det|>[[100, 400, 799, 450]]<|/det|>\nWords 0.\n\n"
+        "<|ref|>text<|/ref|><|det|>[[100, 549, 799, 599]]<|/det|>\nWords 1."
+    )
+    assert drafted(PageText(300, 200, []), grounded=True) == ""
+    assert "[[0, 0, 0, 0]]" in drafted(PageText(0, 0, runs), grounded=True)
+    nowhere = [TextRun(float("nan"), float("inf"), -5, 5, "a")]
+    assert "[[0, 974, 0, 0]]" in drafted(PageText(300, 200, nowhere), grounded=True)
+
+
+def test_a_word_of_several_pieces_is_one_word(tmp_path: Path) -> None:
+    """As browsers and typesetters print: pieces of a word at places of their own."""
+    pieces = "BT /F 12 Tf 20 140 Td [(Rebou) 40 (nd sche) -30 (me)] TJ 60 0 Td (blan) Tj 24 0 Td (ket) Tj ET"
+    words = markup(page_text(pdf(tmp_path / "a.pdf", pieces), 1).runs)
+    assert words.replace("blan ket", "blanket").startswith("Rebound scheme")
 
 
 HOSTILE = {
@@ -134,19 +147,18 @@ def test_a_hostile_layer_costs_bounded_time_and_memory(tmp_path: Path, kind: str
     """Whatever it says is a draft; that a draft changes no token, tests/engine/fast shows."""
     began = time.monotonic()
     try:
-        runs = page_text(pdf(tmp_path / "hostile.pdf", HOSTILE[kind]), 1)
+        layer = page_text(pdf(tmp_path / "hostile.pdf", HOSTILE[kind]), 1)
     except Unreadable:
-        runs = []
-    found = pieces(runs, boxes=True)
-    assert sum(len(run.text) for run in runs) <= MOST_CHARACTERS
-    assert sum(map(len, found)) <= 2 * MOST_CHARACTERS + 100 * len(runs)
+        layer = PageText(300, 200, [])
+    assert sum(len(run.text) for run in layer.runs) <= MOST_CHARACTERS
+    assert len(drafted(layer, grounded=True)) <= 2 * MOST_CHARACTERS + 100 * len(layer.runs)
     assert time.monotonic() - began < 60  # seconds on a loaded machine; the opener's own limit ends it else
 
 
 def test_glyphs_without_characters_draft_what_they_are_called(tmp_path: Path) -> None:
     """A font whose glyphs have no Unicode: the draft is wrong or empty, and no error."""
     content = PAGE.replace("A title", "\x01\x02\x03")
-    assert "A title" not in markup(page_text(pdf(tmp_path / "a.pdf", content), 1))
+    assert "A title" not in markup(page_text(pdf(tmp_path / "a.pdf", content), 1).runs)
 
 
 def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.prefill import FastPrefill
-from dsocr_core.model.attention import AttentionCore, Rotary, attention_core, eager_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary, attention_core, eager_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 CPU = torch.device("cpu")

@@ -7,8 +7,9 @@ import torch
 
 import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.records import SilentObserver
-from dsocr_core.stages import INSIDE_PREFILL, TOP_LEVEL, Stage
+from dsocr_core.stages import TOP_LEVEL, Stage
 
 
 class Recorder(SilentObserver):
@@ -67,7 +68,7 @@ def test_calls_inside_a_range_can_be_counted(ranges: list[str]) -> None:
 def test_stage_names_are_the_ones_users_filter_by() -> None:
     inside = ["sam", "clip", "projector", "vision_fusion"]
     names = ["preprocess", "tokenizer", *inside, "prefill", "decode", "postprocess"]
-    assert [stage.value for stage in Stage] == names
-    assert [stage.value for stage in INSIDE_PREFILL] == inside
-    assert set(INSIDE_PREFILL) | set(TOP_LEVEL) == set(Stage)
-    assert not set(INSIDE_PREFILL) & set(TOP_LEVEL)
+    assert [stage.value for stage in all_stages()] == names
+    assert [stage.value for stage in inside_prefill()] == inside
+    assert set(inside_prefill()) | set(TOP_LEVEL) == set(all_stages())
+    assert not set(inside_prefill()) & set(TOP_LEVEL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from dsocr_core.history.storage.store import EntryGone, StorageError
 from dsocr_core.history.store import History, HistoryError
 from dsocr_core.history.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
+from tests.support.s3_server import s3_server
 
 
 def run_names(history: History) -> list[str]:
@@ -294,28 +294,8 @@ def test_a_store_that_fails_is_named(memory: str, tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 server of this process, spoken to over a socket."""
-    server_module = pytest.importorskip("moto.server", reason="moto is not installed")
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "made-up",
-            "AWS_SECRET_ACCESS_KEY": "made-up",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }.items():
-            monkeypatch.setenv(name, value)
-        # The servers of a process share what they store.
-        urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=10).close()
-        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("bucket")
+    with s3_server(monkeypatch, "bucket"):
         yield "s3://bucket/history"
-    finally:
-        server.stop()
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
 def test_a_history_in_s3_leaves_with_its_pictures(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dsocr_core.inputs.preprocess import NORMALISED, normalised, prepare, tensor_sha256, to_bfloat16
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS
 from tests.support.paths import SHARED
 from tests.support.remote_code import published_page
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.prompt import build_prompt, prompt_layout
 from dsocr_core.inputs.tiling import image_token_count
-from dsocr_core.records import PROMPTS
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
 from tests.support.paths import SHARED
 
 VENDOR = SHARED / "data" / "vendor"

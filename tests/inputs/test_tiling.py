@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dsocr_core.inputs import tiling
 from dsocr_core.inputs.tiling import crop_grid, image_token_count, page_grid, tile_count, view_sizes
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS
 from tests.support.paths import SHARED
 
 VENDOR = SHARED / "data" / "vendor"

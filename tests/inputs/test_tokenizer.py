@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsocr_core.inputs.tokenizer import StreamDecoder, Tokenizer, TokenizerError
-from dsocr_core.records import PROMPTS
+from dsocr_core.models.deepseek_ocr import PROMPTS
 from tests.support.paths import MINI
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")

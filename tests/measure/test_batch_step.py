@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.batch_step import BatchLaunches
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import POSITION
 from dsocr_core.measure.batch_step import BatchSteps
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.measure.drafts import by_chance, distinct, experts_of, run
-from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 

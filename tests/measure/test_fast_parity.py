@@ -24,7 +24,7 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.fast_parity import _agreement
 from dsocr_core.measure.fast_parity_report import Agreement
 from dsocr_core.measure.teacher_forcing import oracle_of, teacher_forced_eager, teacher_forced_oracle
-from dsocr_core.model.attention import flash_core
+from dsocr_core.models.blocks.attention import flash_core
 from dsocr_core.records import OcrRequest, OcrResult
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
@@ -122,12 +122,12 @@ def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch:
     engine, inputs, pixels = taken_in(checkpoint, page)
     seen, model = list[bool](), oracle_of(engine)
 
-    def encode_sam(views: Tensor) -> Tensor:
+    def sam(views: Tensor) -> Tensor:
         seen.append(torch.backends.cudnn.allow_tf32)
-        return sam(views)
+        return forward(views)
 
-    sam = model.encode_sam
-    monkeypatch.setattr(model, "encode_sam", encode_sam)
+    forward = model.sam.forward
+    monkeypatch.setattr(model.sam, "forward", sam)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     teacher_forced_oracle(model, engine, inputs, pixels, [5])
     assert seen == [False] and torch.backends.cudnn.allow_tf32 is True

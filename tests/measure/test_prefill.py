@@ -8,11 +8,10 @@ import torch
 pytest.importorskip("triton")
 
 import dsocr_core.measure.prefill as command
-from dsocr_core.config import parse_config
 from dsocr_core.measure.prefill_variants import Page
 from dsocr_core.measure.rows import Rows
-from dsocr_core.model.weights import random_model
-from dsocr_core.resolution import preset_named
+from dsocr_core.models.family import parse_config, preset_named
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 CPU = torch.device("cpu")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
@@ -21,7 +20,8 @@ from dsocr_core.measure.sweep_decode import (
     search,
     sweep,
 )
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 START = StepLaunches().with_dependent(True)

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.artifacts import RunDirectory, page_key
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.records import result_from_jsonable
-from dsocr_core.stages import Stage
 from tests.support.results import make_result
 
 TEXT = (
@@ -60,7 +60,7 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert (folder / info["result_image"]).is_file() and (folder / info["result_mmd"]).is_file()
     assert info["text_raw"] == TEXT and info["text_clean"].endswith("\nend")
     assert info["timings_ms"]["prefill"] == 50.0 and set(info["timings_ms"]) == {
-        stage.value for stage in Stage
+        stage.value for stage in all_stages()
     }
     assert info["boxes"][0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
     assert info["boxes"][2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}

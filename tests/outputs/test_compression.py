@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.outputs.compression import Compression, compression, valid_image_tokens
-from dsocr_core.resolution import PRESETS
 from tests.support.results import make_result
 
 

@@ -16,8 +16,9 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.history import timings
 from dsocr_core.history.store import History
+from dsocr_core.models.family import stage_colours
 from pages.widgets.shared import resources
-from pages.widgets.shared.stages import STAGE_COLOURS, spans
+from pages.widgets.shared.stages import spans
 from pages.widgets.timing import charts
 from tests.support import timed_history
 from tests.support.opened_page import checked, opened
@@ -266,7 +267,7 @@ def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
     # A stage that nobody measured keeps its position in the legend.
     legend = re.findall(r"<i style='background:(#\w+)'></i>(?:prefill › )?(\w+)<", html)
     assert {name: colour for colour, name in legend} == {
-        str(stage): colour for stage, colour in STAGE_COLOURS.items()
+        str(stage): colour for stage, colour in stage_colours().items()
     }
 
 

@@ -29,7 +29,7 @@ from dsocr_core.history.record import RunRecord
 from dsocr_core.history.statistics import compare_stages
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import all_stages, inside_prefill
 
 SIZES = (0.1, 0.3, 1.0)
 """Shares of all runs at which everything is timed, to show how it grows."""
@@ -37,7 +37,7 @@ TARGETS = {"open_s": 5.0, "refresh_s": 0.3, "history": 400.0, "run": 50.0, "stat
 """Seconds; of queries over the whole history, about one run or two, and those with a bootstrap of every stage
 behind them the p95 in milliseconds."""
 
-_STAGES = [stage.value for stage in Stage]
+_STAGES = [stage.value for stage in all_stages()]
 _TYPICAL_MS = np.array([30.0, 1.0, 60.0, 35.0, 2.0, 1.0, 180.0, 2400.0, 4.0])
 
 
@@ -147,7 +147,7 @@ def _images(random: np.random.Generator, pages: int, backend: str) -> pa.Table:
 def _timings(random: np.random.Generator, pages: int, backend: str, number: int) -> pa.Table:
     slower = (4.0 if backend == "vendor" else 1.0) * (0.8 if number % 400 > 200 else 1.0)
     times = _TYPICAL_MS[None] * slower * random.lognormal(0, 0.2, (pages, len(_STAGES)))  # (P, S)
-    inside = [stage in INSIDE_PREFILL for stage in Stage]
+    inside = [stage in inside_prefill() for stage in all_stages()]
     count = pages * len(_STAGES)
     return pa.table(
         {

@@ -29,10 +29,10 @@ from dsocr_core.history.record import RunRecord
 from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
+from dsocr_core.models.family import preset_named
 from dsocr_core.outputs.artifacts import page_key
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
-from dsocr_core.resolution import preset_named
 from dsocr_core.run.lock import LOCK_FILE, DirectoryBusy
 from dsocr_core.run.pages import read_pages
 from dsocr_core.run.plan import RunPlan

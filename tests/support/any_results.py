@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.models.family import all_stages
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     ModelInputs,
@@ -18,7 +19,6 @@ from dsocr_core.records import (
     StageTiming,
     TopTwo,
 )
-from dsocr_core.stages import Stage
 
 HOSTILE = (
     "", " ", "\x00", "\ud800", "a\udcffb", "\u202e<script>", "'; DROP TABLE runs; --", "<|ref|>", "<|/det|>",
@@ -45,7 +45,7 @@ def any_result(seed: int, boxes: int = 3) -> OcrResult:
         inputs=_inputs(draw) if known else None,
         timings=tuple(
             StageTiming(stage, draw.choice([0.0, draw.random() * 1e4, 5e-324]), draw.randrange(1, 9000))
-            for stage in draw.sample([*Stage], draw.randrange(0, len(Stage)))
+            for stage in draw.sample([*all_stages()], draw.randrange(0, len(all_stages())))
         ),
         environment={_text(draw): _text(draw) for _ in range(draw.randrange(0, 5))}
         | ({BOXES_NOT_KNOWN: "the text has none"} if draw.random() < 0.1 else {}),

@@ -1,7 +1,8 @@
-"""A process that writes or reads a history: `busy_process.py write|index|read ROOT NAME STOP_FILE`.
+"""A process that writes or reads a history: `busy_process.py write|index|read|drive ROOT NAME STOP_FILE`.
 
 A writer names each run when it is whole, with `index` when it is in the index too, which it makes anew. A
-reader checks all it sees, and says in the end what that was.
+reader checks all it sees, and says in the end what that was. `drive` writes an output of a cluster, shard by
+shard and twice at the same time, until it is complete; it names each shard that is committed.
 """
 
 from __future__ import annotations
@@ -88,7 +89,38 @@ def check(history: object) -> list[str]:
     return runs
 
 
+DRIVEN = 60
+"""Pages of the output, in shards of two."""
+
+
+def drive(root: Path, _: str, __: Path) -> None:
+    """As a driver and its workers do it: lease, plan, attempts, markers; what is left over goes."""
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+
+    from dsocr_core.cluster.job import Job
+    from dsocr_core.cluster.lease import Lease
+    from dsocr_core.cluster.output import Output
+    from dsocr_core.cluster.shards import Shard
+    from dsocr_core.settings import Settings
+    from tests.support.made_up_output import a_result, committed, planned
+
+    output, files = Output(str(root)), [f"/data/{number:03d}.png" for number in range(DRIVEN)]
+    job = Job.of(Settings(preset="tiny"), ("/data",), 2)
+    print("ready", flush=True)
+
+    def read(shard: Shard) -> None:
+        committed(output, shard, lambda page: page.read(a_result(f"page {page.number}")))
+        print(shard.name, flush=True)
+
+    with Lease(output).take(threading.Event()), ThreadPoolExecutor(2) as threads:
+        shards = planned(output, job, files)
+        left = [shard for shard in shards if shard.name not in output.marker_names()]
+        list(threads.map(read, [shard for shard in left for _ in range(2)]))
+        output.clear_attempts()
+
+
 if __name__ == "__main__":
-    {"write": write, "index": index, "read": read}[sys.argv[1]](
+    {"write": write, "index": index, "read": read, "drive": drive}[sys.argv[1]](
         Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     )

@@ -13,11 +13,11 @@ from typing import Any
 from distributed import Client
 
 from dsocr_core.cluster.driver import Driver, Order
-from dsocr_core.cluster.figures import Figures
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
+from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.history.sharded import Marker, PageReading
 from dsocr_core.settings import Settings

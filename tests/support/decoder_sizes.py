@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dsocr_core.config import DecoderConfig
+from dsocr_core.models.config import DecoderConfig
 
 PUBLISHED = DecoderConfig(
     vocab_size=129280,

@@ -200,7 +200,7 @@ class FabricatedPipeline:
         for stage, ms in STAGE_MS[result.backend].items():
             if observer:
                 observer.stage_started(stage)
-            pieces = result.token_texts if stage is Stage.DECODE else ("",)
+            pieces = result.token_texts if stage == Stage.DECODE else ("",)
             for piece in pieces:
                 if cancel is not None and cancel.is_set():
                     raise Cancelled
@@ -210,7 +210,7 @@ class FabricatedPipeline:
                     observer.text(piece)
             if observer:
                 observer.stage_ended(stage, ms)
-            if side == self.fail and stage is Stage.PREFILL:
+            if side == self.fail and stage == Stage.PREFILL:
                 self.fail = None
                 raise DsocrError("the vendor's worker ended (signal 9); run again, it starts afresh")
         return result

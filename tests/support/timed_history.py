@@ -13,7 +13,8 @@ import numpy as np
 
 from dsocr_core.history.record import RunRecord
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.stages import Stage
 
 PAGES = tuple(f"page-{number:02d}.png" for number in range(12))
 BASE_MS: Mapping[str, float] = {
@@ -75,7 +76,7 @@ def write(
             [
                 {
                     "page": page, "backend": backend, "stage": stage, "milliseconds": spent, "calls": 1,
-                    "inside_prefill": stage in INSIDE_PREFILL, "aggregate": "page",
+                    "inside_prefill": stage in inside_prefill(), "aggregate": "page",
                 }
                 for (page, backend, stage), spent in times.items()
             ],

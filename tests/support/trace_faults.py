@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-import dsocr_core.model.clip as clip
-import dsocr_core.model.sam as sam
-from dsocr_core.model.layers import resize_position_grid
-from dsocr_core.model.ocr_model import OcrModel
+import dsocr_core.models.blocks.clip as clip
+import dsocr_core.models.blocks.sam as sam
+from dsocr_core.models.blocks.layers import resize_position_grid
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.outputs.trace_records import CauseKind
 
 LAST = 5

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from dsocr_core.cli.main import main
-from dsocr_core.config import load_config
 from dsocr_core.dump.files import Dump, DumpWriter
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.errors import Cancelled
 from dsocr_core.history.store import History
 from dsocr_core.history.traces import summary_of, traces_of
+from dsocr_core.models.family import load_config
 from dsocr_core.outputs.trace_curve import block_errors
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import CancelToken, OcrRequest

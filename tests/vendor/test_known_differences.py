@@ -15,9 +15,9 @@ from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.inputs.preprocess import prepare, tensor_sha256
 from dsocr_core.markup import page_boxes, parse, parse_coordinates
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.outputs.postprocess import crops, result_mmd
 from dsocr_core.records import OcrRequest
-from dsocr_core.resolution import PRESETS
 from dsocr_core.stages import Stage
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import VendorFailed

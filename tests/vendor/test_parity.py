@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.both_backends import QUICK, check, noise_page, open_backends
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint

@@ -24,13 +24,13 @@ from data.mini.training.page import Block, Glyphs, Page
 from data.mini.training.scores import Score, Scores, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
 from data.mini.training.views import BASE, GUNDAM, PRESETS, Bytes, Mode
-from dsocr_core.config import load_config
 from dsocr_core.inputs.tiling import NO_TILES, crop_grid
-from dsocr_core.model.attention import Rotary, sdpa_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.vision_tokens import fuse_views
-from dsocr_core.model.weights import load_model
+from dsocr_core.models.blocks.attention import Rotary, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.family import load_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import load_model
 from dsocr_core.outputs.ngram_rule import NgramRule
 
 MINI = Path(__file__).parents[1]
@@ -50,21 +50,17 @@ def look(model: OcrModel, pages: list[Shown]) -> Tensor:
         stacked = torch.from_numpy(np.stack(views)).to(model.device)
         return normalised(stacked, noisy=False).to(model.dtype)  # (B, 3, H, W)
 
-    def seen(views: Tensor) -> Tensor:
-        features = model.encode_sam(views)
-        return model.project(model.encode_clip(features), features)  # (B, Q * Q, C)
-
     sequences = []
     with _mixed_precision(model):
         for start in range(0, len(pages), PAGES_SEEN_AT_ONCE):
             some = pages[start : start + PAGES_SEEN_AT_ONCE]
-            whole = seen(pixels([page.whole for page in some]))
+            whole = model.encode(pixels([page.whole for page in some]))
             tiles, grid = [None] * len(some), NO_TILES
             local = [page.local for page in some if page.local is not None]
             if local:
                 cut = cut_tiles(pixels(local))  # (B, rows, columns, 3, 640, 640)
                 grid = cut.shape[2], cut.shape[1]
-                tiles = seen(cut.flatten(0, 2)).unflatten(0, (len(some), -1))
+                tiles = model.encode(cut.flatten(0, 2)).unflatten(0, (len(some), -1))
             ends = model.image_newline, model.view_seperator
             sequences += [
                 fuse_views(crops, grid, one[None], *ends) for crops, one in zip(tiles, whole, strict=True)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from data.mini.training.model import TrainingModel
-from dsocr_core.model.weights import INDEX_NAME, load_model, published_parameters
+from dsocr_core.models.weights import INDEX_NAME, load_model, published_parameters
 
 SHARD_LIMIT_BYTES = 15 * 2**20 - 2**16  # leaves room for the shard's header
 READERS_NAME = "readers.safetensors"

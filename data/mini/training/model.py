@@ -18,11 +18,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from data.mini.training.answer_loss import AnswerLoss, NearMisses, markup_loss
 from data.mini.training.markup import LAST_BIN
 from data.mini.training.views import CROWDED, EDGES, PATCH_PX, TILE_PX
-from dsocr_core.config import ModelConfig, load_config
-from dsocr_core.model.attention import Rotary
-from dsocr_core.model.moe import MixtureOfExperts
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.vision_tokens import fuse_views
+from dsocr_core.models.blocks.attention import Rotary
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
+from dsocr_core.models.family import load_config
+from dsocr_core.models.ocr_model import OcrModel
 
 # Character cells of the dense supervision: two side by side in each 16 px patch.
 CELLS_PER_PATCH = 2
@@ -156,7 +158,7 @@ class TrainingModel(nn.Module):
     def __init__(self, config: ModelConfig, answer_loss: AnswerLoss) -> None:
         super().__init__()
         self.config = config
-        self.model = OcrModel(config)
+        self.model = DeepseekOcr(config)
         use_whole_batches(self.model)
         initialise(self.model)
         self.model.clip.embeddings.patch_embedding.requires_grad_(False)  # never run
@@ -193,8 +195,8 @@ class TrainingModel(nn.Module):
     def view(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Pixels (B, 3, P, P) in -1..1 to projected tokens (B, Q * Q, C) and patches (B, S, S, width)."""
         # One order in memory wherever they come from: another one would be compiled apart.
-        features = self.model.encode_sam(pixels.contiguous(memory_format=torch.channels_last))
-        return self.model.project(self.model.encode_clip(features), features), self._patches.pop()
+        tokens = self.model.encode(pixels.contiguous(memory_format=torch.channels_last))
+        return tokens, self._patches.pop()
 
     def fuse(self, tokens: Tensor, tiles: Tensor | None, grid: tuple[int, int]) -> Tensor:
         """The vision sequences (B, V, C) of global views (B, Q * Q, C) and their tiles (B, R * K, q * q, C).

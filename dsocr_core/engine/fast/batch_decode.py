@@ -18,7 +18,7 @@ from torch import Tensor
 from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.cuda_graph import record
 from dsocr_core.kernels.state import DONE, POSITION
-from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.records import NgramPolicy
 
 GROUP = 8

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
 from dsocr_core.kernels import state as decode_state
@@ -25,8 +24,9 @@ from dsocr_core.kernels.batch.head import head_parts
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_launches
-from dsocr_core.model.attention import Rotary
-from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.models.blocks.attention import Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.config import DecoderConfig
 from dsocr_core.records import NgramPolicy
 
 PROGRAMS = 2560

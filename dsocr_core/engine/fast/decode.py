@@ -21,8 +21,8 @@ from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, best_allowed
 from dsocr_core.errors import Cancelled
-from dsocr_core.model.attention import AttentionCore
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.blocks.attention import AttentionCore
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
 
 GROUP = 16

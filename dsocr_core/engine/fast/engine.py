@@ -7,8 +7,9 @@ from torch import Tensor
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
+from dsocr_core.engine.page import Pixels
 from dsocr_core.engine.stage_timer import StageTimer
-from dsocr_core.errors import Cancelled
+from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.records import (
     CancelToken,
@@ -23,6 +24,8 @@ class FastEngine(Engine):
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
+        if not (row := checkpoint.model.family).fast:
+            raise DsocrError(f"{checkpoint.source}: {row.title} has no fast engine here; read it with eager")
         # These need triton, which `require_fast_engine` checks first.
         from dsocr_core.engine.fast.cuda_graph import recorder_for
         from dsocr_core.engine.fast.decode import FastDecoder
@@ -41,15 +44,13 @@ class FastEngine(Engine):
     def _embed(
         self,
         prompt: PromptIds,
-        tiles: Tensor | None,
-        grid: tuple[int, int],
-        global_view: Tensor,
+        pixels: Pixels,
         timer: StageTimer,
         cancel: CancelToken | None,
     ) -> Tensor:
         if cancel is not None and cancel.is_set():
             raise Cancelled
-        views = [global_view] if tiles is None else [tiles, global_view]
+        views, tiles = pixels.passes, pixels.tiles
         with timer.stage(Stage.SAM, len(views)):
             vision = self._vision.start(views)
             vision.sam()
@@ -59,7 +60,7 @@ class FastEngine(Engine):
             features = vision.project()
         with timer.stage(Stage.VISION_FUSION):
             local = None if tiles is None else features[0]
-            return self._prompt.embed(prompt, local, grid, features[-1])[None]
+            return self._prompt.embed(prompt, local, pixels.grid, features[-1])[None]
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

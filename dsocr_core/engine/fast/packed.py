@@ -13,9 +13,9 @@ from typing import cast
 from torch import Tensor
 
 from dsocr_core.kernels.decode.head_bounds import RoundedHead, round_head
-from dsocr_core.model.decoder import Decoder, DecoderLayer
-from dsocr_core.model.layers import SwiGlu
-from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.models.blocks.decoder import Decoder, DecoderLayer
+from dsocr_core.models.blocks.layers import SwiGlu
+from dsocr_core.models.blocks.moe import MixtureOfExperts
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from torch import Tensor
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.packed import LayerWeights, MixtureWeights, PackedDecoder
 from dsocr_core.inputs.prompt import PromptIds
-from dsocr_core.model.attention import AttentionCore, Rotary
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.vision_tokens import fuse_views
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.ocr_model import OcrModel
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class FastPrefill:
         image positions do not have the same count.
         """
         model = self._model
-        vision = fuse_views(tiles, grid, global_view, model.image_newline, model.view_seperator)
+        vision = model.sequence(tiles, grid, global_view)
         positions = sum(length for _, length in prompt.mask)
         if vision.shape[0] != positions:
             raise ValueError(f"{vision.shape[0]} vision tokens for {positions} image positions")

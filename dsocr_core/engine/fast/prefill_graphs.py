@@ -17,10 +17,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.cuda_graph import Recorder
 from dsocr_core.engine.fast.prefill import FastPrefill
-from dsocr_core.model.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.config import DecoderConfig
 
 MOST_LENGTHS = 24
 """Gundam has 17 grids of one to nine tiles, the prompt alone a few."""

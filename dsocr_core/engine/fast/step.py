@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.packed import LayerWeights, PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.kernels import state as decode_state
@@ -25,8 +24,9 @@ from dsocr_core.kernels.decode.qkv_rotary import qkv_rotary
 from dsocr_core.kernels.decode.router import route
 from dsocr_core.kernels.decode.split_attention import split_attention
 from dsocr_core.kernels.launch import row_programs, unready
-from dsocr_core.model.attention import Rotary
-from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.models.blocks.attention import Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.config import DecoderConfig
 from dsocr_core.records import NgramPolicy
 
 MATCHED_ROWS = 32

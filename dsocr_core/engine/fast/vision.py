@@ -24,10 +24,11 @@ from dsocr_core.kernels.prefill.window_attention import (
     position_terms,
     window_attention_reference,
 )
-from dsocr_core.model.clip import Clip, ClipBlock
-from dsocr_core.model.layers import LayerNorm2d, resize_position_grid
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.sam import Sam, SamBlock, relative_positions
+from dsocr_core.models.blocks.clip import Clip, ClipBlock
+from dsocr_core.models.blocks.layers import LayerNorm2d, resize_position_grid
+from dsocr_core.models.blocks.sam import Sam, SamBlock, relative_positions
+from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
+from dsocr_core.models.ocr_model import OcrModel
 
 WindowAttention = Literal["lookup", "extended", "bias"]
 """How SAM's bias gets into attention: looked up by our kernel, as extra dimensions of queries and keys in
@@ -176,6 +177,7 @@ class VisionTowers:
         self.device, self.dtype = model.device, model.dtype
         ops = ops or Ops(model.device.type == "cuda")
         self._sam = SamTower(model.sam, ops, attention)
+        model = cast(DeepseekOcr, model)
         self._clip, self._projector = ClipTower(model.clip, ops), model.projector.layers
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:

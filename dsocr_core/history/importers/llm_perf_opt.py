@@ -56,10 +56,11 @@ from dsocr_core.history.importers.reading import (
 )
 from dsocr_core.history.importers.summary import Spread, Summary, read_summary
 from dsocr_core.history.record import RunRecord
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import inside_prefill
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.records import VENDOR
-from dsocr_core.resolution import PRESETS
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 Parsed = TypeVar("Parsed")
 
@@ -113,7 +114,7 @@ _WITHOUT_FIGURES = {
 }
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _STAMP = re.compile(r"(?<!\d)(\d{8}-\d{6})(?!\d)")
-_INSIDE = frozenset(stage.value for stage in INSIDE_PREFILL) | {VISION}
+_INSIDE = frozenset(stage.value for stage in inside_prefill()) | {VISION}
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
 
 

@@ -23,6 +23,7 @@ from dsocr_core.history.importers.reading import (
     file_time,
 )
 from dsocr_core.history.record import RunRecord
+from dsocr_core.models.family import all_stages
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.stages import Stage
 
@@ -132,7 +133,7 @@ def captured_stage(command: str) -> Stage | None:
 def stage_of_range(name_range: str) -> Stage | None:
     """The stage of an NVTX range `name` or `name@domain`, None for one that is not ours to name."""
     name = name_range.partition("@")[0].strip().lower()
-    return next((stage for stage in Stage if stage.value == name), None)
+    return next((stage for stage in all_stages() if stage.value == name), None)
 
 
 def _kernel(row: list[str], line: int) -> Kernel:

@@ -38,6 +38,7 @@ from dsocr_core.history.rows import Row, box_rows, not_compared_row, parity_row
 from dsocr_core.history.schema import rows_to_table
 from dsocr_core.history.upgrade.migrations import migrate
 from dsocr_core.markup import page_boxes, parse
+from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.outputs.artifacts import BACKENDS, INFO, PREDICTIONS, RECORDS, RESULT, RESULT_IMAGE
 from dsocr_core.outputs.clean import FOLDER as CLEAN
 from dsocr_core.outputs.clean import MOST_BYTES, clean_path
@@ -45,7 +46,7 @@ from dsocr_core.outputs.parity import parity
 from dsocr_core.outside.untrusted import Refused
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import BackendName, OcrResult, PageFile, result_from_jsonable
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.stages import Stage
 
 OWN_FOLDERS = ("viz", "vendor", BACKENDS, CLEAN, RECORDS, "pages")
 """Folders of a run directory that are part of it."""
@@ -211,7 +212,7 @@ def _rows_of_line(files: Files, page: str, line: Line) -> dict[str, list[Row]]:
         | {
             "stage": stage.value,
             "milliseconds": milliseconds,
-            "inside_prefill": stage in INSIDE_PREFILL,
+            "inside_prefill": stage in inside_prefill(),
             "aggregate": "page",
         }
         for stage, milliseconds in _times(files, line).items()
@@ -237,7 +238,7 @@ def _times(files: Files, line: Line) -> dict[Stage, float]:
 
 
 def _stages(given: dict[str, Any]) -> dict[Stage, float]:
-    times = {stage: number(given.get(stage.value), f"time of {stage.value}") for stage in Stage}
+    times = {stage: number(given.get(stage.value), f"time of {stage.value}") for stage in all_stages()}
     return {stage: value for stage, value in times.items() if value is not None}
 
 

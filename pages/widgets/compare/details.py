@@ -8,7 +8,8 @@ import shlex
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.records import PROMPTS, VENDOR, OcrRequest
+from dsocr_core.models.deepseek_ocr import PROMPTS
+from dsocr_core.records import VENDOR, OcrRequest
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import cause_tab, downloads
 from pages.widgets.compare.address import key

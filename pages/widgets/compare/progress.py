@@ -12,7 +12,7 @@ from dsocr_core.records import Side
 from dsocr_core.words import duration, percent, plural, significant
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.run_job import ReadJob, SideView
-from pages.widgets.shared.stages import STAGE_COLOURS
+from pages.widgets.shared.stages import colour
 from pages.widgets.streamlit_mends import rerun_fragment
 
 POLL_S = 0.5
@@ -92,7 +92,7 @@ def side_line(side: SideView, label: str, limit: int | None = None, before: Earl
     if side.stages:
         chips = "".join(
             f"<span class='dsocr-chip{' dsocr-now' if stage.running else ''}'>"
-            f"<i style='background:{STAGE_COLOURS[stage.stage]}'></i>{escape(stage.stage.value)} "
+            f"<i style='background:{colour(stage.stage)}'></i>{escape(stage.stage.value)} "
             f"<b>{escape(duration(stage.milliseconds))}</b></span>"
             for stage in side.stages
         )

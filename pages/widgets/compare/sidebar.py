@@ -9,10 +9,10 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history import earlier
+from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
 from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.outside.visible import name_text
-from dsocr_core.records import PROMPTS, SIDES, OcrRequest, Side
-from dsocr_core.resolution import PRESETS
+from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
 from pages.widgets.compare import address, backends

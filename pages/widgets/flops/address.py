@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analytic_model.hardware import HARDWARE
-from analytic_model.predict import STAGES
 from analytic_model.requirements import TARGETS
 from analytic_model.sweep import AXES, ENGINES, MOST_VALUE
-from dsocr_core.resolution import PRESETS
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import computed_stages
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Cost", "Against measured", "Sweep", "Requirements")
@@ -52,7 +52,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "padding": Parameter(True),
     "nesting": Parameter(False),
     # what a view shows
-    "stage": Parameter("sam", tuple(stage.value for stage in STAGES), view="Cost"),
+    "stage": Parameter("sam", tuple(stage.value for stage in computed_stages()), view="Cost"),
     "axis": Parameter("tiles", AXES, view="Sweep"),
     "quantity": Parameter("flops", QUANTITIES, view="Sweep"),
     "engines": Parameter("both", ("both", *ENGINES), view="Sweep"),

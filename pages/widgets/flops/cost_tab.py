@@ -9,7 +9,7 @@ from analytic_model.frames import operators, summed_costs
 from dsocr_core.stages import Stage
 from dsocr_core.words import plural
 from pages.widgets.flops import stages
-from pages.widgets.flops.address import PARAMETERS, key, text
+from pages.widgets.flops.address import key, text
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, table
 from pages.widgets.shared.stages import stage_name
@@ -75,7 +75,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
 
 def _operators(selection: Selection) -> None:
     st.segmented_control(
-        "Operators of", PARAMETERS["stage"].choices, required=True, key=key("stage"),
+        "Operators of", [str(name) for name in selection.prediction.stages], required=True, key=key("stage"),
         format_func=stage_name,
     )  # fmt: skip
     stage = Stage(text("stage"))

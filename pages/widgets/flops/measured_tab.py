@@ -11,13 +11,13 @@ import streamlit as st
 
 from analytic_model import frames
 from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
-from analytic_model.predict import STAGES
 from analytic_model.recorded import Recorded, counted_points
 from analytic_model.workload import Workload
-from dsocr_core.config import ModelConfig
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import computed_stages, inside_prefill, row_of
+from dsocr_core.stages import Stage
 from dsocr_core.words import NOT_MEASURED, amount, percent, plural, significant
 from pages.widgets.flops import stages
 from pages.widgets.flops.selection import Selection
@@ -25,7 +25,7 @@ from pages.widgets.shared import bars, figure, job_panel, plots, resources, tabl
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import backend_words
-from pages.widgets.shared.stages import STAGE_COLOURS, stage_name
+from pages.widgets.shared.stages import colour, stage_name
 from pages.widgets.shared.strip import Strip, Tone, strip_html
 from pages.widgets.shared.table import Column
 
@@ -109,12 +109,12 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
     peak = selection.hardware.peak_flops(selection.policy.dtype)
     chart = plots.roofline(
         _drawn(points), [("roof", peak, "solid")], selection.hardware.bandwidth,
-        {stage_name(stage): {"color": STAGE_COLOURS[stage], "symbol": "circle-open"}
-         for stage in STAGES},
+        {stage_name(stage): {"color": colour(stage), "symbol": "circle-open"}
+         for stage in computed_stages()},
     )  # fmt: skip
     figure.plot(chart, "roofline", "Stages under the roof")
     computes = costs.set_index("stage")["flops"] > 0
-    idle = [stage.value for stage in (*INSIDE_PREFILL, Stage.DECODE) if not computes[stage.value]]
+    idle = [stage for stage, has in computes.items() if stage != Stage.PREFILL and not has]
     if idle:
         st.caption(f"No FLOPs to show of: {', '.join(idle)}.")
 
@@ -131,7 +131,7 @@ def _profiled(selection: Selection) -> pd.DataFrame:
 def _drawn(points: pd.DataFrame) -> pd.DataFrame:
     """`frames.roofline_points` with what `plots.roofline` draws of each."""
     marks = [_MARKS[kind] for kind in points["kind"]]
-    inside = points["stage"].isin([stage.value for stage in INSIDE_PREFILL])
+    inside = points["stage"].isin([stage.value for stage in inside_prefill()])
     words = [
         f"{stage_name(row.stage)}, {row.kind}: {amount(row.flops_per_s, 'FLOP/s')} at "
         f"{amount(row.intensity, 'FLOP/B')}"
@@ -167,7 +167,7 @@ def counting_job(about: Work, count: Count = count_with_torch) -> Job[Counted]:
     """A count of that work. Cancelled, it stops before the next stage or token."""
     workload = about[1]
     # Towers and projector for each pass of equal views, fusion, prefill, every decoded token.
-    steps = (len(INSIDE_PREFILL) - 1) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
+    steps = len(row_of(about[0]).vision) * len(workload.view_groups) + 1 + 1 + workload.decode_steps
 
     def work(job: Job[Counted]) -> Counted:
         announced = 0

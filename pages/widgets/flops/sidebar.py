@@ -15,10 +15,9 @@ from analytic_model.policy import Policy
 from analytic_model.recorded import Reading, Recorded, hardware_key, recorded_workload
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
-from dsocr_core.config import load_config
 from dsocr_core.errors import DsocrError
-from dsocr_core.resolution import PRESETS
-from dsocr_core.stages import Stage
+from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import all_stages, load_config
 from pages.widgets.flops import models, runs
 from pages.widgets.flops.address import (
     BATCHES,
@@ -238,7 +237,7 @@ def _sample_reading() -> Reading:
     preset = result.request.preset
     if (inputs := result.inputs) is None or (tokens := result.token_ids) is None:
         raise DsocrError(f"{text('backend')} does not tell what went into the model; choose another backend")
-    times = {stage: ms for stage in Stage if (ms := result.milliseconds(stage)) is not None}
+    times = {stage: ms for stage in all_stages() if (ms := result.milliseconds(stage)) is not None}
     device = result.environment.get("device_name") or result.environment.get("device") or "?"
     work = recorded_workload(result.image_size, preset, len(inputs.prompt_ids), len(tokens))
     path = Path(settings.checkpoint.removeprefix("random:"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analytic_model.predict import STAGES
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import computed_stages, inside_prefill
+from dsocr_core.stages import Stage
 from pages.widgets.shared import stages
 from pages.widgets.shared.stages import Part, StageLine, stage_name
 
@@ -24,13 +24,14 @@ def chart(rows: Mapping[str, Mapping[str, float]], units: Mapping[str, str]) -> 
     panels: dict[str, list[StageLine]] = {}
     for label, amounts in rows.items():
         panels.setdefault(units[label], []).append(StageLine(label, parts(amounts)))
-    return stages.legend(STAGES) + "".join(stages.panel(lines, unit) for unit, lines in panels.items())
+    there = [stage for stage in computed_stages() if any(stage in amounts for amounts in rows.values())]
+    return stages.legend(there) + "".join(stages.panel(lines, unit) for unit, lines in panels.items())
 
 
 def parts(amounts: Mapping[str, float]) -> list[Part]:
     """Vision at the head of prefill, decode after it; what is not known is left out."""
     known = {stage: float(size) for stage, size in amounts.items() if size == size}
-    inside: list[Part] = [(stage, known[stage], True, "") for stage in INSIDE_PREFILL if stage in known]
+    inside: list[Part] = [(stage, known[stage], True, "") for stage in inside_prefill() if stage in known]
     whole = sum(part[1] for part in inside) + known.get(Stage.PREFILL, 0.0)
     decode: list[Part] = [(Stage.DECODE, known[Stage.DECODE], False, "")] if Stage.DECODE in known else []
     return [*inside, (Stage.PREFILL, whole, False, ""), *decode]

@@ -8,7 +8,6 @@ from typing import cast
 import pandas as pd
 import streamlit as st
 
-from analytic_model.predict import STAGES
 from analytic_model.sweep import (
     AXES,
     AXIS_WORDS,
@@ -30,7 +29,7 @@ from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, te
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, plots
 from pages.widgets.shared.plots import Series
-from pages.widgets.shared.stages import STAGE_COLOURS, legend, stage_name
+from pages.widgets.shared.stages import colour, legend, stage_name
 
 POINTS = 60
 USUAL_END: dict[Axis, int] = {
@@ -73,11 +72,11 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         ]
         figure.plot(plots.lines(series, AXIS_WORDS[axis], unit, log), f"sweep {axis} {quantity}", words)
         return
-    bars.draw(legend(STAGES), "The colours of the stages")
+    bars.draw(legend(selection.prediction.stages), "The colours of the stages")
     for column, (engine, part) in zip(st.columns(len(engines)), frame.groupby("engine"), strict=True):
         series = [
-            Series(stage_name(stage), part[axis], part[stage], STAGE_COLOURS[stage], stack=not log)
-            for stage in STAGES
+            Series(stage_name(stage), part[axis], part[stage], colour(stage), stack=not log)
+            for stage in selection.prediction.stages
             if part[stage].any()
         ]
         with column:
@@ -110,7 +109,7 @@ def _limits(selection: Selection) -> None:
     x = [point.x for point in found[0]]
     compute, memory = ([point.stages[stage] for point in points] for points in found)
     at = crossing(x, compute, memory)
-    what = "The language model's prefill" if stage is Stage.PREFILL else "Decode"
+    what = "The language model's prefill" if stage == Stage.PREFILL else "Decode"
     if at is not None:
         words = f"{what}: from {at[0]:,.0f} {AXIS_WORDS[axis]} on, computing takes longer than moving bytes."
     else:
@@ -119,8 +118,8 @@ def _limits(selection: Selection) -> None:
     frame = pd.DataFrame({axis: x, "stage": stage.value, "compute_s": compute, "memory_s": memory})
     commands = [_command(selection, quantity, ("flash",)) for quantity in ("compute", "memory")]
     figure.head(words, reproduce="\n".join(commands), limits=frame)
-    colour, log = STAGE_COLOURS[stage], text("sweep_scale") == "log"
-    series = [Series("computing", x, compute, colour), Series("moving bytes", x, memory, colour, "dash")]
+    shade, log = colour(stage), text("sweep_scale") == "log"
+    series = [Series("computing", x, compute, shade), Series("moving bytes", x, memory, shade, "dash")]
     if at is not None:
         series.append(Series(f"as long, at {at[0]:,.0f}", [at[0]], [at[1]], plots.NEUTRAL, symbol="circle"))
     figure.plot(plots.lines(series, AXIS_WORDS[axis], "s", log), f"limits {axis}", words)

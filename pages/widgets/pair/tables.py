@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
-from dsocr_core.stages import INSIDE_PREFILL, Stage
 from pages.widgets.pair.shown import Pairing, Results
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.stages import Part, spans, stage_name
@@ -145,8 +145,8 @@ def single_input_table(inputs: ModelInputs) -> pd.DataFrame:
 def stage_parts(result: OcrResult) -> list[Part]:
     """The measured stages of a result in the order of running, in seconds."""
     return [
-        (stage.value, spent / 1e3, stage in INSIDE_PREFILL, "")
-        for stage in Stage
+        (stage.value, spent / 1e3, stage in inside_prefill(), "")
+        for stage in all_stages()
         if (spent := result.milliseconds(stage)) is not None
     ]
 
@@ -167,9 +167,9 @@ TIMES = {"stage": Column("stage", stage_name, left=True), "A": Column("A", "ms")
 
 def timing_table(results: Results) -> pd.DataFrame:
     """Every stage with its time in ms on each side, of one pass each: no ratio is made of these."""
-    stages = [*Stage, "total"]
+    stages = [*all_stages(), "total"]
     times = {
-        side_letter(side): [*(result.milliseconds(stage) for stage in Stage), result.total_ms or None]
+        side_letter(side): [*(result.milliseconds(stage) for stage in all_stages()), result.total_ms or None]
         for side, result in results.items()
     }
     return pd.DataFrame({"stage": [str(stage) for stage in stages], **times})

@@ -10,13 +10,13 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.ties import count_ties
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.report import document, headline, html_report, junit_report
 from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from dsocr_core.stages import Stage
 from dsocr_core.words import moment, plural
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources, table
@@ -76,7 +76,7 @@ _STAGES = {
 
 def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
     """`Review.stages` in the order of running, with how A stands to B."""
-    order = {stage.value: rank for rank, stage in enumerate(Stage)}
+    order = {stage.value: rank for rank, stage in enumerate(all_stages())}
     said = stages["verdict"].replace({"slower": "faster", "faster": "slower"})
     return stages.assign(a_is=said).sort_values("stage", key=lambda names: names.map(order), kind="stable")
 

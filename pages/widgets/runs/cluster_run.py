@@ -8,9 +8,8 @@ from collections.abc import Mapping
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.cluster.figures import Figures, WorkerFigures
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.status import Status, StatusReader
+from dsocr_core.cluster.status import Figures, Status, StatusReader, WorkerFigures
 from dsocr_core.errors import DsocrError
 from dsocr_core.words import duration, plural, significant
 from pages.widgets.runs.address import key, value

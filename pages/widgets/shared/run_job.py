@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from dsocr_core.errors import Cancelled
+from dsocr_core.models.family import all_stages
 from dsocr_core.records import OcrRequest, Side
 from dsocr_core.stages import Stage
 from pages.widgets.shared.job import Job, JobView
@@ -109,7 +110,7 @@ class _SideWatch:
                     else self._spent_ms[stage],
                     stage in self._open,
                 )
-                for stage in Stage
+                for stage in all_stages()
                 if stage in self._spent_ms
             )
             state: SideState = "queued"
@@ -121,7 +122,7 @@ class _SideWatch:
                 state = "running" if stages or self._characters else "loading"
             tail = "".join(self._text[-_TAIL_CHARACTERS:])[-_TAIL_CHARACTERS:]
             seconds = 0.0 if self.began is None else (self.ended or now) - self.began
-            decode = next((stage.milliseconds for stage in stages if stage.stage is Stage.DECODE), 0.0)
+            decode = next((stage.milliseconds for stage in stages if stage.stage == Stage.DECODE), 0.0)
             return SideView(
                 self.side, state, seconds, stages, tail, self._characters, self.waiting_for, self.error,
                 self._tokens, decode / 1000,

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dsocr_core.history.labels import short
 from dsocr_core.history.timings import VISION
-from dsocr_core.stages import INSIDE_PREFILL, Stage
+from dsocr_core.models.family import inside_prefill, stage_colours
+from dsocr_core.stages import Stage
 from dsocr_core.words import amount, duration, scale_of
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.plots import NEUTRAL
-
-STAGE_COLOURS: Mapping[str, str] = {
-    Stage.PREPROCESS: "#9AA5B1",
-    Stage.TOKENIZER: "#C3CAD2",
-    Stage.SAM: "#0072B2",
-    Stage.CLIP: "#56B4E9",
-    Stage.PROJECTOR: "#009E73",
-    Stage.VISION_FUSION: "#7FC8A9",
-    Stage.PREFILL: "#E69F00",
-    Stage.DECODE: "#D55E00",
-    Stage.POSTPROCESS: "#CC79A7",
-}
-_INSIDE = frozenset([VISION, *INSIDE_PREFILL])
 
 Part = tuple[str, float, bool, str]
 """Of a line: stage, amount, whether it lies inside prefill, and "median" or "mean" where it is one."""
 
 
 def colour(stage: str) -> str:
-    return "#3F8FC4" if stage == VISION else STAGE_COLOURS.get(stage, NEUTRAL)
+    return "#3F8FC4" if stage == VISION else stage_colours().get(stage, NEUTRAL)
 
 
 def stage_name(stage: str) -> str:
     """A stage's name with the one that it lies in."""
-    return f"prefill › {stage}" if stage in _INSIDE else short(stage, 40)
+    return f"prefill › {stage}" if stage in (VISION, *inside_prefill()) else short(stage, 40)
 
 
 # --- bars -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pandas as pd
 from dsocr_core.history.kernel_names import kernel_names
 from dsocr_core.history.labels import has_value, moment, short
 from dsocr_core.history.timings import in_order
-from dsocr_core.stages import Stage
+from dsocr_core.models.family import all_stages
 from dsocr_core.words import amount, duration, plural, significant, speed_ratio
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.labels import mark, time_words
@@ -85,7 +85,7 @@ def stage_bars(rows: pd.DataFrame, names: Names) -> str:
             for row in part[["stage", "value", "inside_prefill", "of_pages"]].itertuples(index=False)
         ]
         lines.append(StageLine(f"{short(first, 24)} {short(backend, 12)}", parts, short(second, 36)))
-    return legend(in_order([*Stage, *rows["stage"]])) + panel(lines, "s")
+    return legend(in_order([*all_stages(), *rows["stage"]])) + panel(lines, "s")
 
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
@@ -22,10 +21,11 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
-from dsocr_core.model.attention import Rotary, sdpa_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import Rotary, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 

@@ -13,8 +13,8 @@ from dsocr_core.engine.fast.cuda_graph import StepGraph
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
 from dsocr_core.engine.sampling import NgramRule
-from dsocr_core.model.attention import sdpa_core
-from dsocr_core.model.decoder import Decoder
+from dsocr_core.models.blocks.attention import sdpa_core
+from dsocr_core.models.blocks.decoder import Decoder
 from tests.support.decoder_sizes import EMBEDDED
 
 PROMPT = (3, 9, 4, 7)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, DraftPass, PageDraft, PassLaunches
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
@@ -18,8 +17,9 @@ from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFTED, PASSES
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import EARLY, LATE, Launch, unready
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 BUFFERS = (

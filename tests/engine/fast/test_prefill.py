@@ -18,7 +18,6 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerDecoder, EagerEngine
 from dsocr_core.engine.fast.cuda_graph import Recorder
@@ -28,10 +27,11 @@ from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.engine.fast.vision_graphs import MOST_SHAPES, FastVision
 from dsocr_core.inputs.prompt import PromptIds
-from dsocr_core.model.attention import Rotary, sdpa_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import Rotary, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.records import OcrRequest
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -61,8 +61,8 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> N
 def test_each_stage_of_vision(model: OcrModel, views: list[Tensor], attention: WindowAttention) -> None:
     parts = views if attention == "lookup" else [views[0][:1, :, :512, :512]]
     towers = VisionTowers(model, attention=attention)
-    sam = [model.encode_sam(view) for view in parts]
-    clip = [model.encode_clip(features) for features in sam]
+    sam = [model.sam(view) for view in parts]
+    clip = [model.clip(features) for features in sam]
     groups = [(view.shape[0], view.shape[2] // 64) for view in parts]
 
     features = towers.sam(parts)
@@ -71,7 +71,7 @@ def test_each_stage_of_vision(model: OcrModel, views: list[Tensor], attention: W
     assert_close(patches, torch.cat([x[:, 1:].flatten(0, 1) for x in clip]), 1e-4)
     tokens = towers.project(patches, features, groups)
     for actual, one, other in zip(tokens, clip, sam, strict=True):
-        assert_close(actual, model.project(one, other), 1e-4)
+        assert_close(actual, model.projector(one, other), 1e-4)
 
 
 @torch.inference_mode()
@@ -109,7 +109,7 @@ def test_vision_goes_where_the_prompt_says(model: OcrModel) -> None:
     tiles, whole = (torch.randn(count, 1, 64, generator=generator) for count in (2, 1))
     mask = torch.zeros(1, 14, dtype=torch.bool)
     mask[0, 2:7] = mask[0, 9:11] = True
-    expected = model.fuse(torch.tensor([prompt.ids]), mask, tiles, (1, 2), whole)[0]
+    expected = model.fuse(torch.tensor([prompt.ids]), mask, [(tiles, (1, 2), whole)])[0]
     prefill = FastPrefill(model)
     assert torch.equal(prefill.embed(prompt, tiles, (1, 2), whole), expected)
     with pytest.raises(ValueError, match="7 vision tokens for 8 image positions"):

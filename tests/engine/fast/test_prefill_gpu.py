@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.config import ModelConfig, load_config
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
@@ -34,10 +33,11 @@ from dsocr_core.kernels.prefill.window_attention import (
 )
 from dsocr_core.measure.prefill import median_position_error
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page
-from dsocr_core.model.attention import sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
-from dsocr_core.resolution import preset_named
+from dsocr_core.models.blocks.attention import sdpa_core
+from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
+from dsocr_core.models.family import load_config, preset_named
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from dsocr_core.stages import Stage
 from tests.support.paths import MINI
 
@@ -118,7 +118,7 @@ def model(request: pytest.FixtureRequest) -> OcrModel:
             config.decoder, hidden_size=1280, heads=10, layers=3, intermediate_size=6848,
             moe_intermediate_size=896, routed_experts=64, experts_per_token=6,
         )  # fmt: skip
-        config = ModelConfig(sam, clip, projector, decoder)
+        config = DeepseekOcrConfig(sam, projector, decoder, clip)
     return random_model(config, torch.device("cuda"), BF16)
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.engine.fast.vision_graphs import FastVision
-from dsocr_core.model.attention import Rotary, sdpa_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import Rotary, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
 
 
@@ -39,8 +39,8 @@ def test_the_vision_stages_match_the_eager_engine(device: torch.device) -> None:
         found.sam()
         found.clip()
         for tokens, view in zip(found.project(), views, strict=True):
-            features = model.encode_sam(view)
-            expected = model.project(model.encode_clip(features), features)
+            features = model.sam(view)
+            expected = model.projector(model.clip(features), features)
             torch.testing.assert_close(tokens, expected, rtol=1e-4, atol=1e-4)
 
 

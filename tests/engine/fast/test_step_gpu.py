@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from dsocr_core.config import DecoderConfig
 from dsocr_core.engine.fast.cuda_graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.model.decoder import Decoder
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.config import DecoderConfig
 from tests.support.decoder_sizes import EMBEDDED, PUBLISHED
 from tests.support.reference_step import assert_rounding_explains, step_errors
 

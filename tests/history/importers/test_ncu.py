@@ -102,7 +102,7 @@ def test_the_stage_is_that_of_the_innermost_range() -> None:
     rows = [(*row[:4], ranges, *row[4:]) for row in launch(0)]
     head = (*HEAD[:4], column, *HEAD[4:])
     (found,) = ncu_csv.launches(written(*rows, head=head))
-    assert found.stage is Stage.SAM
+    assert found.stage == Stage.SAM
 
 
 def test_older_tables_have_fewer_columns() -> None:

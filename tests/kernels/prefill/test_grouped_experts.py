@@ -20,7 +20,7 @@ from dsocr_core.kernels.prefill.grouped_experts import (
     most_tiles,
 )
 from dsocr_core.kernels.prefill.route_tokens import route_tokens, route_tokens_reference
-from dsocr_core.model.layers import RmsNorm
+from dsocr_core.models.blocks.layers import RmsNorm
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 EPS = 1e-6

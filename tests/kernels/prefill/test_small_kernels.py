@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.kernels.prefill.activations import (
     gated,
     gated_rows_reference,
@@ -15,7 +14,8 @@ from dsocr_core.kernels.prefill.activations import (
     quick_gelu_reference,
 )
 from dsocr_core.kernels.prefill.rotary_cache import turn_and_cache, turn_and_cache_reference
-from dsocr_core.model.attention import Rotary
+from dsocr_core.models.blocks.attention import Rotary
+from dsocr_core.models.family import parse_config
 from tests.support.seeded_weights import tiny_config
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

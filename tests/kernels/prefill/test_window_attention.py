@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.config import SamConfig
 from dsocr_core.kernels.prefill.window_attention import (
     WindowLaunch,
     position_tables,
@@ -15,7 +14,8 @@ from dsocr_core.kernels.prefill.window_attention import (
     window_attention_reference,
     window_launch,
 )
-from dsocr_core.model.sam import SamAttention, join_windows, split_windows
+from dsocr_core.models.blocks.sam import SamAttention, join_windows, split_windows
+from dsocr_core.models.config import SamConfig
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 

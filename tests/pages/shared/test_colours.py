@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from dsocr_core.models.family import all_stages, stage_colours
 from dsocr_core.stages import Stage
 from pages.widgets.runs.tables import FASTER, SLOWER
-from pages.widgets.shared.stages import STAGE_COLOURS
 from tests.support.paths import ROOT
 
 SIGHT = {
@@ -59,8 +59,8 @@ ENDS = {(Stage.PREPROCESS.value, Stage.POSTPROCESS.value)}
 @pytest.mark.parametrize("sight", SIGHT)
 def test_any_two_stages_differ_but_the_first_and_the_last(sight: str) -> None:
     close = {
-        (one.value, other.value): difference(STAGE_COLOURS[one], STAGE_COLOURS[other], sight)
-        for one, other in combinations(Stage, 2)
+        (one.value, other.value): difference(stage_colours()[one], stage_colours()[other], sight)
+        for one, other in combinations(all_stages(), 2)
     }
     assert {pair: round(apart, 1) for pair, apart in close.items() if apart < LEAST}.keys() <= ENDS
 

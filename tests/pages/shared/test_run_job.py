@@ -114,7 +114,7 @@ def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: Ga
     assert (a.state, b.state) == ("running", "queued")
     prefill, decode = a.stages
     assert (prefill.stage, prefill.milliseconds, prefill.running) == (Stage.PREFILL, 20.0, False)
-    assert decode.stage is Stage.DECODE
+    assert decode.stage == Stage.DECODE
     assert decode.running
     assert (a.text_tail, a.characters) == ("read ", 5)
     pipeline.gate.set()

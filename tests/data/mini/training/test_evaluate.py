@@ -18,10 +18,10 @@ from data.mini.training.model import use_whole_batches
 from data.mini.training.scores import Score, Scores, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
 from data.mini.training.views import SMALL
-from dsocr_core.model.attention import Rotary, sdpa_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import Rotary, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from tests.support.training_model import tiny_size
 
 SIZE = tiny_size(layers=2, vocabulary=1408)

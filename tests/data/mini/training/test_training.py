@@ -33,10 +33,10 @@ from data.mini.training.model import (
 from data.mini.training.tokenizer import PAD
 from data.mini.training.train import Trainer, TrainSettings
 from data.mini.training.views import CROWDED
-from dsocr_core.model.attention import Rotary, sdpa_core
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.moe import MixtureOfExperts
-from dsocr_core.model.weights import load_model
+from dsocr_core.models.blocks.attention import Rotary, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.weights import load_model
 from tests.support.paths import MINI, SHARED
 from tests.support.training_model import tiny_size
 
@@ -79,14 +79,14 @@ def test_a_page_is_read_as_the_core_reads_it(model: TrainingModel, tmp_path: Pat
         assert not model._patches
     for page in range(2):
         views = [
-            core.encode_sam(pixels)
+            core.sam(pixels)
             for pixels in (local[page].view(3, 640, 2, 640).permute(2, 0, 1, 3), whole[page : page + 1])
         ]
-        parts = [core.project(core.encode_clip(view), view) for view in views]
+        parts = [core.projector(core.clip(view), view) for view in views]
         length = vision.shape[1] + 4
         prompt = torch.cat([before, torch.full((1, vision.shape[1]), 5), after], 1)
         mask = (prompt == 5) & (torch.arange(length) <= vision.shape[1])
-        x = core.fuse(prompt, mask, parts[0], (2, 1), parts[1])
+        x = core.fuse(prompt, mask, [(parts[0], (2, 1), parts[1])])
         cache = KvCache(SIZE.decoder, length, torch.float32, torch.device("cpu"))
         rotary = Rotary(SIZE.decoder, length, torch.bfloat16, torch.float32, torch.device("cpu"))
         expected = core.decoder.last_logits(x, cache, rotary, sdpa_core, 3)

@@ -8,13 +8,21 @@ from torch import Tensor
 
 
 def fuse_views(
-    tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor, newline: Tensor, separator: Tensor
+    tiles: Tensor | None,
+    grid: tuple[int, int],
+    global_view: Tensor,
+    newline: Tensor | None,
+    separator: Tensor,
 ) -> Tensor:
     """Local rows, then global rows, then the separator; each row ends with the newline token.
 
     `tiles` is (T, q*q, C) for a `grid` of (columns, rows), T = columns*rows, or None without tiles;
-    `global_view` is (1, Q*Q, C); `newline` and `separator` are (C,). Returns (tokens, C).
+    `global_view` is (1, Q*Q, C); `newline` and `separator` are (C,). Without a newline the tiles stand one
+    after another, not woven into rows of the page. Returns (tokens, C).
     """
+    if newline is None:
+        local = [] if tiles is None else [tiles.flatten(0, 1)]
+        return torch.cat([*local, global_view[0], separator[None]])
     parts = [] if tiles is None else [_rows(_stitch(tiles, grid), newline)]
     side = int(global_view.shape[1] ** 0.5)
     parts.append(_rows(global_view.view(side, side, -1), newline))

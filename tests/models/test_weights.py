@@ -7,10 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsocr_core.config import load_config, parse_config
-from dsocr_core.model import weights
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import CheckpointError, load_model, published_parameters, random_model
+from dsocr_core.models import weights
+from dsocr_core.models.family import load_config, parse_config
+from dsocr_core.models.weights import CheckpointError, build, load_model, published_parameters, random_model
 from tests.support.paths import SHARED
 from tests.support.seeded_weights import seeded_weight, tiny_config, write_seeded_weights
 
@@ -149,7 +148,7 @@ def test_random_weights_are_seeded() -> None:
 def test_names_and_sizes_are_the_published_checkpoints() -> None:
     index = json.loads((VENDOR / "model.safetensors.index.json").read_text())
     with torch.device("meta"):
-        weights = dict(published_parameters(OcrModel(load_config(VENDOR))))
+        weights = dict(published_parameters(build(load_config(VENDOR))))
     assert set(weights) == set(index["weight_map"])
     assert sum(tensor.numel() for tensor in weights.values()) == 3_336_106_240
     assert index["metadata"]["total_size"] == 2 * 3_336_106_240

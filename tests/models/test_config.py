@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.config import ConfigError, load_config, parse_config
+from dsocr_core.models.config import ConfigError
+from dsocr_core.models.family import load_config, parse_config
 from tests.support.paths import ROOT
 
 MINI = ROOT / "data" / "mini" / "config.json"

@@ -1,6 +1,6 @@
 """Our modules against the published code's own forward pass (`forward.json`), at full width.
 
-`pytest -m slow tests/model/test_published_forward.py` (about 4 GB and a few minutes on 2 cores).
+`pytest -m slow tests/models/test_published_forward.py` (about 4 GB and a few minutes on 2 cores).
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.generate import Sequence, decode
 from dsocr_core.inputs.preprocess import PreparedImage, normalised, prepare
 from dsocr_core.inputs.prompt import build_prompt, prompt_layout
 from dsocr_core.inputs.tiling import image_token_count
-from dsocr_core.model import clip
-from dsocr_core.model.attention import attention_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.weights import published_parameters
+from dsocr_core.models.blocks import clip
+from dsocr_core.models.blocks.attention import attention_core
+from dsocr_core.models.family import parse_config, preset_named
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import build, published_parameters
 from dsocr_core.records import GROUNDING_PROMPT
-from dsocr_core.resolution import preset_named
 from tests.support.paths import SHARED
 from tests.support.seeded_weights import seeded_weight
 
@@ -57,7 +56,7 @@ def model(published: dict[str, Any]) -> Iterator[OcrModel]:
     data = json.loads((VENDOR / "config.json").read_text(encoding="utf-8"))
     data.update(published["config"]["changes"])
     with torch.device("meta"):
-        model = OcrModel(parse_config(data))
+        model = build(parse_config(data))
     model.to_empty(device="cpu").requires_grad_(False)
     for name, tensor in published_parameters(model):
         tensor.copy_(torch.from_numpy(seeded_weight(name, tuple(tensor.shape))))
@@ -93,7 +92,7 @@ def run(model: OcrModel, published: dict[str, Any]) -> tuple[dict[str, Tensor], 
     }
     projected = [stages["projector_local"], stages["projector_global"]]
     ids = torch.tensor([prompt.ids])
-    embeddings = model.fuse(ids, ids == 128815, projected[0], prepared.grid, projected[1])
+    embeddings = model.fuse(ids, ids == 128815, [(projected[0], prepared.grid, projected[1])])
     core = attention_core("eager", model.device, model.dtype)
     count = published["new_tokens"]
     sequence = Sequence.start(model, prompt.ids, count, 20, core, rotary_dtype=model.dtype)
@@ -115,9 +114,9 @@ def run(model: OcrModel, published: dict[str, Any]) -> tuple[dict[str, Tensor], 
 
 def vision(model: OcrModel, name: str, pixels: Tensor) -> dict[str, Tensor]:
     """The towers' outputs on views of one size, under the names of forward.json."""
-    sam = model.encode_sam(pixels.to(torch.bfloat16).to(model.dtype))
-    patches = model.encode_clip(sam)
-    return {f"sam_{name}": sam, f"clip_{name}": patches, f"projector_{name}": model.project(patches, sam)}
+    sam = model.sam(pixels.to(torch.bfloat16).to(model.dtype))
+    patches = model.clip(sam)
+    return {f"sam_{name}": sam, f"clip_{name}": patches, f"projector_{name}": model.projector(patches, sam)}
 
 
 def stage_errors(output: Tensor, stage: dict[str, Any]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ A small decoder's step is some 500 operations of a few microseconds, half of the
 of Python. Here every view and every result is made once a page, and what follows is the arithmetic of
 `decoder.py`, `attention.py`, `moe.py` and `layers.py` alone, in its order: products of one row through `mm`
 as `F.linear` does them, elementwise operations into buffers. A product or sum may change sides, as both are
-exact in that; no rounding changes (tests/model/test_token_step.py compares bit for bit).
+exact in that; no rounding changes (tests/models/test_token_step.py compares bit for bit).
 
 A weight that fits into a core's cache is read once, front to back, before its product: a product of one row
 reads several rows at a time, which the cache's own prefetch does not follow (docs/decisions/0014).
@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.model.attention import AttentionCore, DecoderAttention, Rotary
-from dsocr_core.model.decoder import Decoder, DecoderLayer
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.layers import RmsNorm, SwiGlu
-from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.models.blocks.attention import AttentionCore, DecoderAttention, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.decoder import Decoder, DecoderLayer
+from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
+from dsocr_core.models.blocks.moe import MixtureOfExperts
 
 READ_AHEAD_BYTES = 2**20
 """Largest weight that is read before its product: what a core's second cache holds."""
@@ -39,7 +39,7 @@ class TokenStep:
 
     @staticmethod
     def fits(decoder: Decoder) -> bool:
-        """Whether the step has the modules' own bits: float32 on a CPU, and nobody listens to a module."""
+        """Tell whether the step has the modules' own bits: float32 on a CPU, nobody listening to a module."""
         weight = decoder.lm_head.weight
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or torch.is_autocast_enabled("cpu"):
@@ -113,14 +113,15 @@ class _Attention:
     def begin(self) -> None:
         """The views of a new token's position: of all layers at once."""
         cache, at = self._cache, self._cache.length
-        if at >= min(cache.capacity, self._cos.shape[0]):
-            raise IndexError(f"KV cache of {cache.capacity} positions cannot take position {at + 1}")
+        slot, end = cache.place()
+        if at >= self._cos.shape[0]:
+            raise IndexError(f"rotary table of {self._cos.shape[0]} positions cannot turn position {at + 1}")
         self._turn = self._cos[at], self._minus_sin[at], self._sin[at]  # (D,), (D/2,) twice
         self._keys, self._values = (  # L times (1, h, P, D)
-            held.narrow(3, 0, at + 1).unbind(0) for held in (cache.keys, cache.values)
+            held.narrow(3, 0, end).unbind(0) for held in (cache.keys, cache.values)
         )
         self._new_keys, self._new_values = (  # L times (1, h, 1, D)
-            held.narrow(3, at, 1).unbind(0) for held in (cache.keys, cache.values)
+            held.narrow(3, slot, 1).unbind(0) for held in (cache.keys, cache.values)
         )
 
     def forward(self, layer: int, x: Tensor, qkv: tuple[Into, ...]) -> Tensor:

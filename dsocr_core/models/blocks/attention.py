@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.config import DecoderConfig
 from dsocr_core.errors import DsocrError
-from dsocr_core.model.kv_cache import KvCache
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.config import DecoderConfig
 
 AttentionCore = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q, k, v), each (B, h, N or P, D), queries being the last N positions -> (B, h, N, D)"""

@@ -17,46 +17,37 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dsocr_core.config import ModelConfig
 from dsocr_core.errors import DsocrError
-from dsocr_core.model.ocr_model import OcrModel
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import row_of
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 
-_PREFIXES = (
-    ("sam.", "model.sam_model."),
-    ("clip.", "model.vision_model."),
-    ("decoder.lm_head.", "lm_head."),
-    ("decoder.", "model."),
-    ("", "model."),
-)
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
-"""How weights may be stored: a number of another type means nothing without its scale."""
+"""Types in which weights may be stored: a number of another type means nothing without its scale."""
 _INDEX_LIMIT = 64 * 1024 * 1024
 """Bytes."""
 _NAME_LIMIT = 255
 """Bytes of a file's name that file systems take."""
 
 
-def known_buffers(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes of the buffers without weights that `save_pretrained` of the published model writes too.
-
-    CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
-    """
-    return {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)}
-
-
 class CheckpointError(DsocrError):
     """A checkpoint directory that cannot be loaded; names the file and the first few weights at fault."""
+
+
+def build(config: ModelConfig) -> OcrModel:
+    """The modules of a model of those sizes, with torch's own weights."""
+    return row_of(config).build(config)
 
 
 def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
     """Every weight of the checkpoint format as (published name, the tensor it is stored in)."""
     for name, parameter in model.named_parameters():
-        prefix, published = next(pair for pair in _PREFIXES if name.startswith(pair[0]))
+        prefix, published = next(pair for pair in model.family.weights.prefixes if name.startswith(pair[0]))
         name = published + name.removeprefix(prefix)
         module, _, leaf = name.rpartition(".")
         if module.endswith(".experts"):
@@ -70,13 +61,13 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
     Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights. The
-    buffers of `known_buffers` may be there, in their shape; nothing is read of them.
+    buffers of the row's `weights` may be there, in their shape; nothing is read of them.
     """
     files = _shards(directory)
-    buffers = known_buffers(config)
+    buffers = row_of(config).weights.buffers(config)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
-    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | buffers
+    shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | dict(buffers)
 
     missing = [name for name in expected if name not in files]
     unexpected = [name for name in files if name not in expected and name not in buffers]
@@ -140,7 +131,7 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
 def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The modules with uninitialised storage on the device, nothing on the host besides."""
     with torch.device("meta"), _Unfilled():
-        model = OcrModel(config).to(dtype)
+        model = build(config).to(dtype)
     needed = sum(parameter.nbytes for parameter in model.parameters())
     if needed > (memory := _memory_bytes(device)):
         raise CheckpointError(

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 SAM_NECK_CHANNELS = 256
 SAM_WINDOW = 14
-_FILE_LIMIT = 4 * 1024 * 1024
-"""Bytes."""
-
 _MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
 _MOST_OTHERWISE = 2**24
 """No model is larger, and what is could not even be described in memory."""
@@ -112,6 +107,8 @@ class DecoderConfig:
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10000.0
     routed_scaling_factor: float = 1.0
+    window: int | None = None
+    """New tokens that a token sees, itself among them, beside the whole prompt; None: all."""
 
     @property
     def head_dim(self) -> int:
@@ -127,34 +124,20 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
+    """Sizes that all models have; each has its second encoder beside them."""
+
     sam: SamConfig
-    clip: ClipConfig
     projector: ProjectorConfig
     decoder: DecoderConfig
 
-
-def load_config(path: Path) -> ModelConfig:
-    """The sizes in a `config.json` (or in the one inside a directory). Raises ConfigError."""
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        data = parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True)
-    except Missing:
-        raise ConfigError(f"{file}: no config.json here; give a DeepSeek-OCR directory") from None
-    except Refused as error:
-        raise ConfigError(f"{file}: {error}") from error
-    return parse_config(data, str(file))
+    family: ClassVar[str]
+    """Its row of `models.family`."""
 
 
-def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
-    """The sizes in the parsed JSON of a config. `source` names it in errors. Raises ConfigError."""
-    root = _Section(data, source, "")
-    vision = root.section("vision_config").section("width")
-    sam = vision.section("sam_vit_b")
-    clip = vision.section("clip-l-14-224")
-    projector = root.section("projector_config")
+def decoder_config(root: Section) -> DecoderConfig:
+    """The decoder's sizes. Raises ConfigError for what no decoder here computes."""
     # The file holds the decoder's fields twice; the published code reads the top level.
-    decoder = root if "hidden_size" in root.data else root.section("language_config")
-
+    decoder, source = root if "hidden_size" in root.data else root.section("language_config"), root.source
     if decoder.data.get("use_mla", False):
         raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
     for part in (root, decoder):
@@ -164,78 +147,79 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
                 f"{source}: quantization_config ({method or 'of no name'!s:.40}) is not applied here; give a "
                 "checkpoint in bfloat16 or float32"
             )
+    found = DecoderConfig(
+        vocab_size=decoder.integer("vocab_size"),
+        hidden_size=decoder.integer("hidden_size"),
+        layers=decoder.integer("num_hidden_layers"),
+        heads=decoder.integer("num_attention_heads"),
+        intermediate_size=decoder.integer("intermediate_size"),
+        moe_intermediate_size=decoder.integer("moe_intermediate_size"),
+        routed_experts=decoder.integer("n_routed_experts"),
+        experts_per_token=decoder.integer("num_experts_per_tok"),
+        shared_experts=decoder.integer("n_shared_experts"),
+        first_dense_layers=decoder.integer("first_k_dense_replace", minimum=0),
+        max_positions=(
+            decoder.integer("max_position_embeddings")
+            if decoder.data.get("max_position_embeddings") is not None
+            else None
+        ),
+        bos_token_id=decoder.integer("bos_token_id", minimum=0),
+        eos_token_id=decoder.integer("eos_token_id", minimum=0),
+        rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
+        rope_theta=decoder.number("rope_theta", 10000.0),
+        routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
+    )
+    check(
+        source,
+        (found.hidden_size % (2 * found.heads) == 0, "hidden_size / num_attention_heads is not even"),
+        (found.experts_per_token <= found.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
+    )
+    if decoder.data.get("num_key_value_heads", found.heads) != found.heads:
+        raise ConfigError(f"{source}: num_key_value_heads differs from num_attention_heads; not supported")
+    return found
+
+
+def projector_config(root: Section) -> ProjectorConfig:
+    """The projector's sizes. Raises ConfigError for one that is not linear."""
+    projector = root.section("projector_config")
     kind = projector.data.get("projector_type", "linear")
     if kind != "linear":
         raise ConfigError(
-            f"{source}: projector_config.projector_type is '{kind!s:.40}'; only linear is supported"
+            f"{root.source}: projector_config.projector_type is '{kind!s:.40}'; only linear is supported"
         )
+    return ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed"))
 
-    config = ModelConfig(
-        sam=SamConfig(
-            width=sam.integer("width"),
-            layers=sam.integer("layers"),
-            heads=sam.integer("heads"),
-            global_attn_indexes=sam.integers("global_attn_indexes"),
-            downsample_channels=sam.pair("downsample_channels"),
-            image_size=root.section("vision_config").integer("image_size"),
-        ),
-        clip=ClipConfig(
-            width=clip.integer("width"),
-            layers=clip.integer("layers"),
-            heads=clip.integer("heads"),
-            image_size=clip.integer("image_size"),
-            patch_size=clip.integer("patch_size"),
-        ),
-        projector=ProjectorConfig(projector.integer("input_dim"), projector.integer("n_embed")),
-        decoder=DecoderConfig(
-            vocab_size=decoder.integer("vocab_size"),
-            hidden_size=decoder.integer("hidden_size"),
-            layers=decoder.integer("num_hidden_layers"),
-            heads=decoder.integer("num_attention_heads"),
-            intermediate_size=decoder.integer("intermediate_size"),
-            moe_intermediate_size=decoder.integer("moe_intermediate_size"),
-            routed_experts=decoder.integer("n_routed_experts"),
-            experts_per_token=decoder.integer("num_experts_per_tok"),
-            shared_experts=decoder.integer("n_shared_experts"),
-            first_dense_layers=decoder.integer("first_k_dense_replace", minimum=0),
-            max_positions=(
-                decoder.integer("max_position_embeddings")
-                if decoder.data.get("max_position_embeddings") is not None
-                else None
-            ),
-            bos_token_id=decoder.integer("bos_token_id", minimum=0),
-            eos_token_id=decoder.integer("eos_token_id", minimum=0),
-            rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
-            rope_theta=decoder.number("rope_theta", 10000.0),
-            routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
-        ),
+
+def sam_config(root: Section) -> SamConfig:
+    """SAM's sizes."""
+    vision = root.section("vision_config")
+    sam = vision.section("width").section("sam_vit_b")
+    found = SamConfig(
+        width=sam.integer("width"),
+        layers=sam.integer("layers"),
+        heads=sam.integer("heads"),
+        global_attn_indexes=sam.integers("global_attn_indexes"),
+        downsample_channels=sam.pair("downsample_channels"),
+        image_size=vision.integer("image_size"),
     )
-    _check(config, source)
-    if decoder.data.get("num_key_value_heads", config.decoder.heads) != config.decoder.heads:
-        raise ConfigError(f"{source}: num_key_value_heads differs from num_attention_heads; not supported")
-    return config
-
-
-def _check(config: ModelConfig, source: str) -> None:
-    """Sizes that must agree for the stages to fit together."""
-    sam, clip, projector, decoder = config.sam, config.clip, config.projector, config.decoder
-    rules = (
-        (sam.width % sam.heads == 0, "sam_vit_b.width is not a multiple of heads"),
-        (clip.width % clip.heads == 0, "clip-l-14-224.width is not a multiple of heads"),
-        (decoder.hidden_size % (2 * decoder.heads) == 0, "hidden_size / num_attention_heads is not even"),
-        (sam.downsample_channels[1] == clip.width, "sam_vit_b.downsample_channels[1] is not clip's width"),
-        (projector.input_dim == 2 * clip.width, "projector_config.input_dim is not twice clip's width"),
-        (projector.output_dim == decoder.hidden_size, "projector_config.n_embed is not hidden_size"),
-        (decoder.experts_per_token <= decoder.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
-        (sam.image_size % (sam.patch_size * DOWNSAMPLE_RATIO) == 0, "vision_config.image_size is not n x 64"),
+    step = found.patch_size * DOWNSAMPLE_RATIO
+    check(
+        root.source,
+        (found.width % found.heads == 0, "sam_vit_b.width is not a multiple of heads"),
+        (found.image_size % step == 0, "vision_config.image_size is not n x 64"),
     )
+    return found
+
+
+def check(source: str, *rules: tuple[bool, str]) -> None:
+    """Raise ConfigError with the first rule that does not hold."""
     for holds, problem in rules:
         if not holds:
             raise ConfigError(f"{source}: {problem}")
 
 
-class _Section:
-    """One object of the JSON file, with errors that name the dotted field."""
+class Section:
+    """One object of a config.json, with errors that name the dotted field."""
 
     def __init__(self, data: Any, source: str, path: str) -> None:
         if not isinstance(data, Mapping):
@@ -248,9 +232,9 @@ class _Section:
             raise ConfigError(f"{self.source}: {dotted} is missing; is this a DeepSeek-OCR checkpoint?")
         return dotted, self.data[name]
 
-    def section(self, name: str) -> _Section:
+    def section(self, name: str) -> Section:
         dotted, value = self._field(name)
-        return _Section(value, self.source, dotted)
+        return Section(value, self.source, dotted)
 
     def integer(self, name: str, minimum: int = 1) -> int:
         dotted, value = self._field(name)

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.config import ClipConfig
-from dsocr_core.model.layers import resize_position_grid
+from dsocr_core.models.blocks.layers import resize_position_grid
+from dsocr_core.models.config import ClipConfig
 
 
 class Clip(nn.Module):

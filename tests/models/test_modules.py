@@ -12,21 +12,22 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from dsocr_core.config import DecoderConfig, parse_config
-from dsocr_core.model import sam
-from dsocr_core.model.attention import (
+from dsocr_core.models.blocks import sam
+from dsocr_core.models.blocks.attention import (
     AttentionUnavailableError,
     Rotary,
     attention_core,
     eager_core,
     sdpa_core,
 )
-from dsocr_core.model.decoder import Decoder
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.layers import LayerNorm2d, RmsNorm, resize_position_grid
-from dsocr_core.model.moe import MixtureOfExperts
-from dsocr_core.model.sam import SamAttention, join_windows, relative_positions, split_windows
-from dsocr_core.model.vision_tokens import fuse_views
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.blocks.layers import LayerNorm2d, RmsNorm, resize_position_grid
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.blocks.sam import SamAttention, join_windows, relative_positions, split_windows
+from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.family import parse_config
 from tests.support.seeded_weights import tiny_config
 
 CPU = torch.device("cpu")

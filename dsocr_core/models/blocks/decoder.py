@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from dsocr_core.config import DecoderConfig
-from dsocr_core.model.attention import AttentionCore, DecoderAttention, Rotary
-from dsocr_core.model.kv_cache import KvCache
-from dsocr_core.model.layers import RmsNorm, SwiGlu
-from dsocr_core.model.moe import MixtureOfExperts
+from dsocr_core.models.blocks.attention import AttentionCore, DecoderAttention, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.layers import RmsNorm, SwiGlu
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.config import DecoderConfig
 
 
 class Decoder(nn.Module):
@@ -18,7 +18,7 @@ class Decoder(nn.Module):
         self.norm = RmsNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.whole_head = False
-        """Whether the head runs at every position, as published: for a trace, where each bit counts."""
+        """True to run the head at every position, as published: for a trace, where each bit counts."""
 
     def forward(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
         """Logits of the last position: (B, N, C) -> (B, V) float32. Appends N positions to the cache."""

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.config import DecoderConfig
-from dsocr_core.model.layers import SwiGlu
+from dsocr_core.models.blocks.layers import SwiGlu
+from dsocr_core.models.config import DecoderConfig
 
 
 class Experts(nn.Module):

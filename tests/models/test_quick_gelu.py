@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dsocr_core.config import parse_config
-from dsocr_core.model.clip import Clip, quick_gelu
+from dsocr_core.models.blocks.clip import Clip, quick_gelu
+from dsocr_core.models.family import parse_config
 from tests.support.remote_code import remote_module
 from tests.support.seeded_weights import tiny_config
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dsocr_core.config import parse_config
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.model.attention import AttentionCore, eager_core, sdpa_core
-from dsocr_core.model.ocr_model import OcrModel
-from dsocr_core.model.token_step import TokenStep
-from dsocr_core.model.weights import random_model
+from dsocr_core.models.blocks.attention import AttentionCore, eager_core, sdpa_core
+from dsocr_core.models.blocks.token_step import TokenStep
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
 from tests.support.paths import MINI
 from tests.support.seeded_weights import tiny_config
 
@@ -76,7 +76,7 @@ def test_bits_of_the_modules_with_the_embedded_checkpoint(core: AttentionCore) -
 
 @torch.inference_mode()
 def test_a_weight_too_large_for_the_cache_is_not_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr_core.model.token_step.READ_AHEAD_BYTES", 0)
+    monkeypatch.setattr("dsocr_core.models.blocks.token_step.READ_AHEAD_BYTES", 0)
     assert_same_bits(model_of(), sdpa_core)
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.config import SamConfig
-from dsocr_core.model.layers import LayerNorm2d, resize_position_grid
+from dsocr_core.models.blocks.layers import LayerNorm2d, resize_position_grid
+from dsocr_core.models.config import SamConfig
 
 
 class Sam(nn.Module):
@@ -130,7 +130,7 @@ class SamAttention(nn.Module):
 
 
 PART_BYTES = 2**24
-"""Of a bias that is made at a time on a CPU, if one head's takes no more: it stays in the cache."""
+"""Bytes of a bias that is made at a time on a CPU, if one head's takes no more: it stays in the cache."""
 
 
 def attend_in_parts(q: Tensor, k: Tensor, v: Tensor, along_rows: Tensor, along_columns: Tensor) -> Tensor:

@@ -1,0 +1,100 @@
+"""DeepSeek-OCR (October 2025): SAM, CLIP over its features, one linear projector, a mixture of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dsocr_core.models.config import (
+    ClipConfig,
+    ModelConfig,
+    Section,
+    check,
+    decoder_config,
+    projector_config,
+    sam_config,
+)
+from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
+from dsocr_core.models.tap_weights import CLIP, PROJECTOR, SAM
+from dsocr_core.resolution import Preset
+from dsocr_core.stages import Stage
+
+
+@dataclass(frozen=True)
+class DeepseekOcrConfig(ModelConfig):
+    """Sizes with CLIP's."""
+
+    clip: ClipConfig
+    family: ClassVar[str] = "deepseek_ocr"
+
+
+def parse(root: Section) -> DeepseekOcrConfig:
+    """The sizes of a config.json. Raises ConfigError."""
+    section = root.section("vision_config").section("width").section("clip-l-14-224")
+    names = ("width", "layers", "heads", "image_size", "patch_size")
+    sam, clip = sam_config(root), ClipConfig(*(section.integer(name) for name in names))
+    projector, decoder = projector_config(root), decoder_config(root)
+    check(
+        root.source,
+        (clip.width % clip.heads == 0, "clip-l-14-224.width is not a multiple of heads"),
+        (sam.downsample_channels[1] == clip.width, "sam_vit_b.downsample_channels[1] is not clip's width"),
+        (projector.input_dim == 2 * clip.width, "projector_config.input_dim is not twice clip's width"),
+        (projector.output_dim == decoder.hidden_size, "projector_config.n_embed is not hidden_size"),
+    )
+    return DeepseekOcrConfig(sam, projector, decoder, clip)
+
+
+PROMPTS = {
+    "markdown": "<image>\n<|grounding|>Convert the document to markdown.",
+    "free_ocr": "<image>\nFree OCR.",
+    "figure": "<image>\nParse the figure.",
+    "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
+}
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset("tiny", 512, 512, crop_mode=False),
+        Preset("small", 640, 640, crop_mode=False),
+        Preset("base", 1024, 1024, crop_mode=False),
+        Preset("large", 1280, 1280, crop_mode=False),
+        Preset("gundam", 1024, 640, crop_mode=True),
+    )
+}
+
+WEIGHTS = Weights(
+    prefixes=(
+        ("sam.", "model.sam_model."),
+        ("clip.", "model.vision_model."),
+        ("decoder.lm_head.", "lm_head."),
+        ("decoder.", "model."),
+        ("", "model."),
+    ),
+    own=("model.vision_model.",),
+    # CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
+    buffers=lambda config: {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)},
+)
+
+DEEPSEEK_OCR = Family(
+    name="deepseek_ocr",
+    title="DeepSeek-OCR",
+    architectures=("DeepseekOCRForCausalLM",),
+    parse=parse,
+    build=later(f"{__name__}.vision", "DeepseekOcr"),
+    weights=WEIGHTS,
+    vision=(
+        VisionStage(Stage.SAM, "sam_model", "#0072B2"),
+        VisionStage(Stage.CLIP, "vision_model", "#56B4E9"),
+        VisionStage(Stage.PROJECTOR, "projector", "#009E73"),
+    ),
+    presets=PRESETS,
+    preset="gundam",
+    newline=True,
+    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
+    costs=later(f"{__name__}.costs", "costs"),
+    parameters=later(f"{__name__}.costs", "parameters"),
+    taps=later(f"{__name__}.taps", "taps"),
+    tap_weights={"sam": SAM, "clip": CLIP, "projector": PROJECTOR},
+    fast=True,
+)
+"""The row."""

@@ -1,0 +1,123 @@
+"""The table of models: a row each. Everything that differs between them is asked of the row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.errors import DsocrError
+from dsocr_core.models.config import ConfigError, ModelConfig, Section
+from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
+from dsocr_core.models.row import Family as Family
+from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
+from dsocr_core.resolution import Preset, UnknownPresetError
+from dsocr_core.stages import Stage
+
+FAMILIES: dict[str, Family] = {row.name: row for row in (DEEPSEEK_OCR,)}
+"""By name."""
+
+FIRST = DEEPSEEK_OCR
+"""The model of what names none: records from before there were two, and configs without architectures."""
+
+_FILE_LIMIT = 4 * 1024 * 1024
+"""Bytes."""
+
+
+class UnknownModelError(DsocrError):
+    """A model that has no row; names those that have one."""
+
+
+def family_named(name: str) -> Family:
+    """The row of that name. Raises UnknownModelError."""
+    try:
+        return FAMILIES[name]
+    except KeyError:
+        raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(FAMILIES)}") from None
+
+
+def family_of(config: Any, source: str = "config.json", weights: Iterable[str] = ()) -> Family:
+    """The model of a parsed config.json, or where it names none that of the weights' names.
+
+    `source` names it in errors. Raises UnknownModelError, ConfigError for what is no JSON object.
+    """
+    given = Section(config, source, "").data.get("architectures")
+    names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+    for row in FAMILIES.values():
+        if set(names) & set(row.architectures):
+            return row
+    if names:
+        known = ", ".join(name for row in FAMILIES.values() for name in row.architectures)
+        raise UnknownModelError(f"{source}: architectures {names!r:.80} is no model known here: {known}")
+    there = tuple(weights)
+    for row in FAMILIES.values():
+        if any(name.startswith(row.weights.own) for name in there):
+            return row
+    return FIRST
+
+
+def row_of(config: ModelConfig) -> Family:
+    """The row of a model's sizes."""
+    return FAMILIES[config.family]
+
+
+def read_config(path: Path) -> tuple[Any, str]:
+    """The JSON of a `config.json`, or of the one inside a directory, and its name. Raises ConfigError."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        return parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True), str(file)
+    except Missing:
+        raise ConfigError(f"{file}: no config.json here; give a DeepSeek-OCR directory") from None
+    except Refused as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def load_config(path: Path) -> ModelConfig:
+    """The sizes in a `config.json`, or in the one inside a directory. Raises ConfigError."""
+    return parse_config(*read_config(path))
+
+
+def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
+    """The sizes in the parsed JSON of a config. `source` names it in errors. Raises DsocrError."""
+    return family_of(data, source).parse(Section(data, source, ""))
+
+
+# --- what all rows have ---------------------------------------------------------------------------
+
+
+def inside_prefill() -> tuple[Stage, ...]:
+    """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
+    vision = dict.fromkeys(stage.name for row in FAMILIES.values() for stage in row.vision)
+    return (*vision, Stage.VISION_FUSION)
+
+
+def all_stages() -> tuple[Stage, ...]:
+    """Every stage of every known model, in the order they run."""
+    after = (Stage.PREFILL, Stage.DECODE, Stage.POSTPROCESS)
+    return (Stage.PREPROCESS, Stage.TOKENIZER, *inside_prefill(), *after)
+
+
+def computed_stages() -> tuple[Stage, ...]:
+    """Those with work of a model in them."""
+    return (*inside_prefill(), Stage.PREFILL, Stage.DECODE)
+
+
+_COLOURS: dict[str, str] = {
+    Stage.PREPROCESS: "#9AA5B1", Stage.TOKENIZER: "#C3CAD2", Stage.VISION_FUSION: "#7FC8A9",
+    Stage.PREFILL: "#E69F00", Stage.DECODE: "#D55E00", Stage.POSTPROCESS: "#CC79A7",
+}  # fmt: skip
+
+
+def stage_colours() -> Mapping[str, str]:
+    """The colour of every stage, the same in every chart."""
+    return _COLOURS | {stage.name: stage.colour for row in FAMILIES.values() for stage in row.vision}
+
+
+def preset_named(name: str, family: Family = FIRST) -> Preset:
+    """A model's preset of that name, in any case. Raises UnknownPresetError that lists the names."""
+    try:
+        return family.presets[name.lower()]
+    except KeyError:
+        raise UnknownPresetError(
+            f"unknown preset '{name}': choose one of {', '.join(family.presets)}"
+        ) from None

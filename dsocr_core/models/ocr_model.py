@@ -1,0 +1,92 @@
+"""The whole model: vision's stages one after another, fusion, decoder. No clocks and no NVTX here.
+
+Letters: T tiles, S view side in pixels, N tokens, C hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.blocks.sam import Sam
+from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import row_of
+
+Part = Callable[..., Tensor]
+"""A vision stage: the view's pixels and what the stages before it gave, the newest last -> its own output."""
+
+Tokens = tuple[Tensor | None, tuple[int, int], Tensor]
+"""An image's projected tiles (T, q*q, C) or None, their grid, its projected global view (1, Q*Q, C)."""
+
+
+class OcrModel(nn.Module):
+    """All of one checkpoint; a subclass brings what is its own of vision, and `parts` in their order."""
+
+    projector: nn.Module
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config, self.family = config, row_of(config)
+        self.sam = Sam(config.sam)
+        self.add_vision()
+        if self.family.newline:
+            self.image_newline = nn.Parameter(torch.empty(config.decoder.hidden_size))
+        self.view_seperator = nn.Parameter(torch.empty(config.decoder.hidden_size))  # the published spelling
+        self.decoder = Decoder(config.decoder)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.view_seperator.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.view_seperator.device
+
+    def add_vision(self) -> None:
+        """Make the modules behind SAM, the projector among them."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Functions of the row's vision stages; the last gives the view's tokens, (T, q*q, C)."""
+        raise NotImplementedError
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """(T, 3, S, S) normalised pixels -> the views' tokens, (T, q*q, C)"""
+        outputs = [pixels]
+        for part in self.parts:
+            outputs.append(part(*outputs))
+        return outputs[-1]
+
+    def fuse(self, ids: Tensor, image_mask: Tensor, images: Sequence[Tokens]) -> Tensor:
+        """Token embeddings with the images' positions replaced by vision tokens, image after image.
+
+        `ids` (1, N), `image_mask` (1, N) bool -> (1, N, C). Raises ValueError when mask and vision tokens do
+        not have the same count.
+        """
+        vision = torch.cat([self.sequence(*image) for image in images])  # (V, C)
+        if vision.shape[0] != int(image_mask.sum()):
+            raise ValueError(f"{vision.shape[0]} vision tokens for {int(image_mask.sum())} image positions")
+        embeddings: Tensor = self.decoder.embed_tokens(ids)  # (1, N, C)
+        return embeddings.masked_scatter(image_mask.unsqueeze(-1), vision.to(embeddings.dtype))
+
+    def sequence(self, tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor) -> Tensor:
+        """An image's tokens in the order of the prompt, (V, C)."""
+        newline = self.image_newline if self.family.newline else None
+        return fuse_views(tiles, grid, global_view, newline, self.view_seperator)
+
+    def forward_text(self, embeddings: Tensor, cache: KvCache, rotary: Rotary, core: AttentionCore) -> Tensor:
+        """Logits after the last position: (1, N, C) -> (1, V) float32. Appends N positions to the cache."""
+        out: Tensor = self.decoder(embeddings, cache, rotary, core)
+        return out
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """(1, N) -> (1, N, C)"""
+        out: Tensor = self.decoder.embed_tokens(ids)
+        return out

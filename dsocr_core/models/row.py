@@ -1,0 +1,104 @@
+"""The row of a model. No torch: what needs it is imported when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from dsocr_core.models.config import ModelConfig, Section
+from dsocr_core.models.tap_weights import Parts
+from dsocr_core.resolution import Preset
+from dsocr_core.stages import Stage
+
+if TYPE_CHECKING:
+    from analytic_model.policy import Policy
+    from analytic_model.stage_cost import StageCost
+    from analytic_model.workload import Workload
+    from dsocr_core.dump.hooks import Tap
+    from dsocr_core.models.ocr_model import OcrModel
+
+
+def later(module: str, name: str) -> Callable[..., Any]:
+    """A function that is imported when it is called: what needs torch, or counts costs."""
+    return lambda *arguments: getattr(import_module(module), name)(*arguments)
+
+
+Markup = Literal["ref", "det"]
+"""Notation of a box: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
+
+
+@dataclass(frozen=True)
+class VisionStage:
+    """A part of vision, timed by itself."""
+
+    name: Stage
+    module: str
+    """Attribute of the published code's inner model."""
+    colour: str
+    """In every chart."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Prompts by name and the n-gram rule, as published."""
+
+    prompts: Mapping[str, str]
+    ngram_size: int
+    """Size of a reading that saves files."""
+    ngram_size_eval: int
+    """Size of one that asks for the text alone."""
+    ngram_window: int = 0
+    """Tokens on which the rule looks back, the prompt's among them; 0: all."""
+    images: int = 1
+    """Most images of one prompt."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Names of the weights. Our modules have the published ones but for these prefixes."""
+
+    prefixes: tuple[tuple[str, str], ...]
+    """(ours, published); the first that fits counts."""
+    own: tuple[str, ...]
+    """Prefixes of published names that no other model has: they tell it where config.json does not."""
+    buffers: Callable[[Any], Mapping[str, tuple[int, ...]]] = field(default=lambda config: {})
+    """Shapes of what a checkpoint may hold beside its weights, which is not read."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model: its sizes, its parts in the order they run, its names. `config` is always its own."""
+
+    name: str
+    title: str
+    architectures: tuple[str, ...]
+    """Names in config.json."""
+    parse: Callable[[Section], ModelConfig]
+    build: Callable[[Any], OcrModel]
+    weights: Weights
+    vision: tuple[VisionStage, ...]
+    """In the order they run, before the tokens are put into the prompt."""
+    presets: Mapping[str, Preset]
+    preset: str
+    """The usual one."""
+    newline: bool
+    """True where a learned token ends each row of a view, and tiles are woven into rows of the page."""
+    decoding: Decoding
+    costs: Callable[[Any, Workload, Policy], tuple[StageCost, ...]]
+    """Costs of the vision stages and of fusion."""
+    parameters: Callable[[Any], Mapping[str, int]]
+    """Learned numbers of what is before the decoder, by module."""
+    taps: Callable[[Any], tuple[Tap, ...]]
+    """Taps before the decoder, at our modules."""
+    tap_weights: Mapping[str, Parts]
+    """Weights that act at the taps of each vision stage."""
+    markup: Markup = "ref"
+    fast: bool = False
+    """True where the fast engine has its vision."""
+
+    @property
+    def computed(self) -> tuple[Stage, ...]:
+        """Its stages with work of the model in them, in the order they run."""
+        return (*(stage.name for stage in self.vision), Stage.VISION_FUSION, Stage.PREFILL, Stage.DECODE)

@@ -1,0 +1,87 @@
+"""Processes that write an output, killed at random moments: nothing committed is lost or there twice."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.cluster.output import Output
+from dsocr_core.history.sharded import OutputError
+from tests.support.busy_process import DRIVEN
+from tests.support.cluster_runs import readings, sorted_markers
+from tests.support.kills import killed
+
+DRIVE = ("-m", "tests.support.busy_process", "drive")
+
+
+def to_its_end(python: Path, out: Path) -> list[str]:
+    said = subprocess.run(
+        [python, *DRIVE, out, "", ""], check=True, capture_output=True, text=True, timeout=300
+    )
+    return said.stdout.split()
+
+
+def kill_often(python: Path, root: Path, times: int) -> None:
+    """Each start goes on by itself with what was left; a complete output is followed by a new one."""
+    moments, complete = random.Random(5), 0
+    committed: dict[str, str] = {}
+    for number in range(times):
+        out = root / str(complete)
+        told = killed([python, *DRIVE, out, "", ""], moments, most_s=0.25)
+        output = Output(str(out))
+        if output.document("run.json") is None:
+            assert not told and not committed
+            continue
+        found = {marker.shard: marker.file for marker in sorted_markers(output)}
+        # One may be whole without having been told; what was committed is the same file as then.
+        assert {*told} <= {*found} and committed.items() <= found.items(), number
+        committed = found
+        for page in readings(str(out)):
+            assert page.name == f"/data/{page.number:03d}.png"
+            assert page.result is not None and page.result.text_raw == f"page {page.number}"
+        if len(found) == DRIVEN // 2:
+            complete, committed = complete + 1, {}
+    for number in range(complete + 1):
+        out = root / str(number)
+        said = to_its_end(python, out)
+        assert number == complete or said == ["ready"], "what was complete was read again"
+        output = Output(str(out))
+        assert [page.number for page in readings(str(out))] == list(range(DRIVEN))
+        assert (output.clear_attempts(), output.store.names("drivers")) == (0, [])
+
+
+def test_a_driver_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:
+    kill_often(interpreter, tmp_path, 8)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_at_two_hundred_points(interpreter: Path, tmp_path: Path) -> None:
+    kill_often(interpreter, tmp_path, 200)
+
+
+def test_a_flipped_byte_costs_its_shard_and_is_named(interpreter: Path, tmp_path: Path) -> None:
+    chance = random.Random(3)
+    to_its_end(interpreter, tmp_path / "out")
+    markers = sorted_markers(Output(str(tmp_path / "out")))
+    for trial in range(18):
+        shutil.copytree(tmp_path / "out", tmp_path / str(trial))
+        damaged = chance.choice(markers)
+        name = chance.choice([damaged.file, damaged.worker_file, damaged.name])
+        file = tmp_path / str(trial) / name
+        content = bytearray(file.read_bytes())
+        at = chance.randrange(len(content))
+        content[at] ^= 1 << chance.randrange(8)
+        file.write_bytes(content)
+        output, found = Output(str(tmp_path / str(trial))), []
+        for marker in markers:
+            try:
+                found += [page.number for one in output.markers([marker.name]) for page in output.pages(one)]
+            except OutputError as error:
+                assert (
+                    marker == damaged and damaged.name in f"{error}" and str(output.store.root) in f"{error}"
+                )
+        assert found == [number for number in range(DRIVEN) if number // 2 != damaged.index]
