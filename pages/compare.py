@@ -60,7 +60,7 @@ def page() -> None:
 
 
 def _before(settings: Settings, job: ReadJob) -> dict[Side, earlier.Earlier]:
-    """What the page of a running job took in earlier runs, by side."""
+    """Find what the page of a running job took in earlier runs, by side."""
     found = earlier.readings(resources.history, settings, job.request)
     return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
 
@@ -81,7 +81,7 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
 
 
 def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
-    """Whether the job is about the chosen page under the chosen settings."""
+    """Tell whether the job is about the chosen page under the chosen settings."""
     return (
         job is not None
         and choice.request is not None

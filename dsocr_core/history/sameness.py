@@ -15,7 +15,7 @@ _PATHS = frozenset({("settings", "checkpoint")})
 
 
 def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
-    """Tell whether runs differ in a value; None, of a run that has no such value, differs from one that has."""
+    """Tell whether runs differ in a value; None, of a run without such a value, differs from one that has."""
     if (section, name) in NOT_OF_THE_RUN:
         return False
     found = set(values)

@@ -42,7 +42,7 @@ def open_it() -> None:
 
 
 def why_not(settings: Settings, comparison: Comparison) -> str:
-    """What there is to say instead of a search; empty where one can be made."""
+    """Say why there is no search; empty where one can be made."""
     a, b = comparison.a, comparison.b
     if a is None or b is None:
         return "Run both: without two outputs there is no difference."
@@ -130,7 +130,7 @@ def cause_job(
 
 
 def about(settings: Settings, request: OcrRequest, b: OcrResult) -> tuple[str, str]:
-    """What a search is of: B may have read the page again since."""
+    """Name what a search is of: B may have read the page again since."""
     return run_key(settings, request), b.text_raw
 
 
@@ -178,7 +178,7 @@ _TRIALS = {
 
 
 def trials_table(finding: Finding) -> pd.DataFrame:
-    """What was tried, the nearest to B first."""
+    """List what was tried, the nearest to B first."""
     trials = sorted(finding.trials, key=lambda trial: trial.match.closeness, reverse=True)
     return pd.DataFrame(
         {

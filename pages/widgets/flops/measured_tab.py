@@ -120,7 +120,7 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
 
 
 def _profiled(selection: Selection) -> pd.DataFrame:
-    """What Nsight Compute counted of this backend's stages on this device."""
+    """Find what Nsight Compute counted of this backend's stages on this device."""
     try:
         backend = selection.recorded.backend if selection.recorded else ""
         return counted_points(resources.history(), backend, selection.hardware_name)
@@ -149,7 +149,7 @@ def _drawn(points: pd.DataFrame) -> pd.DataFrame:
 # --- torch's counter ------------------------------------------------------------------------------
 
 Work = tuple[ModelConfig, Workload, str]
-"""What is counted: the last is the decoder's attention."""
+"""Work that is counted: the last is the decoder's attention."""
 Count = Callable[[ModelConfig, Workload, str, Callable[[Stage], None]], Counted]
 
 
@@ -217,7 +217,7 @@ def _work(selection: Selection) -> Work:
 
 
 def _counted(selection: Selection) -> Counted | None:
-    """What torch counted of this very work, in this session; None when it has not."""
+    """Find what torch counted of this very work, in this session; None when it has not."""
     counts: dict[Any, Counted] = st.session_state.setdefault("flops counts", {})
     measurement: Job[Counted] | None = st.session_state.get("flops measurement")
     if measurement is not None and measurement.result is not None:

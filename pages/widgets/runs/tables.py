@@ -83,7 +83,7 @@ def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_words(speed: float) -> str:
-    """How many times as fast as the baseline in words: "1.31x faster"."""
+    """Say how many times as fast as the baseline in words: "1.31x faster"."""
     return speed_ratio(1.0, speed)
 
 
@@ -95,7 +95,7 @@ def baseline_colour(speed: float) -> str:
 
 
 def parity_words(run: Mapping[str, Any]) -> str | None:
-    """How many pages of a run have which verdict: "12 identical, 2 within"; None where none was compared."""
+    """Count a run's pages by verdict: "12 identical, 2 within"; None where none was compared."""
     if not has_value(run["compared"]):
         return None
     counts = {
@@ -115,5 +115,5 @@ def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
 
 
 def problem_table(problems: Mapping[str, str]) -> pd.DataFrame:
-    """What the history could not read, with the reasons."""
+    """Show what the history could not read, with the reasons."""
     return pd.DataFrame({"entry": list(problems), "reason": list(problems.values())}, dtype="str")

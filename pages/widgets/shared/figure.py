@@ -1,4 +1,4 @@
-"""What every view is made of: tabs, the line over a chart or table with its menu, and charts."""
+"""Parts of every view: tabs, the line over a chart or table with its menu, and charts."""
 
 from __future__ import annotations
 

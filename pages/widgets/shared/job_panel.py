@@ -48,7 +48,7 @@ def ended(job: Job[Any], cancelled: str) -> str:
 
 
 def open_tab() -> Callable[[], bool]:
-    """What tells, from any thread, whether the browser tab that is drawn now is still open."""
+    """Make what tells, from any thread, whether the browser tab that is drawn now is still open."""
     context = get_script_run_ctx()
     if context is None:
         return lambda: True

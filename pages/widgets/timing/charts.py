@@ -39,7 +39,7 @@ Names = Mapping[str, tuple[str, str]]
 
 
 def unit_of(longest_ms: float) -> tuple[float, str]:
-    """What to divide milliseconds by, and the unit's name."""
+    """Give what to divide milliseconds by, and the unit's name."""
     return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
 
 
@@ -295,7 +295,7 @@ _OF_POINT = (
     "condition", "position", "created", "run_id", "git_commit", "of_pages", "n", "value", "low", "high",
     "std",
 )  # fmt: skip
-"""What is drawn and said of a run."""
+"""Columns that are drawn and said of a run."""
 
 
 class _LabelRows:

@@ -181,7 +181,7 @@ class _Trend:
 
 
 def _trend_of(shown: Shown, stage: str, backend: str, page: str = "") -> _Trend:
-    """Of all pages' medians, or of one page."""
+    """Make the trend of all pages' medians, or of one page."""
     asked = shown.filters | {"stage": stage, "backend": backend} | ({"page": page} if page else {})
 
     def ask() -> _Trend:
