@@ -40,7 +40,7 @@ class Outcome:
     runs: pd.DataFrame
     skipped: pd.DataFrame
     kinds: tuple[str, ...] = ()
-    """Show what became of each kind, a line each."""
+    """Lines on what became of each kind."""
 
 
 def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:

@@ -137,8 +137,7 @@ def warm_up() -> None:
     def load() -> None:
         with suppress(DsocrError):
             history()
-        import plotly.graph_objects
-        import plotly.subplots  # noqa: F401
+        import plotly.graph_objects  # noqa: F401
 
     if exists():  # a page that runs without a server has no next one
         threading.Thread(target=load, name="warm up", daemon=True).start()
