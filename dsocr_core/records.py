@@ -441,7 +441,7 @@ def _steps(steps: Sequence[dict[str, Any]]) -> tuple[TopTwo, ...]:
 
 
 _LARGEST = 3.5e38
-"""More than any float32: a logit beyond it is none."""
+"""Limit above the largest float32: a logit beyond it is invalid."""
 
 
 def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, ...]:

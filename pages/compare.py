@@ -21,11 +21,14 @@ from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
+from pages.widgets.shared.url_state import refused
 
 
 def page() -> None:
     heading.draw("compare")
     address.read(example.first)
+    if refused():
+        return
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running

@@ -23,7 +23,7 @@ from dsocr_core.accuracy.merging import CLEAR_MATCH, Span, merged_spans
 from dsocr_core.accuracy.normal_forms import formula_form, text_form
 
 _MOST_OF_A_MATCH = 0.7
-"""A pair above this distance is none at first."""
+"""Pairs above this distance are left unmatched in the first pass."""
 _INSIDE = 0.4
 """A true block lies in a written part in which some stretch of its length is nearer than this."""
 _ARRAY = re.compile(r"\\begin\{array\}\{([^}]*)\}(.*?)\\end\{array\}", re.DOTALL)

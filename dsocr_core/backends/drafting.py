@@ -33,7 +33,7 @@ class Source:
     """Base of the sources."""
 
     own_text = False
-    """Whether the draft is what the page itself has said so far."""
+    """True where the draft is what the page itself has said so far."""
 
     def __init__(self, settings: Settings) -> None:
         self.name, self.settings = settings.draft, settings
@@ -74,7 +74,7 @@ class Lookup(Source):
 
 
 class OtherSide(Source):
-    """What A of a comparison read on the page."""
+    """Draft of what A of a comparison read on the page."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -89,7 +89,7 @@ class OtherSide(Source):
 
 
 class Command(Source):
-    """What a program reads on the page."""
+    """Draft of what a program reads on the page."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -261,7 +261,7 @@ def published_backend(settings: Settings, opening: Opening | None = None) -> Pub
 
 
 def drafts_are_exact(settings: Settings) -> bool:
-    """Whether the engine of some settings verifies drafts. Raises DsocrError."""
+    """Tell whether the engine of some settings verifies drafts. Raises DsocrError."""
     if settings.engine != "fast":
         return False
     device = resolve_device(settings.device)

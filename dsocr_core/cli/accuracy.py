@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from dsocr_core.accuracy import Layout
+from dsocr_core.cli.options import require_packages
 from dsocr_core.console import OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.errors import DsocrError
 
+PACKAGES = ("apted", "lxml", "bs4", "pylatexenc", "scipy")
 _MOST_WORKERS = 8
 
 
@@ -42,6 +44,8 @@ def accuracy(
         raise DsocrError(f"accuracy: {len(targets)} sides are given; give A, or A and B")
     if not ground_truth and not export:
         raise DsocrError("accuracy: give --ground-truth OmniDocBench.json, or --export DIR")
+    if ground_truth:
+        require_packages("accuracy", PACKAGES, "requirements-accuracy.txt")
     # Arrow comes with it: after the command line is known to be good.
     from dsocr_core.accuracy.export import export as write_texts
     from dsocr_core.backends.left_behind import read_left_behind

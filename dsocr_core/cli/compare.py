@@ -67,7 +67,7 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
         if reports and record_in is None and source is not Source.RUNS:
             record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
         if source is Source.OUTPUTS:
-            found = compare_outputs.compare_recorded(settings, chosen)
+            found = compare_outputs.compare_recorded(settings, chosen, record_in, typed)
         elif source is Source.CLUSTER:
             found = compare_outputs.read_and_compare(settings, chosen, record_in, typed)
         elif source is Source.RUNS:

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
-from rich.text import Text
 
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
-from dsocr_core.console import Name, SafeConsole, page_table, verdict_text
+from dsocr_core.console import SafeConsole, page_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.records import SIDES, VENDOR, Side
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
@@ -53,9 +52,11 @@ def names_outputs(names: Sequence[str]) -> bool:
     return bool(outputs)
 
 
-def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPages:
-    """Compare two outputs. Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.comparing import Pair
+def compare_recorded(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> ComparedPages:
+    """Compare two outputs; the worst pages are a run of the history at `record_in`. Raises as it reads."""
+    from dsocr_core.cluster.comparing import Pair, record_worst
     from dsocr_core.cluster.output import Output
 
     locations = [over_cluster.absolute(name) for name in chosen.images]
@@ -65,8 +66,13 @@ def compare_recorded(settings: Settings, chosen: CompareOptions) -> ComparedPage
     differing = pair.settings_that_differ()
     with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
         compared = _compared(pair, executor, in_flight, into, cancel)
+    runs: list[str] = []
+    if record_in is not None:
+        a, b = (settings_of(output.run()["settings"]) for output in (pair.a, pair.b))
+        both = replace(a, a=a.a or a.engine, b=b.a or b.engine, history=record_in)
+        runs += filter(None, [record_worst(both, pair, compared.worst, typed)])
     written = [f"written to {into}"] if into else []
-    return ComparedPages(_Outputs(compared, differing, names), lines=written)
+    return ComparedPages(_Outputs(compared, differing, names), runs, written)
 
 
 def read_and_compare(
@@ -191,19 +197,17 @@ class _Outputs:
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
+        from dsocr_core.run.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+
         compared, differing, names = self.compared, self.differing, self.names
         if compared.worst:
-            table = page_table("Page", "Verdict", "CER", "Token", "Why", words="Why")
+            table = page_table(*PARITY_COLUMNS, words="Why")
             for row in compared.worst[:SHOWN]:
-                rate, first = row["character_error_rate"], row["first_divergence"]
-                table.add_row(
-                    Name(row["page"]),
-                    verdict_text(row["verdict"]),
-                    "-" if rate is None else f"{rate:.1%}",
-                    "-" if first is None else str(first),
-                    Text("; ".join(row["reasons"])),
-                )
+                boxes = {side: row[f"boxes_{side}"] for side in SIDES}
+                figures = dict(row, boxes=boxes, margins=None)
+                table.add_row(*parity_cells(row["page"], figures, "; ".join(row["reasons"])))
             console.print(table)
+            console.print(PARITY_WORDS)
             if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
                 console.print(f"... and {more:,} more pages that are not identical, none of them worse")
         console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)

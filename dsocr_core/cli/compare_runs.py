@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.cli.read import Compared
-from dsocr_core.console import Name, page_table, verdict_text
+from dsocr_core.console import page_table
 from dsocr_core.errors import DsocrError
 from dsocr_core.outside.visible import json_line
 from dsocr_core.words import duration
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.review import Review
 
-SHOWN = 100
-"""Pages that people are shown; a longer table is of no use to them."""
-
-_COLUMNS = ("Page", "Verdict", "Blocks", "Shift", "CER", "Tokens", "Differences")
 _RUN_DOCUMENT = "run.json"
 
 
@@ -159,11 +155,12 @@ class _Runs:
 
 def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.review.page import KINDS
+    from dsocr_core.run.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
 
-    table = page_table(*_COLUMNS, words="Differences")
+    table = page_table(*PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
     for row in rows[:SHOWN]:
-        table.add_row(*_cells(row, KINDS))
+        table.add_row(*parity_cells(row["image"], row, ", ".join(KINDS[kind] for kind in row["kinds"])))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")
@@ -173,9 +170,7 @@ def _print(values: dict[str, Any], console: Console) -> None:
     for side in ("a", "b"):
         if accuracy[side]["pages"]:
             console.print(Text(_accuracy_words(values[side]["name"], accuracy[side])))
-    console.print(
-        "Worst first. Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
-    )
+    console.print(f"Worst first. {PARITY_WORDS}")
     console.print(Text(f"A: {values['a']['name']}   B, the reference: {values['b']['name']}"))
     console.print(Text(values["headline"]))
     words = ", ".join(f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
@@ -183,37 +178,16 @@ def _print(values: dict[str, Any], console: Console) -> None:
     console.print(f"{values['passed']} passed, {values['failed']} failed")
 
 
-def _cells(row: dict[str, Any], kinds: dict[Any, str]) -> list[RenderableType]:
-    boxes = row["boxes"]
-    shift, rate = row["max_coordinate_difference_percent"], row["character_error_rate"]
-    tokens = "-" if row["tokens_equal"] is None else "equal" if row["tokens_equal"] else _divergence(row)
-    return [
-        Name(row["image"]),
-        verdict_text(row["verdict"]),
-        "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
-        "-" if shift is None else f"{shift:.3g} %",
-        "-" if rate is None else f"{rate:.1%}",
-        tokens,
-        Text(", ".join(kinds[kind] for kind in row["kinds"])),
-    ]
-
-
-def _divergence(row: dict[str, Any]) -> str:
-    first = row["first_divergence"]
-    margins = row["margins"]
-    tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
-    return "differ" if first is None else f"from {first}{tie}"
-
-
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     from dsocr_core.history.statistics import outcome_words
     from dsocr_core.review.document import ratio_words
 
-    table = page_table("Stage", "n", "A, median", "B, median", "B is", "Outcome")
+    table = page_table("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
     for row in stages:
         table.add_row(
             row["stage"],
-            str(row["n"]),
+            str(row["pages"]),
+            f"{row['runs_a']} / {row['runs_b']}",
             duration(row["median_a"]),
             duration(row["median_b"]),
             ratio_words(row["ratio"]) if row["verdict"] in ("faster", "slower") else "-",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.cli.memory import most_memory
 from dsocr_core.cli.options import Command
 from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
@@ -170,6 +170,31 @@ def _print_pieces(pieces: Iterator[pd.DataFrame], console: Console) -> None:
     _print_frame(pd.concat(frames).head(_MOST_ROWS), console)
     if rows > _MOST_ROWS:
         console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
+
+
+_ROOM = 2**30
+"""For threads, their stacks and allocators, which take addresses and hardly any memory."""
+
+
+@contextlib.contextmanager
+def most_memory(mebibytes: int) -> Iterator[None]:
+    """Lets this process have at most twice `mebibytes` more than it has, where the system counts it.
+
+    Twice: the work of a database and its answer. What goes beyond is a MemoryError.
+    """
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):  # no Linux
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + 2 * mebibytes * 2**20 + _ROOM
+    allowed = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(most, *allowed) if allowed else most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False, console: Console) -> int:

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -75,6 +76,13 @@ def with_dashes(words: Sequence[str]) -> list[str]:
         option, equals, value = word.partition("=")
         found.append((option.replace("_", "-") if word.startswith("--") else option) + equals + value)
     return found + list(words[end:])
+
+
+def require_packages(what: str, packages: Sequence[str], file: str) -> None:
+    """Raises DsocrError, which names the requirements' file, for packages that are not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise DsocrError(f"{what} needs {' and '.join(missing)}: pip install -r {file}")
 
 
 # --- what a signature says ------------------------------------------------------------------------

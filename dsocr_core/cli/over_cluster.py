@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from rich.console import Console
 
 from dsocr_core.backend_specs.kinds import CommandSpec
+from dsocr_core.cli.options import require_packages
 from dsocr_core.cli.read import PageOptions
 from dsocr_core.console import FAILED, OK, SafeConsole, print_json
 from dsocr_core.errors import DsocrError
@@ -59,7 +60,7 @@ class ClusterOptions(PageOptions):
             )
         if self.cluster != LOCAL and self.workers:
             raise SettingsError("--workers is for --cluster local: a scheduler knows its own")
-        require_packages()
+        require_packages("a cluster", ("distributed", "psutil"), REQUIREMENTS)
 
     def check_reading(self) -> None:
         """Raises SettingsError for options that reading over a cluster does not take."""
@@ -71,13 +72,6 @@ class ClusterOptions(PageOptions):
             raise SettingsError(f"--redo is '{self.redo}': give failed")
         if self.fallback_percent > 100:
             raise SettingsError(f"--fallback-percent is {self.fallback_percent:g}: give 0 to 100")
-
-
-def require_packages() -> None:
-    """Raises DsocrError without what a cluster needs."""
-    missing = [name for name in ("distributed", "psutil") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise DsocrError(f"a cluster needs {' and '.join(missing)}: pip install -r {REQUIREMENTS}")
 
 
 def run(

@@ -67,7 +67,7 @@ class OwnSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """Where the second reading goes.
+    """Place where the second reading goes.
 
     Args:
         history: where the run is, and this one is recorded
@@ -251,7 +251,7 @@ class Verified:
 
 
 def equal(page: PageReview) -> bool:
-    """Whether both readings have the same tokens; the same text where one does not know its tokens."""
+    """Tell whether both readings have the same tokens; the same text where one does not know its tokens."""
     if page.report is None or page.a is None or page.b is None:
         return False
     same = page.report.tokens_equal

@@ -99,7 +99,7 @@ def _others(
 ) -> Iterator[Callable[[Path, str], Other]]:
     """Gives B on a page: from what reads it now, else from what it has left. Raises DsocrError."""
     if settings.names_backend("b"):
-        from dsocr_core.why.asked import asked
+        from dsocr_core.why.reference import asked
 
         with asked(settings, cancel, on_wait) as other_of:
             yield other_of

@@ -1,4 +1,4 @@
-"""What the published code writes of a page, of every page of an output: one archive a shard.
+"""Files that the published code writes of a page, of every page of an output: one archive a shard.
 
 It is made of what is committed, after the reading, by any worker: an output without it can get it later, and
 no page is read again. `artifacts/SHARD.zip` has a folder a page, named by its number, with `result.mmd`, the
@@ -33,14 +33,14 @@ MOST_NAMED = 20
 
 @dataclass
 class Written:
-    """What came of it."""
+    """Outcome of the writing."""
 
     shards: int = 0
     pages: int = 0
     failures: int = 0
     """Pages whose image cannot be opened any more, say."""
     named: tuple[str, ...] = ()
-    """Of these the first, with their causes."""
+    """First of these, with their causes."""
 
     def add(self, other: Written) -> None:
         self.shards += other.shards

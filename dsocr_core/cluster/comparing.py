@@ -35,7 +35,9 @@ def spread(
     in_flight: int,
     cancel: CancelToken | None = None,
 ) -> Iterator[T]:
-    """What `do` gives for each of `calls`, as they end. Raises what it raises, Cancelled, DsocrError."""
+    """Yield what `do` gives for each of `calls`, as they end. Raises what it raises, Cancelled,
+    DsocrError.
+    """
     waiting: set[Future[T]] = set()
 
     def ended(most: int) -> Iterator[T]:
@@ -63,7 +65,7 @@ def spread(
 MOST_WORST = 1000
 """Pages that a comparison names; all are in its files."""
 FILES = "parity"
-"""Of a comparison's directory: a Parquet file a shard, rows of `schema.TABLES["parity"]`."""
+"""Folder of a comparison's directory: a Parquet file a shard, rows of `schema.TABLES["parity"]`."""
 _MARKERS = 512
 """Read at a time."""
 _RANK: Mapping[Verdict, int] = {"not_comparable": 0, "differs": 1, "within_tolerance": 2, "identical": 3}
@@ -84,7 +86,7 @@ class ShardOf:
     location: str
     marker: Marker
     name: str | None = None
-    """Of its backend, where it is not the one that is recorded."""
+    """Name of its backend, where it is not the one that is recorded."""
 
     def pages(self) -> list[PageReading]:
         """Raises OutputError, StorageError."""
@@ -106,7 +108,7 @@ def comparisons(a: ShardOf, b: ShardOf, tolerance: Tolerance) -> Iterator[tuple[
 
 
 def _name(page: PageReading) -> str:
-    """What has to be the same on both sides; folders may have moved."""
+    """Give what has to be the same on both sides; folders may have moved."""
     return page.name.rpartition("/")[2]
 
 
@@ -155,7 +157,7 @@ class Pair:
     tolerance: Tolerance
 
     def settings_that_differ(self) -> list[str]:
-        """What both were made with, where it is not the same: "infer.max_new_tokens: 20 and 40".
+        """List what both were made with, where it is not the same: "infer.max_new_tokens: 20 and 40".
 
         Raises DsocrError where there is no run, OtherPages for other shards.
         """
@@ -195,7 +197,7 @@ class Pair:
 
 @dataclass
 class Compared:
-    """What came of two outputs."""
+    """Outcome of two outputs."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     error_rates: float = 0.0

@@ -38,13 +38,13 @@ _WORKERS_EVERY_S = 2.0
 _RESULT_S = 10.0
 """For what a task returned, which is small."""
 _STOP_S = 30.0
-"""How long what is whole may take to be committed after Ctrl-C."""
+"""Seconds to commit finished shards after Ctrl-C."""
 _COUNT_PRIORITY = 10
 """Planning goes before reading: without shards workers wait."""
 
 
 class Watching(Protocol):
-    """Who shows how the run goes."""
+    """Watcher that shows how the run goes."""
 
     def planned(self, pages: int, complete: bool) -> None: ...
 
@@ -67,20 +67,20 @@ class SchedulerGone(DsocrError):
 
 @dataclass(frozen=True)
 class Order:
-    """What the driver is to do."""
+    """Order to the driver."""
 
     worker: WorkerJob
     fallback_percent: float = 10.0
     redo: bool = False
     """Read failed and quarantined pages again, alone."""
     again: str = "give the same command again"
-    """How to go on."""
+    """Way to go on."""
     make_reader: Callable[[PagesPlugin], Any] | None = None
 
 
 @dataclass
 class _Flight:
-    """What is in Dask's hands, and in whose shard."""
+    """Task in Dask's hands, and its shard."""
 
     pieces: dict[Future, Piece] = field(default_factory=dict)
     shards: dict[int, Shard] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Driver:
         self._stopping = threading.Event()
         self._threads, self._workers, self._asked = 0, 0, 0.0
         self._replaced: dict[int, Marker] = {}
-        """Of shards that are read again the markers before."""
+        """Earlier markers of shards that are read again."""
         self._numbers = itertools.count()
         self._lease = Lease(output)
 
@@ -200,7 +200,7 @@ class Driver:
         return counts
 
     def _read_failed_again(self) -> None:
-        """Every page that failed becomes a piece of its own; what else its shard has is there."""
+        """Retry each failed page as a piece of its own; results already committed stay."""
         names = self._patiently(self.output.marker_names)
         failed = {
             marker.index: marker
@@ -275,7 +275,7 @@ class Driver:
         self._await(future, piece)
 
     def _take_ended(self, wait_s: float) -> None:
-        """What has ended, after the first of it."""
+        """Take what has ended, after the first of it."""
         while True:
             try:
                 future = self._ended.get(timeout=wait_s) if wait_s else self._ended.get_nowait()

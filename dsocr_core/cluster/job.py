@@ -1,4 +1,6 @@
-"""What decides a run's results: settings, checkpoint, code, inputs; compared when a run goes on."""
+"""Job of a run, which decides its results: settings, checkpoint, code, inputs; compared when a run goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ class Job:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """What decides results and is not the same in two `run.json`: "infer.max_new_tokens: 20 and 40".
+    """List what decides results and is not the same in two `run.json`: "infer.max_new_tokens: 20 and 40".
 
     Raises DsocrError.
     """

@@ -103,7 +103,7 @@ class Lease:
         return self._output.document(_file(number))
 
     def _lives(self, number: int, there: Mapping[str, Any], cancel: CancelToken) -> bool:
-        """Whether who wrote that does so still. Waits for its next beats where only they can say."""
+        """Tell whether who wrote that does so still. Waits for its next beats where only they can say."""
         if self._me["machine"] and there.get("machine") == self._me["machine"]:
             return _started(there.get("process")) == there.get("started")
         for _ in range(DEAD_AFTER):
@@ -134,7 +134,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Where process numbers mean the same; empty where the system does not say."""
+    """Name the machine within which process numbers mean the same; empty where the system does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -143,7 +143,7 @@ def _machine() -> str:
 
 
 def _started(process: object) -> str | None:
-    """When a process of this machine began, in the system's own ticks; None where there is none."""
+    """Tell when a process of this machine began, in the system's own ticks; None where there is none."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""What is to be read, as a stream of paths and URLs: memory does not grow with their number.
+"""Pages to read, as a stream of paths and URLs: memory does not grow with their number.
 
 Folders and prefixes are listed with all that is below them, in an order that the file system does not
 decide. A manifest is read in its own order: one path or URL a line (.txt, .list), or a Parquet file with a

@@ -29,12 +29,12 @@ SCHEDULER_CONFIG = {
     # A third shard on one worker would be missing on another.
     "distributed.scheduler.worker-saturation": 1.0,
 }
-"""Of the scheduler; one that runs already has them from its environment (docs/scale.md)."""
+"""Settings of the scheduler; one that runs already has them from its environment (docs/scale.md)."""
 _CONFIG = {**SCHEDULER_CONFIG, "distributed.worker.profile.enabled": False}
 
 
 def visible_gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES allows of this machine's GPUs, as it names them."""
+    """List what CUDA_VISIBLE_DEVICES allows of this machine's GPUs, as it names them."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         return [name for each in allowed.split(",") if (name := each.strip()) and name != "-1"]
@@ -132,7 +132,7 @@ def joined(address: str) -> Iterator[Client]:
 
 
 def quiet() -> None:
-    """What Dask logs of deaths and lost connections, the driver says in its own words."""
+    """Silence what Dask logs of deaths and lost connections: the driver says it in its own words."""
     # Some of Dask's loggers have a level of their own, which their parents' does not change.
     below = [
         name for name in logging.root.manager.loggerDict if name.startswith(("distributed.", "tornado."))

@@ -15,7 +15,7 @@ from dsocr_core.inputs.opener import render_page
 from dsocr_core.outside.visible import text_name
 
 MOST_BYTES = 2**30
-"""Of a file that is downloaded."""
+"""Limit of a file that is downloaded."""
 KEPT_DOCUMENTS = 8
 """PDFs that stay downloaded: their pages are neighbours."""
 

@@ -30,12 +30,12 @@ class Piece:
     suspect: bool = False
     """Read alone in a process, as one of its pages may be to blame."""
     alone_deaths: int = 0
-    """Of the only page of a suspect piece."""
+    """Deaths of the only page of a suspect piece."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """What ended while it read a piece."""
+    """Process that ended while it read a piece."""
 
     cause: str
     of_worker: bool = False
@@ -45,7 +45,7 @@ class Death:
 
 @dataclass(frozen=True)
 class Next:
-    """What becomes of the pages that a death left unread."""
+    """Fate of the pages that a death left unread."""
 
     pieces: tuple[Piece, ...] = ()
     quarantined: int | None = None
@@ -53,8 +53,8 @@ class Next:
 
 
 def after_death(piece: Piece, unread: Collection[int], started: Collection[int], death: Death) -> Next:
-    """What to read next. `unread` are pages of the piece without a result; of these the process had begun
-    `started`, which is empty where nobody knows.
+    """Decide what to read next. `unread` are pages of the piece without a result; of these the process had
+    begun `started`, which is empty where nobody knows.
     """
     rest = tuple(page for page in piece.pages if page in set(unread))
     if not rest:
@@ -88,7 +88,7 @@ def _halves(pages: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 DRIVER = "driver"
-"""Who commits such shards."""
+"""Committer of such shards."""
 
 
 @dataclass
@@ -105,11 +105,11 @@ class Mending:
     workers: set[str] = field(default_factory=set)
     began: float = field(default_factory=time.time)
     times: list[float] = field(default_factory=list)
-    """When its pieces were begun and ended, by their workers' clocks."""
+    """Times at which its pieces were begun and ended, by their workers' clocks."""
     generation: int = 0
 
     def add(self, piece: Piece, outcome: Mapping[str, Any]) -> None:
-        """What a worker has left of a piece."""
+        """Take what a worker has left of a piece."""
         if "attempt" in outcome:
             unread = set(outcome["unread"])
             numbers = tuple(page for page in piece.pages if page not in unread)

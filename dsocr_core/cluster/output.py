@@ -44,7 +44,7 @@ from dsocr_core.records import CancelToken
 
 SHARDS_A_PART = 16
 MOST_CAUSES = 20
-"""Of failures that a marker counts by name."""
+"""Causes of failures that a marker counts by name."""
 _MOST_OF_A_CAUSE = 80
 
 _PLAN = pa.schema(
@@ -202,7 +202,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
 
 
 def patiently(do: Callable[[], T], on_pause: OnPause, cancel: CancelToken | None = None) -> T:
-    """What `do` returns, tried again for as long as it raises StorageError. Raises Cancelled."""
+    """Return what `do` returns, tried again for as long as it raises StorageError. Raises Cancelled."""
     wait_s, paused = _FIRST_WAIT_S, False
     cancel = cancel or threading.Event()
     while True:

@@ -33,7 +33,7 @@ COUNTS_AHEAD = 4
 
 @dataclass(frozen=True)
 class Planning:
-    """What planning needs."""
+    """Needs of planning."""
 
     output: Output
     job: Job
@@ -98,7 +98,7 @@ class _Before:
         self._met = 0
 
     def take(self, paths: Sequence[str]) -> dict[str, int | None]:
-        """Of these files the pages that the plan has; those that it does not have yet are left out."""
+        """List the pages of these files that the plan has; those that it does not have yet are left out."""
         known: dict[str, int | None] = {}
         for path in paths:
             self._met += 1
@@ -156,7 +156,7 @@ class ShardQueue:
         self._on_planned, self._stopping = on_planned, stopping
         self._planned: queue.Queue[Shard | DsocrError | None] = queue.Queue(_AHEAD)
         self.ended = False
-        """Whether everything was planned, and taken."""
+        """True once everything was planned, and taken."""
         threading.Thread(target=self._plan, name="plan", daemon=True).start()
 
     def next(self) -> Shard | None:

@@ -1,4 +1,4 @@
-"""How a run over many pages goes, on a terminal: totals, speed, time left, workers, failures by cause."""
+"""Progress of a run over many pages, on a terminal: totals, speed, time left, workers, failures by cause."""
 
 from __future__ import annotations
 

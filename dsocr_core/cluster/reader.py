@@ -47,7 +47,7 @@ _STOP_S = 5.0
 _TAIL = 200
 """Characters of what a process said last."""
 MOST_STARTS = 3
-"""Of a process, or of a worker, that is killed while it starts."""
+"""Starts of a process, or of a worker, that is killed while it starts."""
 
 
 class ReaderError(DsocrError):
@@ -56,17 +56,17 @@ class ReaderError(DsocrError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a page may take before its process is ended."""
+    """Limits of a page before its process is ended."""
 
     page_s: float = 300.0
     """Seconds in which no page of those that were begun ends."""
     memory_bytes: int = 0
-    """Of the process; 0 is no limit."""
+    """Memory of the process; 0 is no limit."""
 
 
 @dataclass(frozen=True)
 class PieceRead:
-    """What became of a piece."""
+    """Outcome of a piece."""
 
     pages: tuple[PageReading, ...]
     unread: tuple[int, ...] = ()
@@ -256,7 +256,7 @@ class _Process:
 
     @property
     def killed(self) -> bool:
-        """Whether somebody else ended it, as the system does when memory runs out."""
+        """Tell whether somebody else ended it, as the system does when memory runs out."""
         return self._ended_for is None and (self._child.returncode or 0) < 0
 
     def send(self, lines: bytes) -> None:

@@ -44,7 +44,7 @@ class _Prepared:
     id: int
     request: OcrRequest
     made: bool
-    """Whether its image is a file of this process."""
+    """True where its image is a file of this process."""
     page: PreparedPage | None
     """None where the backend does its own preprocessing."""
 

@@ -23,11 +23,11 @@ class PageRef(NamedTuple):
     path: str
     """A path or a URL that every worker can open."""
     page: int | None = None
-    """Of a PDF, from 1; None for an image, and for a PDF that could not be counted."""
+    """Page of a PDF, from 1; None for an image, and for a PDF that could not be counted."""
 
     @property
     def source(self) -> str:
-        """What the page is called."""
+        """Name the page."""
         return self.path if self.page is None else f"{self.path}#{self.page}"
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How far an output is, from any machine that sees it: no Dask, no worker is asked."""
+"""State of an output, from any machine that sees it: no Dask, no worker is asked."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GONE_AFTER = 16
 _RECENT = 64
 """Shards of a worker whose times are stored."""
 STRAGGLER_SHARE = 0.75
-"""Of the median worker's speed: who is slower is named."""
+"""Share of the median worker's speed: who is slower is named."""
 _FEWEST_SHARDS = 2
 """A worker's speed is known from so many on."""
 
 
 @dataclass
 class WorkerFigures:
-    """What one worker committed."""
+    """Commits of one worker."""
 
     name: str
     shards: int = 0
@@ -66,7 +66,7 @@ class WorkerFigures:
 
     @property
     def recent_pages_per_s(self) -> float:
-        """Of its last minutes; 0 before its first shard."""
+        """Speed of its last minutes; 0 before its first shard."""
         now = self._recent[-1][1] if self._recent else 0.0
         lately = [entry for entry in self._recent if now - RECENT_S < entry[1] <= now]
         since = max(min((began for began, _, _ in lately), default=now), now - RECENT_S)
@@ -106,7 +106,9 @@ class Figures:
 
     @property
     def pages_per_s(self) -> float | None:
-        """Of the workers that take part, in their last minutes; None before the first commit."""
+        """Sum the speeds of the workers that take part, in their last minutes; None before the first
+        commit.
+        """
         newest = max((worker.newest for worker in self.workers.values()), default=0)
         there = newest - GONE_AFTER * len(self.workers)
         speeds = [each.recent_pages_per_s for each in self.workers.values() if each.newest >= there]
@@ -173,7 +175,7 @@ class Figures:
 
 
 MOST_WORKERS = 256
-"""Of a run over a cluster that its record names."""
+"""Workers of a run over a cluster that its record names."""
 
 
 def record_figures(settings: Settings, record: RunRecord, figures: Figures, output: str) -> str:
@@ -254,7 +256,7 @@ class StatusReader:
         return Status(pages, figures.read, figures.failed, figures.quarantined, figures.pages_per_s, complete)
 
     def _first_of(self, marker: Marker) -> Marker | None:
-        """Who read the shard first, for the speed of the workers."""
+        """Find who read the shard first, for the speed of the workers."""
         return self.output.marker(f"done/{marker.shard}.json")
 
     def _planned(self) -> tuple[int, bool]:
@@ -269,7 +271,7 @@ class StatusReader:
 
 
 def read_status(location: str) -> Status:
-    """How far the output at a path or URL is. Raises DsocrError."""
+    """Read how far the output at a path or URL is. Raises DsocrError."""
     try:
         return StatusReader(Output(location)).read()
     except StorageError as error:

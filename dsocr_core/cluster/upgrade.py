@@ -46,11 +46,11 @@ from dsocr_core.stages import Stage
 _EARLIER = "earlier"
 _KEPT = {each.name for each in fields(Marker)} - {each.name for each in fields(Attempt)}
 _FAULTS = (Refused, OSError, LookupError, TypeError, ValueError, pa.ArrowException)
-"""What a damaged or foreign shard raises."""
+"""Errors that a damaged or foreign shard raises."""
 
 
 def is_output(location: str) -> bool:
-    """Whether an output of `run --cluster` is there, of any version. Raises DsocrError."""
+    """Tell whether an output of `run --cluster` is there, of any version. Raises DsocrError."""
     document = Output(location).document(RUN)
     return document is not None and ("cluster" in document or "shard_pages" in document)
 
@@ -153,7 +153,7 @@ def _page(row: Mapping[str, Any], settings: Settings, times: list[StageTiming]) 
 
 
 def _inputs(row: Mapping[str, Any], settings: Settings) -> dict[str, str | None]:
-    """What is known of the model's inputs: of the page by its row, of the rest by the settings."""
+    """Collect what is known of the model's inputs: of the page by its row, of the rest by the settings."""
     spec = settings.spec("a")
     engine, infer = isinstance(spec, EngineSpec), settings.infer
     prompt = row["prompt_tokens"]

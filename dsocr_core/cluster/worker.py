@@ -1,4 +1,6 @@
-"""What runs in a Dask worker: a plugin that holds the reader, and the functions that the driver submits."""
+"""Parts that run in a Dask worker: a plugin that holds the reader, and the functions that the driver
+submits.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ from dsocr_core.history.sharded import PageReading
 from dsocr_core.outputs.result_store import code_version
 
 TOLD_EVERY_S = 2.0
-"""How often a worker says how many pages it has read."""
+"""Seconds after which a worker says how many pages it has read."""
 
 
 class PageSource(Protocol):
-    """What reads a worker's pages: `Reader`, or a stand-in that measures everything else."""
+    """Reader of a worker's pages: `Reader`, or a stand-in that measures everything else."""
 
     def start(self) -> None: ...
 
@@ -37,22 +39,22 @@ class PageSource(Protocol):
 
 @dataclass(frozen=True)
 class WorkerJob:
-    """What a worker must know of a run."""
+    """Facts of a run that a worker must know."""
 
     name: str
-    """Of the plugin and of the topic that workers tell the driver on."""
+    """Name of the plugin and of the topic that workers tell the driver on."""
     output: str
     settings: Mapping[str, Any]
     code: str
     batch: int | None = None
     limits: Limits = field(default_factory=Limits)
     module: str = MODULE
-    """What the reader process runs."""
+    """Module that the reader process runs."""
     told_every_s: float = TOLD_EVERY_S
 
 
 def name_of(worker: Any) -> str:
-    """What people know it by: local workers are numbered, others have their address or were given a name."""
+    """Name it for people: local workers are numbered, others have their address or were given a name."""
     return worker.name if isinstance(worker.name, str) else f"{platform.node()}/{worker.name}"
 
 

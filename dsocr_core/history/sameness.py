@@ -1,4 +1,4 @@
-"""Values that runs differ in, side by side: where a run was recorded says nothing of how it was made."""
+"""Settings that count when runs are compared, side by side; storage paths do not."""
 
 from __future__ import annotations
 

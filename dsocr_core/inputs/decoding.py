@@ -23,7 +23,7 @@ MOST_SIDE = 65_535
 1 x 100,000,000 pixels takes 3.4 GB."""
 
 PIXEL_BYTES = 4
-"""Of an RGB image in Pillow's memory."""
+"""Bytes of an RGB pixel in Pillow's memory."""
 
 MODE_BYTES = {"RGB": 4, "RGBA": 4, "L": 1}
 """Modes that a page may have when it comes back, with bytes a pixel: who receives it must copy it anyway, and
@@ -39,7 +39,7 @@ DECODE_ERRORS = (
     OverflowError, ZeroDivisionError, RuntimeError, struct.error, zlib.error,
     Image.DecompressionBombError,
 )  # fmt: skip
-"""What Pillow's readers raise on damaged files: they trust more than they check."""
+"""Errors that Pillow's readers raise on damaged files: they trust more than they check."""
 
 MOST_FRAMES = 20_000
 """Pages of one image."""
@@ -88,7 +88,7 @@ class PixelMemory:
         self._made: Any = None
 
     def takes(self, image: Image.Image) -> bool:
-        """Whether an image is of one of the modes, and fits in RGB."""
+        """Tell whether an image is of one of the modes, and fits in RGB."""
         return image.mode in MODE_BYTES and image.width * image.height * PIXEL_BYTES <= len(self._memory)
 
     def new(self, mode: str, size: tuple[int, int]) -> Any:
@@ -98,7 +98,7 @@ class PixelMemory:
         return self._made
 
     def take(self, image: Image.Image) -> None:
-        """Have the pixels of an image that fits here, if they are not already."""
+        """Copy the pixels of an image that fits into this buffer, unless they are there."""
         if image.im is not self._made:
             mapped(self._memory, image.mode, image.size).paste(image.im, (0, 0, *image.size))
         self._made = None
@@ -109,7 +109,7 @@ NOTICES = (
     "16-bit or float values; as published, all above 255 come out white",
     "transparent; as published, what lies below the transparency is one colour",
 )
-"""What is to say of a page that comes out otherwise than other programs show it."""
+"""Notices about a page that comes out otherwise than other programs show it."""
 
 
 class Decoded(NamedTuple):
@@ -224,7 +224,7 @@ def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
 
 
 def _notice(image: Image.Image) -> str | None:
-    """What to say of an image that its conversion to RGB makes white, or of one colour."""
+    """Say of an image that its conversion to RGB makes white, or of one colour."""
     if image.mode.startswith(("I", "F")):
         return NOTICES[1] if image.getextrema()[1] > _WHITE else None  # type: ignore[operator]
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
@@ -236,7 +236,9 @@ def _notice(image: Image.Image) -> str | None:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """How to turn an image as its EXIF says; not at all when the EXIF is broken, like the published code."""
+    """Choose how to turn an image as its EXIF says; not at all when the EXIF is broken, like the published
+    code.
+    """
     try:
         image.load()
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))

@@ -255,7 +255,7 @@ class Pages(Sequence[Page]):
         return Pages(kept, self._directory, self._dpi, self._max_pixels)
 
     def name(self, index: int) -> str:
-        """What a page is called, without rendering it."""
+        """Name a page, without rendering it."""
         entry = self._entries[index]
         return f"{entry.name}#{entry.number}" if isinstance(entry, _Leaf) else entry.source
 

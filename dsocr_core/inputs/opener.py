@@ -50,12 +50,12 @@ BYTES_A_PIXEL = 8
 """Memory that a page may take: four bytes a pixel as decoded, four as RGB."""
 
 USUAL_BYTES = 32 * 2**20
-"""Of a usual page, as pixels: 8 megapixels. New memory costs more time than a copy."""
+"""Bytes of a usual page, as pixels: 8 megapixels. New memory costs more time than a copy."""
 
 _ANSWER_BYTES = 16 * 1024
 _RUNS_BYTES = 4 * 2**20
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-"""What was shrunk after a check would end the process that reads it."""
+"""Seals on size: what was shrunk after a check would end the process that reads it."""
 _AT_ONCE = mmap.MAP_SHARED | mmap.MAP_POPULATE
 """One call to the system instead of a fault every few pages of memory."""
 _ENVIRONMENT = {
@@ -192,7 +192,7 @@ def _page(answer: bytes) -> _Page:
 _TURNS = frozenset([UPRIGHT, *Image.Transpose])
 _NO_SENSE = "the opening process made no sense; save the file anew"
 _RGB = Image.new("RGB", (0, 0))
-"""What Pillow's own images of pages become images of."""
+"""Mode that Pillow's own images of pages come to."""
 
 
 def _whole(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What the opener's process answers: a letter, and what it says. Pixels lie in shared memory."""
+"""Answers of the opener's process: a letter, and what it says. Pixels lie in shared memory."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | None]:
-    """What to say, and a descriptor of pixels that do not fit where those of usual pages do."""
+    """Make what to say, and a descriptor of pixels that do not fit where those of usual pages do."""
     path, max_pixels = request["path"], request["max_pixels"]
     _check_file(path)
     if request["work"] == "count":
@@ -109,7 +109,7 @@ def _limit(memory_used: int, memory_bytes: int, cpu_seconds: int) -> None:
 
 
 def _at_most(limit: int, amount: int) -> None:
-    """Where the machine's own limit is lower (`ulimit -v`), that one."""
+    """Lower a limit to the machine's own (`ulimit -v`)."""
     most = resource.getrlimit(limit)[1]
     resource.setrlimit(limit, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
 

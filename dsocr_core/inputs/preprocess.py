@@ -61,7 +61,7 @@ def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage
 
 
 def is_square_view(preset: Preset) -> bool:
-    """Whether the published code resizes the page to a square; the padding then adds nothing."""
+    """Tell whether the published code resizes the page to a square; the padding then adds nothing."""
     return not preset.crop_mode and preset.image_size <= preset.tile_size
 
 

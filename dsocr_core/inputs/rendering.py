@@ -17,7 +17,7 @@ from PIL import Image
 from dsocr_core.inputs.decoding import Unreadable, cause
 
 MOST_PAGES = 20_000
-"""Of one PDF: a file of a kilobyte may claim any number."""
+"""Most pages of one PDF: a file of a kilobyte may claim any number."""
 
 _POINTS_PER_INCH = 72
 _USER_UNIT = re.compile(rb"/UserUnit\s*(\d{0,9}\.?\d{1,9})")
@@ -63,7 +63,7 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
 
 
 MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
-"""Of one page's text layer: what a page may show, many times over. The rest is left out."""
+"""Limits of one page's text layer: what a page may show, many times over. The rest is left out."""
 
 
 def text_layer(path: Path, number: int) -> tuple[float, float, list[tuple[float, float, float, float, str]]]:
@@ -140,7 +140,7 @@ def _user_unit(path: Path, document: Any, index: int) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _may_have_user_unit(path: Path, changed_ns: int, size: int) -> bool:
-    """Whether the key is anywhere in the file, object streams included."""
+    """Tell whether the key is anywhere in the file, object streams included."""
     content = path.read_bytes()
     if _USER_UNIT.search(content):
         return True

@@ -1,4 +1,4 @@
-"""What Pillow's bicubic resize of bytes computes along one side: windows and whole-number weights.
+"""Pillow's bicubic resize of bytes along one side: windows and whole-number weights.
 
 Pillow resizes one side after the other. A byte of the result is a weighted sum over a window of the side, in
 integers: the weights are rounded to 22 binary places, a half is added, and the sum is shifted back and kept

@@ -64,7 +64,7 @@ def padded_area(size: Size, side: int) -> tuple[Size, Size]:
 
 
 def height_first(before: Size, after: Size) -> bool:
-    """Whether Pillow resizes the height first, where `order_holds`."""
+    """Tell whether Pillow resizes the height first, where `order_holds`."""
     (width, height), (new_width, new_height) = before, after
     return new_height < height and 2 * (width - new_width) < height - new_height
 
@@ -106,7 +106,7 @@ _ORDERS: tuple[tuple[Size, Size], ...] = (
 
 @functools.cache
 def order_holds() -> bool:
-    """Whether this Pillow chooses the first side as `height_first` does."""
+    """Tell whether this Pillow chooses the first side as `height_first` does."""
     noise = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
     pages = [(Image.fromarray(noise[: size[1], : size[0]]), after) for size, after in _ORDERS]
     return all(in_bands(page, size, 1).tobytes() == page.resize(size).tobytes() for page, size in pages)

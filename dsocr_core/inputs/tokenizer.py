@@ -18,7 +18,7 @@ _FILE_LIMIT = 64 * 1024 * 1024
 """Bytes; the published tokenizer has 10 MB."""
 
 REPLACEMENT = "\ufffd"
-"""What a decoder writes for bytes that are no UTF-8, an unfinished character's among them."""
+"""Character that a decoder writes for bytes that are no UTF-8, an unfinished character's among them."""
 
 
 class TokenizerError(DsocrError):
@@ -113,7 +113,7 @@ def _one_line(error: BaseException) -> str:
 
 
 class Decodes(Protocol):
-    """What a stream needs of a tokenizer."""
+    """Part of a tokenizer that a stream needs."""
 
     def decode(self, ids: Iterable[int]) -> str: ...
 
@@ -149,7 +149,7 @@ class StreamDecoder:
         return delta
 
     def flush(self) -> str:
-        """What was held back, once no token follows."""
+        """Give what was held back, once no token follows."""
         delta = self._decode(self._pending)[self._emitted :]
         self._pending, self._emitted = [], 0
         return delta

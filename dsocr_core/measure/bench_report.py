@@ -14,6 +14,7 @@ from dsocr_core.console import titled_table
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.records import OcrResult
 from dsocr_core.stages import Stage
+from dsocr_core.words import percent, significant
 
 
 @dataclass(frozen=True)
@@ -210,15 +211,11 @@ def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
 
 
 def _number(value: float | None, unit: float = 1.0) -> str:
-    """Three figures or more; a dash for what was not measured."""
-    if value is None:
-        return "-"
-    scaled = value / unit
-    return f"{scaled:,.0f}" if scaled >= 1000 else f"{scaled:.3g}"
+    return "-" if value is None else significant(value / unit)
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+    return percent(None if share is None else 100 * share, "-")
 
 
 def _times(ratio: float | None) -> str:

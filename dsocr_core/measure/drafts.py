@@ -1,4 +1,4 @@
-"""What drafts would give on pages, source by source, and how far neighbouring tokens share their experts.
+"""Gains of drafts on pages, source by source, and how far neighbouring tokens share their experts.
 
     dsocr measure drafts paper.pdf scans/ --draft text-layer --draft lookup
 
@@ -58,7 +58,7 @@ def experts_of(engine: Engine, request: OcrRequest, tokens: Tokens) -> Tensor:
 
 
 def distinct(chosen: Tensor, rows: int) -> Tensor:
-    """How many experts the K tokens of each pass go to together: (L, T, k) -> (L, T // K)."""
+    """Count the experts that the K tokens of each pass go to together: (L, T, k) -> (L, T // K)."""
     layers, tokens, each = chosen.shape
     whole = chosen[:, : tokens // rows * rows].reshape(layers, tokens // rows, rows * each)
     ordered = whole.sort(dim=-1).values

@@ -25,7 +25,7 @@ MOST_SIDE = 3000
 """Pixels of the longer side; a larger page is halved, or made a third and so on: 300 dpi become 150."""
 
 MOST_BYTES = 1024 * 1024
-"""Of a picture that is written, and of one that is read back."""
+"""Limit of a picture that is written, and of one that is read back."""
 
 _TRIES = ((MOST_SIDE, 80), (MOST_SIDE, 50), (1400, 50))
 """Side and JPEG quality, in turn until the bytes suffice. The last always does: noise has 0.8 MiB."""
@@ -34,7 +34,7 @@ _FOREIGN = (
     OSError, ValueError, SyntaxError, struct.error, Image.DecompressionBombError,
     Image.DecompressionBombWarning,
 )  # fmt: skip
-"""What Pillow raises on a header that is none."""
+"""Errors that Pillow raises on a header that is none."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -69,7 +69,8 @@ def clean_path(sha256: str | None) -> str | None:
 
 
 def is_clean_page(file: Path, width: int, height: int) -> bool:
-    """Whether a file is the clean picture of a page of that size: a JPEG within limits, in its proportions.
+    """Tell whether a file is the clean picture of a page of that size: a JPEG within limits, in its
+    proportions.
 
     Reads the header only; nothing is decoded. A progressive one is refused: each of its scans, of which a
     megabyte holds tens of thousands, costs a pass over the picture.
@@ -98,5 +99,5 @@ def _encoded(picture: Image.Image) -> bytes:
 
 
 def _in_proportion(size: tuple[int, int], width: int, height: int) -> bool:
-    """Whether one picture is the other made smaller, each side to whole pixels."""
+    """Tell whether one picture is the other made smaller, each side to whole pixels."""
     return abs(size[0] * height - size[1] * width) <= max(width, height)

@@ -1,4 +1,4 @@
-"""What became of one page: the results of its backends and their parity."""
+"""Outcome of one page: the results of its backends and their parity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsocr_core.records import SIDES, OcrRequest, OcrResult, Side
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of one page. A side that was not asked for or that failed has no result."""
+    """Outcome of one page. A side that was not asked for or that failed has no result."""
 
     request: OcrRequest
     a: OcrResult | None = None
@@ -34,12 +34,12 @@ class Comparison:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What differs, the root cause first; why there is no report where a side has no result."""
+        """List what differs, the root cause first; why there is no report where a side has no result."""
         return self.report.reasons if self.report else tuple(dict.fromkeys(self.errors.values()))
 
     @property
     def compared(self) -> bool:
-        """Whether both sides were asked for: each has a result or an error."""
+        """Tell whether both sides were asked for: each has a result or an error."""
         return {*self.results, *self.errors} == {*SIDES}
 
     @property

@@ -61,7 +61,7 @@ def input_facts(inputs: ModelInputs) -> dict[str, str]:
 
 
 def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
-    """What went into both results, one line a fact, as far as both know it.
+    """Compare what went into both results, one line a fact, as far as both know it.
 
     Another image file decides nothing where the pixels that went into the model are known to be equal.
     """
@@ -94,7 +94,7 @@ def _known_facts(result: OcrResult) -> Mapping[str, str | None]:
 
 
 def compare_inputs(a: ModelInputs | None, b: ModelInputs | None) -> tuple[InputLine, ...]:
-    """What went into both models, one line for each of `MODEL_LINES`."""
+    """Compare what went into both models, one line for each of `MODEL_LINES`."""
     return compare_facts(input_facts(a) if a else {}, input_facts(b) if b else {})
 
 

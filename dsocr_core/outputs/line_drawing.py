@@ -22,7 +22,7 @@ MARK = "line_type"
 
 MOST_CHARACTERS = 100_000
 MOST_LINES = 2000
-"""Of lines and of endpoints: more than a figure has, few enough to draw at once."""
+"""Most lines and of endpoints: more than a figure has, few enough to draw at once."""
 MOST_NAME = 80
 MOST_COORDINATE = 1e6
 
@@ -43,7 +43,7 @@ class NotADrawing(ValueError):
 
 @dataclass(frozen=True)
 class LineDrawing:
-    """What there is to draw, in the figure's own coordinates."""
+    """Drawing, in the figure's own coordinates."""
 
     lines: tuple[tuple[Point, Point], ...]
     endpoints: tuple[tuple[str, Point], ...]

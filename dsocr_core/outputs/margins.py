@@ -1,4 +1,4 @@
-"""Whether rounding alone can explain a divergence, judged by both sides' two best logits at that step.
+"""Ties: divergences that rounding alone can explain, judged by both sides' two best logits at that step.
 
 Engines that sum in another order give logits that are some ULPs apart: a unit in the last place is the
 distance between neighbouring numbers of a type there. If one side chose x and the other y, the difference of
@@ -25,7 +25,7 @@ FRACTION_BITS = {"bfloat16": 7, "float32": 23}
 """Stored bits of the significand, coarsest type first."""
 
 _LEAST_EXPONENT = -126
-"""Of normal numbers of both types."""
+"""Exponent of normal numbers of both types."""
 
 
 def ulp(logit: float, dtype: str) -> float:
@@ -69,7 +69,7 @@ def margin_words(found: Margins) -> str:
 
 
 def divergence_words(divergence: Divergence, tokens: int) -> str:
-    """What is recorded of a divergence's cause, in one clause; `tokens` are those of the shorter side."""
+    """Say what is recorded of a divergence's cause, in one clause; `tokens` are those of the shorter side."""
     if divergence.margins is not None:
         return margin_words(divergence.margins)
     return (

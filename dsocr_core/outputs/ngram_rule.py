@@ -59,7 +59,7 @@ def forbidden_steps(
 def same_choices(
     a: NgramPolicy | int, b: NgramPolicy | int, tokens: Sequence[int], prompt_ids: Sequence[int] = ()
 ) -> bool:
-    """Whether two policies forbid the same before every one of the new `tokens`.
+    """Tell whether two policies forbid the same before every one of the new `tokens`.
 
     Then decoding under either writes these tokens, whatever the logits: nothing has to be run to see it.
     """

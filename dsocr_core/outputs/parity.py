@@ -86,7 +86,7 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
 
 
 def end_of(result: OcrResult) -> FinishReason | None:
-    """How a result ended, as its backend says or its text shows; None when neither does."""
+    """Tell how a result ended, as its backend says or its text shows; None when neither does."""
     if result.finish_reason is None and result.text_raw.endswith(END_MARKER):
         return "eos"
     return result.finish_reason
@@ -112,7 +112,7 @@ def sized(result: OcrResult, other: OcrResult | None) -> OcrResult:
 
 
 def is_plain(result: OcrResult) -> bool:
-    """Whether a result does not tell the boxes of its page, which is not to say that there are none."""
+    """Tell whether a result does not tell the boxes of its page, which is not to say that there are none."""
     return BOXES_NOT_KNOWN in result.environment
 
 
@@ -131,7 +131,9 @@ def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
 
 
 def words_of(text_raw: str, spans: Sequence[Span]) -> str:
-    """What a text says without the markup of its boxes, which are compared as boxes, and its end marker."""
+    """Give what a text says without the markup of its boxes, which are compared as boxes, and its end
+    marker.
+    """
     parts, position = [], 0
     for span in spans:
         if span.boxes:

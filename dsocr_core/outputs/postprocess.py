@@ -1,4 +1,4 @@
-"""What the published `save_results` makes of a text: its clean form, `result.mmd` and crops."""
+"""Forms that the published `save_results` makes of a text: its clean form, `result.mmd` and crops."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class ResultCache:
         self._shipped = ResultStore(SHIPPED_RESULTS)
 
     def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
-        """What an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
+        """Find what an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
         found: dict[Side, RecordedResult] = {}
         pages: dict[OcrRequest, Facts] = {}
         for side in sides:
@@ -130,7 +130,7 @@ class ResultCache:
 
     @property
     def _usual_dtype(self) -> bool:
-        """Whether shipped results, of float32 on a CPU, stand for what is asked for."""
+        """Tell whether shipped results, of float32 on a CPU, stand for what is asked for."""
         return self.settings.dtype in ("auto", "float32")
 
     def _example_key(self, backend: BackendName, page: Facts) -> str:

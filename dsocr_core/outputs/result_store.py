@@ -92,7 +92,7 @@ def file_sha256(path: Path) -> str:
 
 
 def page_file(path: Path) -> PageFile | None:
-    """What a page's file holds; None where it is gone by now."""
+    """Read what a page's file holds; None where it is gone by now."""
     try:
         with path.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
@@ -116,7 +116,7 @@ def required_file(request: OcrRequest) -> PageFile:
 
 
 def checkpoint_fingerprint(source: str) -> str:
-    """What tells one checkpoint from another.
+    """Make what tells one checkpoint from another.
 
     Small checkpoints by content, so a clone has the same fingerprint as its origin; large ones by the
     small files' content and the shards' sizes and times, which costs no read of gigabytes. The published code

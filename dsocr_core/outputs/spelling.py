@@ -173,7 +173,7 @@ def _without_commands(text: str) -> str:
 
 
 def _apart(digit: str) -> str:
-    """What follows a raised number is no digit of it."""
+    """Part what follows a raised number from its digits."""
     return f" {digit}" if digit else ""
 
 

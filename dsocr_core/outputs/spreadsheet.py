@@ -24,7 +24,7 @@ _FORMULA = re.compile(
 
 
 def starts_formula(text: str) -> bool:
-    """Whether a spreadsheet may take the text for a formula, or for more than one cell."""
+    """Tell whether a spreadsheet may take the text for a formula, or for more than one cell."""
     return _FORMULA.match(text) is not None
 
 

@@ -15,7 +15,7 @@ _CELL_END = re.compile(r"</?t(?:[dhr]|head|body|foot|able)\b[^>]*>|</?caption\b[
 _SPAN = re.compile(r"(col|row)span\s*=\s*[\"']?\s*(\d{1,4})", re.IGNORECASE)
 _RULE_LINE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*")
 _MOST_COLUMNS, _MOST_CELLS = 100, 50_000
-"""Of a grid: spans are a model's."""
+"""Limits of a grid: spans are a model's."""
 _BAR = re.compile(r"(?<!\\)\|")
 
 
@@ -25,7 +25,7 @@ class Table:
 
     rows: tuple[tuple[Cell, ...], ...]
     bars: bool = False
-    """Whether it is written in Markdown."""
+    """True where it is written in Markdown."""
 
     @property
     def shape(self) -> tuple[tuple[tuple[int, int], ...], ...]:

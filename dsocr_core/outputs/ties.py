@@ -1,4 +1,4 @@
-"""How many divergences of a run are ties, and when that is a finding.
+"""Ties among the divergences of a run, and when that is a finding.
 
 A tie explains one divergence: near a tie of two logits, rounding alone may choose. It does not explain a
 habit. A backend that rounds differently in one operation diverges at a tie on every page: so did the eager
@@ -26,7 +26,7 @@ class Ties:
     """Pages whose tokens are known on both sides."""
     divergences: int = 0
     ties: int = 0
-    """Of the divergences, those that rounding alone can explain."""
+    """Those of the divergences that rounding alone can explain."""
 
     def add(self, report: ParityReport | None) -> None:
         """Count a page; None is a page that was not compared."""
@@ -39,7 +39,7 @@ class Ties:
 
     @property
     def finding(self) -> str | None:
-        """What this many ties mean, in words; None below `FEWEST_TIES`."""
+        """Say what this many ties mean, in words; None below `FEWEST_TIES`."""
         if self.ties < FEWEST_TIES:
             return None
         if self.ties == self.divergences:

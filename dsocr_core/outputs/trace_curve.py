@@ -24,7 +24,7 @@ class BlockError:
     error: float | None
     """In what it gives, of its passes the largest."""
     share: float
-    """Of the elements of what it gives, those that differ."""
+    """Share of the elements of what it gives that differ."""
     max_ulp: int | None
     outputs: int
     differing: int

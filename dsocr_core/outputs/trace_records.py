@@ -1,4 +1,4 @@
-"""What a trace found: figures by tensor, causes, the sentence. No tensors, no torch."""
+"""Findings of a trace: figures by tensor, causes, the sentence. No tensors, no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TensorDifference:
     """Pass of the vision towers in that call: with tiles 0 is the tiles, 1 the global view."""
     elements: int
     differing_share: float
-    """Of the elements, 0 to 1."""
+    """Share of the elements, 0 to 1."""
     max_ulp: int | None
     """Largest difference in units in the last place: of the narrower number type, at the larger of both
     values or at A's standard deviation, whichever is greater. Rounded up."""
@@ -45,7 +45,7 @@ class TensorDifference:
 
 @dataclass(frozen=True)
 class Cause:
-    """What the pattern of differences points at, at one name."""
+    """Cause that the pattern of differences points at, at one name."""
 
     kind: CauseKind
     name: str
@@ -95,7 +95,7 @@ class TraceSummary:
         return sum(row.differs for row in self.tensors)
 
     def document(self) -> dict[str, Any]:
-        """What `trace --json` prints."""
+        """Make what `trace --json` prints."""
         return {
             "equal": self.equal,
             "compared": self.compared,

@@ -19,7 +19,7 @@ from dsocr_core.outputs.spelling import GROUPS, joined, tidy
 from dsocr_core.outputs.tables import Table, split_tables
 
 MOST_CHARACTERS = 100_000
-"""Of each text; what lies beyond is not compared here."""
+"""Limit of each text; what lies beyond is not compared here."""
 
 _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
@@ -120,7 +120,7 @@ class Change:
 
     @property
     def weight(self) -> int:
-        """How early it is named: negations and opposites, numbers in words and labels, the rest."""
+        """Rank how early it is named: negations and opposites, numbers in words and labels, the rest."""
         sides = [set(side.lower().split()) for side in (self.a, self.b)]
         different = sides[0] ^ sides[1]
         if different & _NEGATIONS or _opposite(self.a.lower(), self.b.lower()):
@@ -130,7 +130,7 @@ class Change:
 
 @dataclass(frozen=True)
 class TextChanges:
-    """What differs between two texts."""
+    """Differences between two texts."""
 
     values: tuple[Change, ...] = ()
     structures: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ def text_changes(a: str, b: str) -> TextChanges:
 
 
 def plain(text: str) -> str:
-    """What a text says without blanks and spelling of markup."""
+    """Give what a text says without blanks and spelling of markup."""
     return "".join(joined(tidy(_flat(part))) for part in split_tables(text[:MOST_CHARACTERS]))
 
 
@@ -304,7 +304,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def is_value(token: str) -> bool:
-    """Whether a token is a value: a number, a currency, a box to tick."""
+    """Tell whether a token is a value: a number, a currency, a box to tick."""
     if any(map(str.isdigit, token)) or token in _CURRENCIES or _ROMAN.fullmatch(token):
         return True
     if len(token) == 1:

@@ -200,7 +200,7 @@ def verdict_counts(history: History) -> pd.DataFrame:
 
 
 def _standing(rows: Sequence[Judgement]) -> list[Judgement]:
-    """Verdicts that nobody took back, oldest first. Only their own reviewer can."""
+    """List the verdicts that are not undone, oldest first. Only the reviewer can undo."""
     undone = {(row.reviewer, row.undoes) for row in rows if row.undoes}
     return [row for row in rows if row.verdict is not None and (row.reviewer, row.id) not in undone]
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
+from dsocr_core.console import Name, page_table, verdict_text
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
 from dsocr_core.outputs.artifacts import RunDirectory
@@ -30,11 +29,8 @@ from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageFailed, PageReader, PageToRead
 from dsocr_core.run.progress import Progress
 from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
-from dsocr_core.run.report import left_over_lines
+from dsocr_core.run.report import SHOWN, left_over_lines
 from dsocr_core.run.session import Session
-
-SHOWN = 100
-"""Pages that people are shown."""
 
 _VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
 """Short for `VERDICTS`: all columns fit into 80."""
@@ -134,7 +130,7 @@ class AgainstReport:
             console.print(text)
 
     def _totals(self) -> Table:
-        table = _table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
+        table = page_table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
         for other in self.others:
             rate, pages = other.error_rate, sum(other.verdicts.values())
             table.add_row(
@@ -146,7 +142,7 @@ class AgainstReport:
         return table
 
     def _verdicts(self) -> Table:
-        table = _table("Page", *(other.name for other in self.others))
+        table = page_table("Page", *(other.name for other in self.others))
         for source, comparisons, _ in self._pages[:SHOWN]:
             cells = [
                 verdict_text(comparisons[other.name].verdict) if comparisons else Text("error", style="red")
@@ -163,14 +159,6 @@ def _errors(a: BackendName, comparisons: dict[BackendName, Comparison]) -> list[
         for side, error in comparison.errors.items():
             found[a if side == "a" else name] = error
     return [f"{name}: {error}" for name, error in found.items()]
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
-    for column in columns[1:]:
-        table.add_column(column, justify="right")
-    return table
 
 
 def read_against(

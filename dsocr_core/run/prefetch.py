@@ -78,7 +78,7 @@ ReadyPage = PageToRead | PageDone | PageFailed
 class PageReader:
     """Takes pages up: finds, renders, hashes, opens and prepares them, each once. Thread-safe.
 
-    The backends are loaded when the first page is there that can be read: for nothing no model is loaded.
+    The backends are loaded only when the first page is there that can be read.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Hears of the pages of a run, one at a time; what a recorder has no use for it does not override."""
+    """Receiver of a run's pages, one at a time; subclasses override the events that they need."""
 
     def skip(self, page: PageDone) -> None:
         """An earlier run has read the page."""

@@ -9,12 +9,10 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 from PIL import Image
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import FEWEST_OF_NAME, Name, verdict_text
+from dsocr_core.console import Name, page_table, verdict_text
 from dsocr_core.drafts.given import Given
 from dsocr_core.markup import Span
 from dsocr_core.outputs.clean import CleanPage
@@ -24,7 +22,7 @@ from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.outputs.ties import Ties, ties_document
 from dsocr_core.outside.visible import json_line, visible
-from dsocr_core.parity_records import NOT_KNOWN, Divergence, ParityReport, passes
+from dsocr_core.parity_records import NOT_KNOWN, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
@@ -32,6 +30,7 @@ from dsocr_core.run.recorders import Recorder
 from dsocr_core.stages import Stage
 from dsocr_core.words import duration, percent
 
+PARITY_WORDS = "Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
 
@@ -74,7 +73,7 @@ class Report(Recorder):
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.ties = Ties()
         self.drafts = Given()
-        """What the drafts of all sides gave."""
+        """Gains of the drafts of all sides."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._cells: list[list[RenderableType]] = []
         self._lines: list[Text] = []
@@ -137,8 +136,7 @@ class Report(Recorder):
 
     def print(self, console: Console) -> None:
         """A table for people, and the first spans of each backend."""
-        columns = _COMPARE_COLUMNS if self._compares else _RUN_COLUMNS
-        table = _table(*columns)
+        table = page_table(*(PARITY_COLUMNS if self._compares else _RUN_COLUMNS), words="Why")
         for cells in self._cells:
             table.add_row(*cells)
         console.print(table)
@@ -148,9 +146,7 @@ class Report(Recorder):
         if hidden:
             console.print(f"... and {hidden} more; every page is in the run directory")
         if self._compares:
-            console.print(
-                "Blocks: A / B. Shift: the largest of matched boxes, in percent of the page's side."
-            )
+            console.print(PARITY_WORDS)
             console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
             if finding := self.ties.finding:
                 console.print(Text(finding))
@@ -170,34 +166,30 @@ def left_over_lines(left_over: Mapping[BackendName, LeftOver]) -> list[Text]:
     ]
 
 
-_COMPARE_COLUMNS = ("Page", "Verdict", "Blocks", "Matched", "Shift", "CER", "Tokens", "Inputs")
+PARITY_COLUMNS = ("Page", "Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
 _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
 
 
-_EQUAL = {True: "equal", False: "differ", None: NOT_KNOWN}
-
-
-def _tokens(report: ParityReport) -> str:
-    if report.tokens_equal is False:
-        return f"differ at {_divergence(report.first_divergence)}"
-    return _EQUAL[report.tokens_equal]
+def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[RenderableType]:
+    """Make the cells of a compared page from its `parity_document`, whatever it was compared for."""
+    boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
+    first, margins = row["first_divergence"], row["margins"]
+    tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
+    diverging = "at the end" if first is None else f"from {first}{tie}"
+    return [
+        Name(name),
+        verdict_text(row["verdict"]),
+        "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
+        percent(row["max_coordinate_difference_percent"], "-"),
+        "-" if rate is None else f"{rate:.1%}",
+        NOT_KNOWN if equal is None else "equal" if equal else diverging,
+        Text(why),
+    ]
 
 
 def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
     report = outcome.comparison.report if outcome.comparison else None
-    name = Name(outcome.source)
-    if report is None:
-        return [name, Text("error", style="red"), *["-"] * 6]
-    return [
-        name,
-        verdict_text(report.verdict),
-        f"{report.boxes_a} / {report.boxes_b}",
-        str(report.boxes_matched),
-        percent(report.max_coordinate_difference_percent, "-"),
-        f"{report.character_error_rate:.1%}",
-        _tokens(report),
-        _EQUAL[report.input_parity],
-    ]
+    return parity_cells(outcome.source, parity_document(report), "; ".join(report.reasons if report else ()))
 
 
 def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
@@ -309,19 +301,3 @@ def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:
 def _span_text(span: Span) -> str:
     boxes = " ".join(str([int(value) for value in box]) for box in span.boxes)
     return f"{span.label} {boxes or span.malformed} {' '.join(span.text.split())[:60]}"
-
-
-def _table(*columns: str) -> Table:
-    """A table whose figures stay whole; where space is short the middle of pages' names goes."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
-    for column in columns[1:]:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def _divergence(divergence: Divergence | None) -> str:
-    if divergence is None:
-        return "the end"
-    tie = "" if divergence.margins is None else ", a tie" if divergence.margins.tie else ", no tie"
-    return f"token {divergence.index}{tie}"

@@ -99,12 +99,6 @@ class VendorBackend:
         self._environment: dict[str, str] = {}
         self._number = 0
 
-    @property
-    def worker_pid(self) -> int | None:
-        """Process id of the warm worker, None when there is none."""
-        worker = self._worker
-        return worker.pid if worker is not None and worker.alive else None
-
     def recognize(
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
     ) -> OcrResult:

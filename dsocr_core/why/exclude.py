@@ -37,7 +37,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Base:
-    """The reading that a hypothesis is added to. `parted` is the number of the token at which it and B part,
+    """Reading to which a hypothesis is added. `parted` is the number of the token at which it and B part,
     at the latest."""
 
     attempt: Attempt

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.backend_specs.kinds import EngineSpec, VendorSpec
+from dsocr_core.backends.registry import open_backend
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.results import readings
 from dsocr_core.history.store import SEED_LOCATION, History
@@ -14,7 +18,8 @@ from dsocr_core.outputs.artifacts import RESULT
 from dsocr_core.outside.untrusted import Refused, parse_json, plain_text, read_bytes
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.vllm_scripts import without_print
-from dsocr_core.records import VENDOR, OcrRequest, OcrResult, result_from_jsonable
+from dsocr_core.records import VENDOR, CancelToken, OcrRequest, OcrResult, result_from_jsonable
+from dsocr_core.settings import Settings
 from dsocr_core.why.match import Other
 
 TEXTS = (".md", ".mmd", ".txt")
@@ -136,3 +141,27 @@ def _names(page: str, request: OcrRequest) -> Iterator[str]:
     for name in (page, request.source, name_text(request.image)):
         yield name
         yield Path(name).name
+
+
+@contextmanager
+def asked(
+    settings: Settings, cancel: CancelToken | None = None, on_wait: Callable[[str], None] | None = None
+) -> Iterator[Callable[[Path, str], Other]]:
+    """B of the settings, opened once for all pages: gives it on a page of that file and name.
+
+    Raises DsocrError, also for what is wrong for every page, and Cancelled.
+    """
+    spec = settings.spec("b")
+    backend = open_backend(spec, settings)
+    try:
+        backend.check()
+
+        def other_of(path: Path, name: str) -> Other:
+            result = backend.read(backend.settings.request(path, name), cancel=cancel, on_wait=on_wait)
+            # A result is called as a person likes; what has the checkpoint's own weights is told by its kind.
+            own = "none" if isinstance(spec, EngineSpec | VendorSpec) else None
+            return replace(of_result(result), quantisation=result.environment.get("quantisation") or own)
+
+        yield other_of
+    finally:
+        backend.close()

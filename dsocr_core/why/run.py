@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from PIL import Image
 
 from dsocr_core.engine.device import device_lock
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.parity_records import InputLine
-from dsocr_core.records import CancelToken
+from dsocr_core.inputs.prompt import build_prompt
+from dsocr_core.outputs.input_parity import MODEL_LINES, compare_inputs
+from dsocr_core.parity_records import InputLine, input_line
+from dsocr_core.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
 from dsocr_core.why.exclude import page_of
-from dsocr_core.why.facts import fact_lines
 from dsocr_core.why.match import Other
-from dsocr_core.why.reader import Reader
+from dsocr_core.why.reader import Reader, Reading
 from dsocr_core.why.search import Budget, Finding, Progress, Search
 
 
@@ -129,3 +130,28 @@ def why(
             first = [*finding.cause.names, *(each for each in first if each not in finding.cause.names)]
         answers.append(PageAnswer(name, other.name, fact_lines(attempt.request, finding.a, other), finding))
     return Answer(tuple(answers))
+
+
+_FIRST, _LAST = ("prompt as read",), ("quantisation", "stop reason")
+_WORDS = {"eos": "end token", "length": "token limit", None: None}
+
+
+def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine, ...]:
+    """One line a fact: equal, differs, or not known where a side does not tell.
+
+    `request` is A's. The prompt stands as text and as ids; tiles with their number and size.
+    """
+    facts: Mapping[str, tuple[str | None, str | None]] = {
+        "prompt as read": (
+            build_prompt(request.prompt, request.template),
+            other.prompt and other.prompt.strip(),
+        ),
+        "quantisation": ("none", other.quantisation),
+        "stop reason": (_WORDS[a.finish], _WORDS[other.finish]),
+    }
+    lines = {line.name: line for line in compare_inputs(a.inputs, other.inputs)}
+    return (
+        *(input_line(name, *facts[name]) for name in _FIRST),
+        *(lines[name] for name in MODEL_LINES),
+        *(input_line(name, *facts[name], decides=name != "stop reason") for name in _LAST),
+    )

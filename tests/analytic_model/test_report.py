@@ -82,25 +82,6 @@ def test_bad_input_is_named(capsys: pytest.CaptureFixture[str], options: list[st
     assert "error: " in out + err and problem in out + err
 
 
-def test_a_config_without_a_key_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = json.loads(MINI.read_text())
-    del data["vision_config"]["width"]["sam_vit_b"]["heads"]
-    broken = tmp_path / "config.json"
-    broken.write_text(json.dumps(data))
-    assert main([*PAGE, "--config", str(broken)]) == 2
-    assert "vision_config.width.sam_vit_b.heads is missing" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize("options", [["--width", "wide"], ["--attention", "magic"], ["--colour", "red"]])
-def test_bad_options_exit_with_2_and_are_named(
-    capsys: pytest.CaptureFixture[str], options: list[str]
-) -> None:
-    with pytest.raises(SystemExit) as error:
-        main([*PAGE, *options])
-    assert error.value.code == 2
-    assert options[0].lstrip("-") in capsys.readouterr().err
-
-
 def test_the_report_needs_no_torch() -> None:
     code = (
         "import sys; from dsocr_core.cli.main import main; "

@@ -40,11 +40,6 @@ def test_compulsory_bytes_leave_out_what_fusion_saves() -> None:
     assert bound(work, TOY, "bfloat16", "operators").memory_ms == 6.0
 
 
-def test_no_work_takes_no_time() -> None:
-    nothing = bound(StageCost(Stage.DECODE, ()), TOY, "bfloat16")
-    assert (nothing.time_ms, nothing.limit, nothing.intensity) == (0.0, "nothing", 0.0)
-
-
 def test_the_floor_of_a_decoded_token(published: ModelConfig) -> None:
     """0.27-0.29 ms on an H200 at its measured bandwidth, at prompts of about 700 tokens."""
     work = bound(decode_step(published, 703), HARDWARE["h200-measured"], "bfloat16")

@@ -15,12 +15,8 @@ from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.verify import (
     CONFIGS,
-    DECODES,
-    GRIDS,
-    PROMPTS,
     Row,
     Verification,
-    page_cases,
     small_cases,
 )
 from analytic_model.workload import Workload
@@ -117,13 +113,6 @@ def test_cudas_attention_kernels_cost_what_two_products_do(kernel: str) -> None:
     assert counts == {"scaled_dot_product_attention": 2 * 2 * (2 * 3) * 8 * 24 * 16}
 
 
-def test_equal_pages_side_by_side_cost_as_many_times_one() -> None:
-    one = Workload(PAGE.views, PAGE.grid, 5, 3)
-    three = Workload(PAGE.views, PAGE.grid, 5, 3, batch=3)
-    single = total(measure_workload(TINY, one))
-    assert total(measure_workload(TINY, three)) == {stage: 3 * flops for stage, flops in single.items()}
-
-
 def test_progress_is_told_and_can_stop_the_measurement() -> None:
     told: list[Stage] = []
     measure_workload(TINY, PAGE, on_stage=told.append)
@@ -164,14 +153,6 @@ def test_no_gap_to_the_reference_modules_but_for_the_rotary_angles() -> None:
     assert {row.stage for row in work.rows} == set(predict(EMBEDDED, PAGE).stages)
     # One product of (32, 1) and (1, N) for the prompt's 83 positions and for each of three new tokens.
     assert f" {2 * 32 * (83 + 3):,} FLOPs are left out" in work.notes[0]
-
-
-def test_the_full_table_covers_what_it_promises() -> None:
-    cases = [case.workload for case in page_cases(list(PRESETS))]
-    assert {workload.grid for workload in cases if workload.tile_count} == set(GRIDS) - {(1, 1)}
-    assert {workload.views[-1] for workload in cases} == {preset.view_size for preset in PRESETS.values()}
-    assert {workload.prompt_tokens for workload in cases} == set(PROMPTS) >= {1, 2000}
-    assert {workload.decode_tokens for workload in cases} >= {*DECODES, 1, 500}
 
 
 def test_one_json_document_with_every_row(capsys: pytest.CaptureFixture[str], tiny_file: Path) -> None:

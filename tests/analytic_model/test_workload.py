@@ -45,13 +45,6 @@ def test_gundam_two_by_two() -> None:
     assert workload.cached_length == 1202
 
 
-def test_single_view_is_the_default() -> None:
-    workload = Workload.single_view()
-    assert (workload.views, workload.grid, workload.decode_steps) == ((1024,), (1, 1), 0)
-    assert workload.image_tokens == 273
-    assert Workload.single_view(640, num_views=3).image_tokens == 3 * 110 + 1
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
@@ -85,8 +78,3 @@ def test_a_bad_page_is_named(fields: dict[str, Any], name: str) -> None:
 def test_views_and_grid_must_fit(views: tuple[int, ...], grid: tuple[int, int], problem: str) -> None:
     with pytest.raises(WorkloadError, match=problem):
         Workload(views, grid)
-
-
-def test_views_of_a_bad_single_view() -> None:
-    with pytest.raises(WorkloadError, match="num_views is 0"):
-        Workload.single_view(num_views=0)

@@ -169,3 +169,16 @@ def test_a_folder_and_a_command_are_compared_like_any_backends(
     assert [page.get("verdict") for page in found["pages"]][:2] == ["identical", "identical"]
     errors = json.dumps(found["pages"][2])
     assert "has no text of that name" in errors and "ended with exit code 1: FileNotFoundError" in errors
+
+
+def test_without_its_packages_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "dsocr_core.cli.options.find_spec", lambda name: None if name in ("lxml", "bs4") else name
+    )
+    side = texts(tmp_path / "a", **{"01_letter": "abcde"})
+    assert main(["accuracy", str(side), "--ground-truth", str(truth(tmp_path))]) == 2
+    said = capsys.readouterr().out
+    assert said == "error: accuracy needs lxml and bs4: pip install -r requirements-accuracy.txt\n"
+    assert main(["accuracy", str(side), "--export", str(tmp_path / "out")]) == 0  # which scores nothing

@@ -47,8 +47,12 @@ def test_pages_are_read_by_both_sides_compared_and_recorded(
     # The same command goes on with what is there; the outputs alone give the same, without a cluster.
     assert main([word for word in command if word != "--save"]) == 1
     assert json.loads(capsys.readouterr().out)["verdicts"] == document["verdicts"]
-    assert main(["compare", str(out / "a"), str(out / "b"), "--json"]) == 1
+    junit = tmp_path / "worst.xml"
+    assert main(["compare", str(out / "a"), str(out / "b"), "--json", "--junit", str(junit)]) == 1
     again = json.loads(capsys.readouterr().out)
+    assert (
+        'tests="2" failures="1" errors="1"' in junit.read_text()
+    )  # of the worst pages, and nothing is recorded
     assert {**again, "a": "eager", "b": "eager-2", "run_id": document["run_id"]} == document
     assert main(["compare", str(out / "a"), str(out / "a")]) == 1  # the page that failed fails again
     said = " ".join(capsys.readouterr().out.split())

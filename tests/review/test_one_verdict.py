@@ -21,8 +21,9 @@ from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outside.visible import encodable
 from dsocr_core.parity_records import VERDICT_WORDS, Tolerance
 from dsocr_core.records import Side
-from dsocr_core.review.junit import _xml
-from dsocr_core.review.report import document, html_report, junit_report
+from dsocr_core.review.document import document
+from dsocr_core.review.html import html_report
+from dsocr_core.review.junit import _xml, junit_report
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.settings import Settings
 from tests.support.drawn_pairs import drawn_pair

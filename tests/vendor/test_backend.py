@@ -40,6 +40,12 @@ from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 TOKENS = 16
 
 
+def pid_of(backend: VendorBackend) -> int | None:
+    """Process id of the warm worker, None when there is none."""
+    worker = backend._worker
+    return worker.pid if worker is not None and worker.alive else None
+
+
 class Watcher:
     """Keeps what it is told, and does something when a stage begins."""
 
@@ -152,9 +158,9 @@ def _check_stages(result: Any, watcher: Watcher, views: int) -> None:
 
 def test_noise_on_the_standard_streams_disturbs_nothing(backend: VendorBackend, page: Path) -> None:
     quiet = backend.recognize(request(page, "<image>\nNOTHING"))
-    pid = backend.worker_pid
+    pid = pid_of(backend)
     noisy = backend.recognize(request(page, "<image>\nNOISE"))
-    assert backend.worker_pid == pid, "a warm worker is kept"
+    assert pid_of(backend) == pid, "a warm worker is kept"
     assert len(quiet.token_ids) == len(noisy.token_ids) == TOKENS
     with pytest.raises(VendorFailed) as failure:
         backend.recognize(request(page, "<image>\nNOISE and RAISE"))
@@ -177,13 +183,13 @@ def test_what_fails_after_the_text_leaves_the_tokens_and_is_said(
     backend: VendorBackend, page: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = backend.recognize(request(page, "<image>\nAFTERNOON"))
-    pid = backend.worker_pid
+    pid = pid_of(backend)
     assert POSTPROCESS_ERROR not in before.environment
     result = backend.recognize(request(page, "<image>\nAFTERWARDS"))
     assert len(result.token_ids) == TOKENS and result.text_raw
     assert result.environment[POSTPROCESS_ERROR] == "NameError: name 'line_type' is not defined"
     assert "its tokens are kept" in caplog.text and "page.png" in caplog.text
-    assert backend.worker_pid == pid
+    assert pid_of(backend) == pid
 
 
 def test_eval_mode_is_the_published_one(backend: VendorBackend, page: Path) -> None:
@@ -218,13 +224,13 @@ def test_test_compress_counts_what_the_code_prints(backend: VendorBackend, page:
 
 def test_exception_is_one_line_with_the_traceback_in_the_tail(backend: VendorBackend, page: Path) -> None:
     backend.recognize(request(page))
-    pid = backend.worker_pid
+    pid = pid_of(backend)
     with pytest.raises(
         VendorFailed, match=r"reading page.png: .*RuntimeError: first line second line"
     ) as failure:
         backend.recognize(request(page, "<image>\nRAISE"))
     assert "Traceback" in failure.value.stderr_tail
-    assert backend.worker_pid == pid, "an exception on a CPU leaves the model usable"
+    assert pid_of(backend) == pid, "an exception on a CPU leaves the model usable"
     assert backend.recognize(request(page)).token_ids
 
 
@@ -240,31 +246,31 @@ def test_code_that_does_not_behave_like_infer(
     backend: VendorBackend, page: Path, prompt: str, message: str
 ) -> None:
     backend.recognize(request(page))
-    pid = backend.worker_pid
+    pid = pid_of(backend)
     with pytest.raises(VendorFailed, match=message):
         backend.recognize(request(page, f"<image>\n{prompt}"))
-    assert backend.worker_pid == pid, "the model is as good as before"
+    assert pid_of(backend) == pid, "the model is as good as before"
     assert backend.recognize(request(page)).token_ids
 
 
 def test_killed_worker_is_an_error_and_the_next_page_works(backend: VendorBackend, page: Path) -> None:
     before = backend.recognize(request(page))
-    pid = backend.worker_pid
+    pid = pid_of(backend)
     assert pid is not None
     with pytest.raises(VendorCrashed, match="ended by SIGKILL; the system kills so when memory runs out"):
         backend.recognize(
             request(page, tokens=None), Watcher(Stage.DECODE, lambda: os.kill(pid, signal.SIGKILL))
         )
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
     after = backend.recognize(request(page))
     assert after.token_ids == before.token_ids
-    assert backend.worker_pid != pid
+    assert pid_of(backend) != pid
 
 
 def test_memory_error_replaces_the_worker(backend: VendorBackend, page: Path) -> None:
     with pytest.raises(VendorOutOfMemory, match="no room"):
         backend.recognize(request(page, "<image>\nMEMORY"))
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
     assert backend.recognize(request(page)).token_ids
 
 
@@ -276,16 +282,16 @@ def test_timeout_ends_the_worker(backend: VendorBackend, page: Path) -> None:
             backend.recognize(request(page, "<image>\nHANG"))
     finally:
         backend.timeout_s = 600
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
 
 
 def test_cancel_between_tokens_keeps_the_worker(backend: VendorBackend, page: Path) -> None:
     before = backend.recognize(request(page))
-    pid = backend.worker_pid
+    pid = pid_of(backend)
     cancel = threading.Event()
     with pytest.raises(Cancelled):
         backend.recognize(request(page, tokens=None), Watcher(Stage.DECODE, cancel.set), cancel)
-    assert backend.worker_pid == pid
+    assert pid_of(backend) == pid
     assert backend.recognize(request(page)).token_ids == before.token_ids
 
 
@@ -293,7 +299,7 @@ def test_cancel_of_code_that_does_not_listen_ends_the_worker(backend: VendorBack
     cancel = threading.Event()
     with pytest.raises(Cancelled):
         backend.recognize(request(page, "<image>\nHANG"), Watcher(Stage.PREPROCESS, cancel.set), cancel)
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
 
 
 def test_who_waits_for_the_worker_may_give_up(backend: VendorBackend, page: Path) -> None:
@@ -325,7 +331,7 @@ def test_observer_that_raises_leaves_no_half_run_behind(backend: VendorBackend, 
 
     with pytest.raises(KeyboardInterrupt):
         backend.recognize(request(page), Watcher(Stage.DECODE, interrupt))
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
     assert backend.recognize(request(page)).token_ids
 
 
@@ -343,7 +349,7 @@ def test_foreign_code_does_not_run_without_permission(
         backend = VendorBackend(foreign, interpreter=interpreter, trusted_directories=trusted)
         with pytest.raises(RemoteCodeNotAllowed, match="foreign"):
             backend.recognize(request(page))
-        assert backend.worker_pid is None
+        assert pid_of(backend) is None
     assert not marker.exists()
     backend = VendorBackend(
         foreign, interpreter=interpreter, trusted_directories=(tmp_path / "x" / ".." / "foreign",)
@@ -382,7 +388,7 @@ def test_float32_needs_code_that_supports_it(
     backend = VendorBackend(foreign, dtype="float32", interpreter=interpreter, trusted_directories=(foreign,))
     with pytest.raises(VendorFailed, match="written for bfloat16"):
         backend.recognize(request(page))
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
 
 
 def test_code_that_never_heard_of_float32_is_refused_before_it_is_loaded(page: Path, tmp_path: Path) -> None:
@@ -395,7 +401,7 @@ def test_code_that_never_heard_of_float32_is_refused_before_it_is_loaded(page: P
         backend.check()
     with pytest.raises(VendorNeedsBfloat16):
         backend.recognize(request(page))
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
     VendorBackend(foreign, dtype="bfloat16", trusted_directories=(foreign,)).check()
 
 
@@ -431,7 +437,7 @@ def test_interpreter_that_is_no_worker(
     )
     with pytest.raises(error, match=message) as failure:
         backend.recognize(request(page))
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
     if error is VendorCrashed:
         assert "no torch here" in failure.value.stderr_tail
 
@@ -453,7 +459,7 @@ def test_a_silent_worker_is_not_waited_for_beyond_the_limit(
     )
     with pytest.raises(VendorTimeout, match=r"loading .*: no result within 0\.2 s; the worker was ended"):
         backend.recognize(request(page))
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
 
 
 def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_read(
@@ -478,7 +484,7 @@ def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Pat
         "checkpoint, page = map(Path, sys.argv[1:])\n"
         "backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))\n"
         "backend.recognize(OcrRequest(page, 'small', max_new_tokens=1))\n"
-        "print(backend.worker_pid, flush=True)\n"
+        "print(backend._worker.pid, flush=True)\n"
         "sys.stdin.read()\n"
     )
     caller = subprocess.Popen(

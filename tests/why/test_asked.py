@@ -14,7 +14,7 @@ from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import DsocrError
 from dsocr_core.settings import Settings
-from dsocr_core.why.asked import asked
+from dsocr_core.why.reference import asked
 from tests.support.planted_causes import made_pages
 from tests.support.scripted_server import TEXT, scripted_server, streamed
 

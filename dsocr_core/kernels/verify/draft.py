@@ -42,7 +42,7 @@ NOTHING = -1
 """A draft's token where it proposes none."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
-"""How far is near, and how many tokens must match there, elsewhere and at most."""
+"""Distance that is near, and how many tokens must match there, elsewhere and at most."""
 
 AT_SHIFT, AT_LENGTH, AT_PASSES = tl.constexpr(SHIFT), tl.constexpr(LENGTH), tl.constexpr(PASSES)
 AT_DRAFTED, AT_ACCEPTED = tl.constexpr(DRAFTED), tl.constexpr(ACCEPTED)

@@ -65,7 +65,7 @@ def headline(view: JobView, sides: Sequence[SideView], name: str) -> str:
 def decode_words(side: SideView, limit: int | None) -> str:
     """Say how far decode is: tokens, their rate and share of the limit, the longest that it can still take.
 
-    How soon the page ends by itself nobody knows. Characters where tokens are not known.
+    Time left is an upper bound, the token limit's. Counts characters where tokens are not known.
     """
     if not side.tokens:
         return plural(side.characters, "character") if side.characters else ""
