@@ -167,7 +167,7 @@ def _swap() -> None:
 
 @dataclass(frozen=True)
 class _Answers:
-    """What the history says of A and B, and what follows from it."""
+    """Answers of the history on A and B, and what follows from it."""
 
     found: pd.DataFrame
     pairs: pd.DataFrame
