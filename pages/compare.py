@@ -22,6 +22,7 @@ from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
+from pages.widgets.shared.url_state import refused
 
 if TYPE_CHECKING:
     from dsocr_core.outputs.comparison import Comparison
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 def page() -> None:
     heading.draw("compare")
     address.read(example.first)
+    if refused():
+        return
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
     running = job is not None and job.running

@@ -12,12 +12,14 @@ from pages.widgets.flops import address, sidebar, views
 from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import heading
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.url_state import part
+from pages.widgets.shared.url_state import part, refused
 
 
 def page() -> None:
     heading.draw("flops")
     address.read()
+    if refused():
+        return
     with st.sidebar:
         choose = sidebar.draw()
     try:

@@ -15,6 +15,7 @@ from pages.widgets.review import address, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.url_state import refused
 
 if TYPE_CHECKING:
     from dsocr_core.review.review import Review
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 def page() -> None:
     heading.draw("review")
     address.read()
+    if refused():
+        return
     try:
         _draw(resources.history())
     except (DsocrError, duckdb.Error) as error:
@@ -51,6 +54,12 @@ def _draw(history: History) -> None:
     here = position.find(review)
     with st.sidebar:
         sidebar.draw(here)
+    if value("page") and value("page") not in {page.name for page in review.pages}:
+        show_error(f"this review has no page {value('page')[:100]}")
+        st.button(
+            "Open its first page", type="primary", key="review first", on_click=partial(address.show_page, "")
+        )
+        return
     if here.page is None:
         _none_passes()
         return

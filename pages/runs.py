@@ -11,11 +11,14 @@ from pages.widgets.runs.address import VIEWS, key, value
 from pages.widgets.runs.tables import problem_table
 from pages.widgets.shared import figure, heading, new_runs, resources, table
 from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.url_state import refused
 
 
 def page() -> None:
     heading.draw("runs")
     address.read()
+    if refused():
+        return
     try:
         _draw(resources.history())
     except DsocrError as error:
@@ -25,6 +28,10 @@ def page() -> None:
 
 def _draw(history: History) -> None:
     shown = new_runs.shown(history)
+    for name in ("runs", "baseline"):
+        if address.STATE.missing(name, shown):
+            address.STATE.say_missing(name, "run")
+            return
     with st.sidebar:
         filters = sidebar.draw(history)
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -10,13 +10,15 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
-from pages.widgets.shared.url_state import part
+from pages.widgets.shared.url_state import part, refused
 from pages.widgets.timing import address, sidebar, views
 
 
 def page() -> None:
     heading.draw("timing")
     address.read()
+    if refused():
+        return
     try:
         history = resources.history()
         with st.sidebar:

@@ -182,11 +182,12 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
     from dsocr_core.history.statistics import outcome_words
     from dsocr_core.review.document import ratio_words
 
-    table = page_table("Stage", "n", "A, median", "B, median", "B is", "Outcome")
+    table = page_table("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
     for row in stages:
         table.add_row(
             row["stage"],
-            str(row["n"]),
+            str(row["pages"]),
+            f"{row['runs_a']} / {row['runs_b']}",
             duration(row["median_a"]),
             duration(row["median_b"]),
             ratio_words(row["ratio"]) if row["verdict"] in ("faster", "slower") else "-",

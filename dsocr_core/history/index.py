@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dsocr_core.history.record import flattened, time_of
 from dsocr_core.history.taking import Taken
+from dsocr_core.parity_records import VERDICTS
 
 FORM = 2
 """Of the tables below; a file of another form is not opened."""
@@ -230,6 +231,16 @@ class Filling:
         self._expect(run_ids)
         for statement in _ADD[table]:
             self._add(statement, {"files": [str(file) for file in files]})
+
+    def set_verdicts(self, run_id: str, counts: Mapping[str, int]) -> None:
+        """Have a run's pages of each parity verdict be so many."""
+        found: dict[str, int] = {name: counts.get(name, 0) for name in VERDICTS}
+        passed = found["identical"] + found["within_tolerance"]
+        names = ", ".join(f"{name} = ${name}" for name in found)
+        values: dict[str, int | str] = {**found, "passed": passed, "run_id": run_id}
+        self._connection.execute(
+            f"UPDATE {self._into}.parity_totals SET passed = $passed, {names} WHERE run_id = $run_id", values
+        )
 
     def set_damaged(self, rows: Sequence[tuple[str, int, str, str]]) -> None:
         """(Key, storage, version, reason) of all that is damaged."""

@@ -29,6 +29,7 @@ import duckdb
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.annotations import File, read_annotation_files
 from dsocr_core.history.index import FORM, HELD, LATER, Filling, add_annotations
+from dsocr_core.history.judged import judged_anew
 from dsocr_core.history.queries.query import literal
 from dsocr_core.history.queries.run_filter import LISTED
 from dsocr_core.history.record import RunRecord, read_document
@@ -36,11 +37,12 @@ from dsocr_core.history.schema import SCHEMA_VERSION, UPGRADE
 from dsocr_core.history.storage.entries import Storage, cache_directory
 from dsocr_core.history.storage.store import EntryGone
 from dsocr_core.history.taking import Taken, take, unreadable
+from dsocr_core.outputs.verdict import RULE
 from dsocr_core.outside.temporary import Temporary
 
 log = logging.getLogger(__name__)
 
-_FORM = f"{FORM}.{SCHEMA_VERSION}"
+_FORM = f"{FORM}.{SCHEMA_VERSION}.{RULE}"
 _FILES_AT_ONCE = 100
 _TRIES = 5
 _PATIENCE_S, _LOOK_S = 120.0, 0.02
@@ -441,12 +443,22 @@ def _add(filling: Filling, runs: Sequence[Taken]) -> None:
         try:
             files = [run.directory / f"{table}.parquet" for run in having]
             filling.add_table(table, files, [run.record.id for run in having])
+            if table == "parity":
+                _judge(filling, having)
         except duckdb.Error as error:
             if reasons := unreadable(having, table):
                 raise _BadRuns(reasons) from error
             if not all(file.exists() for file in files):
                 raise EntryGone(one_line(error)) from error
             raise
+
+
+def _judge(filling: Filling, runs: Sequence[Taken]) -> None:
+    """Have runs that another rule judged counted by today's; what cannot be read keeps its verdicts."""
+    for run in runs:
+        if run.parity_rule != RULE:
+            with contextlib.suppress(DsocrError, OSError, ValueError, KeyError, TypeError):
+                filling.set_verdicts(run.record.id, judged_anew(run.directory, run.record))
 
 
 def _delete_unused(parent: Path) -> None:

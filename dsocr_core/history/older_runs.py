@@ -3,13 +3,16 @@ hold for every page of a backend."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
 
 from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EndpointSpec, EngineSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import parse_backends
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.readings import Row, inputs_of, request_of, top_two_of
 from dsocr_core.history.record import RunRecord, described_backend
 from dsocr_core.markup import DET
 from dsocr_core.models.deepseek_ocr import PROMPTS
@@ -22,11 +25,16 @@ from dsocr_core.outputs.input_parity import (
     NGRAM,
     PROMPT_TOKENS,
 )
+from dsocr_core.outside.visible import text_name
 from dsocr_core.records import (
     BOXES_NOT_KNOWN,
     POLICY_FIELDS,
     SIDES,
     VENDOR,
+    FinishReason,
+    OcrRequest,
+    OcrResult,
+    StageTiming,
     ngram_words,
     published_ngram_size,
 )
@@ -162,3 +170,55 @@ def _spec(record: RunRecord, backend: str | None) -> BackendSpec | None:
     except DsocrError:
         return None
     return next((spec for spec in specs if spec.name == backend), None)
+
+
+def older_result(
+    record: RunRecord,
+    row: Row,
+    timings: tuple[StageTiming, ...] = (),
+    plain_text: Callable[[], str | None] = lambda: None,
+) -> OcrResult:
+    """Make the result of a page of a run whose tables hold less.
+
+    What they lack, and the whole run is known to have, is its record's; what only some of its pages have is
+    not known. `plain_text` is asked where the row has neither a text nor an error.
+    """
+    backend, page = row["backend"], row["page"]
+    policy, given = policy_of(record, backend), inputs_of(row)
+    if given is not None:  # earlier runs have no window and whitelist
+        own = {name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy}
+        given = replace(given, **own)
+    prompt = (row["request"] or {}).get("prompt")
+    text = row["text_raw"]
+    plain = None
+    if text is None and row["error"] is None:
+        text = plain = plain_text()
+    environment = environment_of(record, backend, text or "")
+    if plain is not None:
+        environment[BOXES_NOT_KNOWN] = "the text has none"
+    if given is None:
+        environment |= known_inputs(record, backend, row)
+    request = OcrRequest.of_others(
+        Path(text_name(row["path"] or page)),
+        row["source"] or page,
+        preset=row["preset"],
+        prompt=prompt_of(record) if prompt is None else prompt,
+        max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
+        no_repeat_ngram_size=given.no_repeat_ngram_size if given else ngram_size_of(record, backend),
+        file=request_of(row).file,
+        **policy,
+    )
+    ids, finish = row["token_ids"], row["finish_reason"]
+    return OcrResult(
+        backend=backend or record.engine or record.source,
+        request=request,
+        image_size=(row["width"], row["height"]) if row["width"] and row["height"] else (0, 0),
+        text_raw=text or "",
+        token_ids=None if ids is None else tuple(ids),
+        token_texts=tuple(row["token_texts"] or ()),
+        finish_reason=finish if finish in get_args(FinishReason) else None,
+        inputs=given,
+        timings=timings,
+        environment=environment,
+        top_two=top_two_of(row),
+    )

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.schema import SCHEMA_VERSION
@@ -21,8 +21,10 @@ from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import VENDOR, OcrResult
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
-Source = Literal["dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "sweep"]
-SOURCES: tuple[Source, ...] = ("dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "sweep")
+Source = Literal[
+    "dsocr", "llm-perf-opt", "vendor", "nsys", "ncu", "torch", "serving", "omnidocbench", "sweep"
+]
+SOURCES: tuple[Source, ...] = get_args(Source)
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
 _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, get_args
+from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.older_runs import (
-    environment_of,
-    known_inputs,
-    limit_of,
-    ngram_size_of,
-    policy_of,
-    prompt_of,
-)
-from dsocr_core.history.readings import inputs_of, is_whole, request_of, result_of, top_two_of
+from dsocr_core.history.older_runs import older_result
+from dsocr_core.history.readings import is_whole, result_of
 from dsocr_core.history.record import RunRecord, tolerance_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
 from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.artifacts import RESULT_MMD
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outside.visible import text_name
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
-    BOXES_NOT_KNOWN,
     SIDES,
-    FinishReason,
     OcrRequest,
     OcrResult,
     Side,
@@ -93,7 +83,7 @@ def readings(
             row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
         made = result_of(row, timed.get(key, ())) if is_whole(row) else None
         if made is None:
-            made = _of_older(history, record, row, timed.get(key, ()))
+            made = older_result(record, row, timed.get(key, ()), partial(_folder_text, history, record))
         elif not with_steps:
             made = replace(made, token_texts=(), top_two=())
         found.requests[key] = made.request
@@ -177,53 +167,6 @@ def times(
                 stage, float(row["milliseconds"]), calls
             )
     return {key: tuple(of[stage] for stage in all_stages() if stage in of) for key, of in found.items()}
-
-
-# --- runs from before the facts of a page were recorded, and those of other programs -----------------
-
-
-def _of_older(history: History, record: RunRecord, row: Row, timings: tuple[StageTiming, ...]) -> OcrResult:
-    """A page of a run whose tables hold less. What they lack, and the whole run is known to have, is its
-    record's; what only some of its pages have is not known."""
-    backend, page = row["backend"], row["page"]
-    policy, given = policy_of(record, backend), inputs_of(row)
-    if given is not None:  # earlier runs have no window and whitelist
-        own = {name: policy[name] for name in ("ngram_window", "ngram_whitelist") if name in policy}
-        given = replace(given, **own)
-    prompt = (row["request"] or {}).get("prompt")
-    text = row["text_raw"]
-    plain = None
-    if text is None and row["error"] is None:
-        text = plain = _folder_text(history, record)
-    environment = environment_of(record, backend, text or "")
-    if plain is not None:
-        environment[BOXES_NOT_KNOWN] = "the text has none"
-    if given is None:
-        environment |= known_inputs(record, backend, row)
-    request = OcrRequest.of_others(
-        Path(text_name(row["path"] or page)),
-        row["source"] or page,
-        preset=row["preset"],
-        prompt=prompt_of(record) if prompt is None else prompt,
-        max_new_tokens=given.max_new_tokens if given else limit_of(record, backend),
-        no_repeat_ngram_size=given.no_repeat_ngram_size if given else ngram_size_of(record, backend),
-        file=request_of(row).file,
-        **policy,
-    )
-    ids, finish = row["token_ids"], row["finish_reason"]
-    return OcrResult(
-        backend=backend or record.engine or record.source,
-        request=request,
-        image_size=(row["width"], row["height"]) if row["width"] and row["height"] else (0, 0),
-        text_raw=text or "",
-        token_ids=None if ids is None else tuple(ids),
-        token_texts=tuple(row["token_texts"] or ()),
-        finish_reason=finish if finish in get_args(FinishReason) else None,
-        inputs=given,
-        timings=timings,
-        environment=environment,
-        top_two=top_two_of(row),
-    )
 
 
 def _folder_text(history: History, record: RunRecord) -> str | None:

@@ -1,16 +1,18 @@
-"""Is a difference real: ratios of medians with their uncertainty, and where a trend changed."""
+"""Is a difference real: ratios of times with their uncertainty, and where a trend changed."""
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from dsocr_core.words import plural
 
 Verdict = Literal["faster", "slower", "within", "inconclusive"]
 """Of B against A: beyond the neutral band, inside of it, or neither."""
@@ -19,11 +21,14 @@ Array = npt.NDArray[np.float64]
 NEUTRAL_BAND = 0.02
 """Differences up to 2% are noise: clocks and other processes cause as much."""
 
-FEWEST_PAGES = 5
-"""With fewer pairs no interval is believed."""
+FEWEST_PAGES, FEWEST_RUNS = 5, 2
+"""With fewer pages, or runs a side, no interval is believed."""
 
-_RESAMPLES = 2000
-_AT_ONCE = 2_000_000
+TOTAL = "total"
+"""The stage that is a page as a whole, and comes last."""
+
+_COPY = re.compile(r" #\d+$")
+"""Behind the name of a page that a run has read more than once."""
 
 
 @dataclass(frozen=True)
@@ -31,45 +36,65 @@ class Ratio:
     """Time of B over time of A on the same pages; below 1 means that B is faster."""
 
     n: int
+    """Independent draws of the side that has fewer: its runs, each of them a process of its own."""
+    runs_a: int
+    runs_b: int
+    pages: int
     median_a: float
+    """Over the pages, of each page's median over the runs."""
     median_b: float
     ratio: float
+    """NaN where there is no interval: never from one page or one process."""
     low: float
-    """Lower end of the interval of the ratio; NaN when n is too small for one."""
     high: float
     verdict: Verdict
+    why: str = ""
+    """Why it is inconclusive, where more of the same would not change that."""
 
 
-def ratio_of_medians(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    *,
-    confidence: float = 0.95,
-    neutral: float = NEUTRAL_BAND,
-    resamples: int = _RESAMPLES,
-    seed: int = 0,
-) -> Ratio:
-    """median(b) / median(a) with its bootstrap interval, pages drawn as pairs.
+def ratio_of_runs(a: Array, b: Array, paired: bool = False, neutral: float = NEUTRAL_BAND) -> Ratio:
+    """The ratio of B's times to A's: milliseconds (runs, pages), the same pages in the same order.
 
-    A page that is slow in A is slow in B: drawing a page with both its times keeps that out of the
-    uncertainty. The verdict needs the whole interval beyond the neutral band. `a` and `b` hold
-    milliseconds of the same pages, (N,) each. Raises ValueError when their lengths differ or they are
-    empty or not positive and finite.
+    A run's place is the median of its pages' log times, each from the page's mean over all runs; the interval
+    is Student's on the runs' places, with the pages' own scatter added. `paired`: row for row both sides are
+    of one run. Raises ValueError where the pages are not the same, or a time is not positive and finite.
     """
-    times_a, times_b = np.asarray(a, np.float64), np.asarray(b, np.float64)  # (N,)
-    if times_a.shape != times_b.shape or times_a.ndim != 1 or not len(times_a):
-        raise ValueError(f"pairs are needed, got {times_a.shape} and {times_b.shape}")
-    if not (np.isfinite(times_a).all() and np.isfinite(times_b).all()):
-        raise ValueError("times must be finite")
-    n = len(times_a)
-    median_a, median_b = float(np.median(times_a)), float(np.median(times_b))
-    ratio = median_b / median_a if median_a > 0 else float("nan")
-    if n < FEWEST_PAGES or not median_a > 0:
-        return Ratio(n, median_a, median_b, ratio, float("nan"), float("nan"), "inconclusive")
-    ratios = _resampled_ratios(times_a, times_b, resamples, seed)
-    tail = (1 - confidence) / 2
-    low, high = (float(value) for value in np.quantile(ratios, [tail, 1 - tail]))
-    return Ratio(n, median_a, median_b, ratio, low, high, verdict(low, high, neutral))
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or not (a.size and b.size):
+        raise ValueError(f"runs of the same pages are needed, got {a.shape} and {b.shape}")
+    if not (np.isfinite(a).all() and np.isfinite(b).all() and min(a.min(), b.min()) > 0):
+        raise ValueError("times must be positive and finite")
+    pages, runs = a.shape[1], (len(a), len(b))
+    log_a, log_b = np.log(a), np.log(b)
+    page = np.concatenate([log_a, log_b]).mean(axis=0)
+    places_a, places_b = (np.median(side - page, axis=1) for side in (log_a, log_b))
+    medians = [float(np.median(np.median(side, axis=0))) for side in (a, b)]
+    middle = float(places_b.mean() - places_a.mean())
+    nothing = Ratio(
+        min(runs), *runs, pages, medians[0], medians[1], math.nan, math.nan, math.nan, "inconclusive"
+    )
+    if pages < FEWEST_PAGES:
+        return replace(nothing, why=f"{plural(pages, 'page')}: too few")
+    if min(runs) < FEWEST_RUNS:
+        return replace(nothing, why=_ONE_RUN)
+    if paired:
+        degrees = runs[0] - 1
+        of_runs = float(np.var(places_b - places_a, ddof=1)) / runs[0]
+    else:
+        degrees = sum(runs) - 2
+        within = sum(float(((side - side.mean()) ** 2).sum()) for side in (places_a, places_b))
+        of_runs = within / degrees * (1 / runs[0] + 1 / runs[1])
+    of_pages = float(np.var(log_b.mean(axis=0) - log_a.mean(axis=0), ddof=1)) / pages
+    half = _T_975[min(degrees, len(_T_975)) - 1] * math.sqrt(of_runs + of_pages)
+    low, high = math.exp(middle - half), math.exp(middle + half)
+    return replace(nothing, ratio=math.exp(middle), low=low, high=high, verdict=verdict(low, high, neutral))
+
+
+_ONE_RUN = "one run a side: how much runs of one commit differ is not known; record more of both"
+_T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""Student's 97.5 % by degrees of freedom from 1 on; the last for all above."""
 
 
 def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
@@ -86,56 +111,31 @@ def outcome_words(outcome: str, neutral: float = NEUTRAL_BAND) -> str:
     return f"within ±{100 * neutral:g} %" if outcome == "within" else outcome
 
 
-def _resampled_ratios(a: Array, b: Array, resamples: int, seed: int) -> Array:
-    """Ratios of medians of pages drawn with replacement: (R,)"""
-    n = len(a)
-    step = max(1, _AT_ONCE // n)
-    medians = []
-    for start in range(0, resamples, step):
-        counts = _draws(n, min(step, resamples - start), seed + start)  # (r, N)
-        medians.append((_counted_medians(a, counts), _counted_medians(b, counts)))
-    medians_a, medians_b = (np.concatenate(side) for side in zip(*medians, strict=True))
-    ratios: Array = medians_b[medians_a > 0] / medians_a[medians_a > 0]
-    return ratios
+def compare_runs(draws: pd.DataFrame, chosen: tuple[str, str], neutral: float = NEUTRAL_BAND) -> pd.DataFrame:
+    """`ratio_of_runs` as one row a stage, from the query `draws`: side, run_id, stage, page, ms.
 
-
-@functools.lru_cache(maxsize=4)
-def _draws(n: int, resamples: int, seed: int) -> npt.NDArray[np.int16]:
-    """How often each of n pages is drawn, (R, N); the stages of a run share them."""
-    drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
-    drawn += np.arange(resamples)[:, None] * n
-    counts = np.bincount(drawn.ravel(), minlength=resamples * n)
-    return counts.astype(np.int16).reshape(resamples, n)
-
-
-def _counted_medians(values: Array, counts: npt.NDArray[np.int16]) -> Array:
-    """Medians of values that occur so often, (R,): found by counting along the sorted values, unsorted copies
-    of which never need to be made."""
-    order, n = np.argsort(values, kind="stable"), len(values)
-    reached = np.cumsum(counts[:, order], axis=1, dtype=np.int32)  # (R, N)
-    lower = np.count_nonzero(reached <= (n - 1) // 2, axis=1)
-    upper = np.count_nonzero(reached <= n // 2, axis=1)
-    ordered = values[order]
-    medians: Array = (ordered[lower] + ordered[upper]) / 2
-    return medians
-
-
-def compare_stages(
-    pairs: pd.DataFrame, neutral: float = NEUTRAL_BAND, seed: int = 0, contended: bool = False
-) -> pd.DataFrame:
-    """One row a stage from the query `pairs` (columns stage, page, a_ms, b_ms).
-
-    Beside other programs (`contended`) a difference says nothing of the backends: inconclusive.
+    The `chosen` runs of A and B say which pages count; another run that lacks one of them is left out.
     """
     rows = []
-    for stage, group in pairs.groupby("stage", sort=True):
-        found = ratio_of_medians(
-            group["a_ms"].to_numpy(), group["b_ms"].to_numpy(), neutral=neutral, seed=seed
-        )
-        outcome = "inconclusive" if contended else found.verdict
-        rows.append({"stage": stage, **vars(found), "verdict": outcome})
-    columns = ["stage", *Ratio.__dataclass_fields__]
-    return pd.DataFrame(rows, columns=columns)
+    named = draws[draws["ms"] > 0]
+    named = named.assign(page=named["page"].str.replace(_COPY, "", regex=True))
+    for stage, group in named.groupby("stage", sort=True):
+        tables = [
+            group[group["side"] == side].pivot_table("ms", "run_id", "page", aggfunc="median")
+            for side in ("a", "b")
+        ]
+        if not all(run in table.index for run, table in zip(chosen, tables, strict=True)):
+            continue
+        of_a, of_b = (table.loc[run].dropna().index for run, table in zip(chosen, tables, strict=True))
+        a, b = (table.reindex(columns=of_a.intersection(of_b)).dropna() for table in tables)
+        if not a.shape[1]:
+            continue
+        if paired := chosen[0] == chosen[1]:
+            a, b = a[a.index.isin(b.index)], b[b.index.isin(a.index)]
+        found = ratio_of_runs(a.to_numpy(), b.to_numpy(), paired, neutral)
+        rows.append(vars(found) | {"stage": stage})
+    rows.sort(key=lambda row: row["stage"] == TOTAL)
+    return pd.DataFrame(rows, columns=["stage", *Ratio.__dataclass_fields__])
 
 
 # --- over time ----------------------------------------------------------------------------------

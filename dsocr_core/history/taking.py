@@ -30,6 +30,8 @@ class Taken:
     version: str
     """Another text when one of its files is another."""
     directory: Path
+    parity_rule: int
+    """The rule that judged its pages, `outputs.verdict.RULE`; 0 of a run that does not say."""
 
 
 def take(storage: Storage, number: int, name: str, version: str) -> Taken | None:
@@ -53,7 +55,10 @@ def take(storage: Storage, number: int, name: str, version: str) -> Taken | None
         raise Damaged("run.json", str(error)) from error
     names = ["run.json", *(f"{table}.parquet" for table in rows)]
     directory = verified(storage, name, names)
-    return Taken(record, rows, content.decode(), number, version, directory)
+    rule = document.get("parity_rule")
+    return Taken(
+        record, rows, content.decode(), number, version, directory, rule if isinstance(rule, int) else 0
+    )
 
 
 def _rows(document: Mapping[str, object]) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.history.labels import CONDITION, condition, has_value, short, unlike
-from dsocr_core.history.statistics import NEUTRAL_BAND, compare_stages, with_levels, with_spread
+from dsocr_core.history.statistics import TOTAL, with_levels, with_spread
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.stages import Stage
 from dsocr_core.words import plural
@@ -39,6 +39,39 @@ def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
     rank = {stage: number for number, stage in enumerate(in_order(rows["stage"]))}
     rows["_run"], rows["_stage"] = rows["run_id"].map(order), rows["stage"].map(rank)
     return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
+
+
+_SERVED = {
+    "ttft_ms": ("ttft", ("median", "p50", "mean")),
+    "tpot_ms": ("tpot", ("median", "p50", "mean")),
+    "tokens_per_s": ("output", ("rate",)),
+    "concurrency": ("concurrency", ("limit", "mean")),
+}
+"""Columns of `served_rows`: the figure of a bench, and its statistics, the one to take first."""
+
+
+def served_rows(reported: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
+    """What benches of servers report beside what our runs took, a row a run and backend.
+
+    `reported` and `pace` are the queries of these names. A page of ours has its first token after prefill,
+    and the others at the rate of decode.
+    """
+    rows = []
+    for run_id, of in reported[reported["subject"] == "serving"].groupby("run_id", sort=False):
+        values = {(row.figure, row.statistic): row.value for row in of.itertuples()}
+        found = {
+            name: next((values[figure, each] for each in statistics if (figure, each) in values), None)
+            for name, (figure, statistics) in _SERVED.items()
+        }
+        rows.append({"run_id": run_id, "backend": "server", **found})
+    for row in pace.itertuples():
+        rate = row.tokens_per_s if row.tokens_per_s and has_value(row.tokens_per_s) else None
+        rows.append({
+            "run_id": row.run_id, "backend": row.backend, "ttft_ms": row.prefill_ms,
+            "tpot_ms": 1000 / rate if rate else None,
+            "tokens_per_s": rate, "concurrency": None,
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=["run_id", "backend", *_SERVED])
 
 
 # --- over time ------------------------------------------------------------------------------------
@@ -128,17 +161,13 @@ def whole_pages(
     )  # fmt: skip
 
 
-def comparison(
-    pairs: pd.DataFrame, rows: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
-) -> pd.DataFrame:
-    """One row a stage: n, median_a, median_b, ratio, speed (1 / ratio), low, high, verdict, why.
+def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """List `speed.compare_speed` with `speed`, 1 / ratio, and the stages that have no pages in common.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
     """
-    found = compare_stages(pairs, neutral, contended=contended)
-    why = "other programs took the machine" if contended else ""
-    found["why"] = ["too few pages" if not has_value(low) else why for low in found["low"]]
+    found = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))
     missing = []
     for stage in set(rows["stage"]) - set(found["stage"]):
         of_stage = rows[rows["stage"] == stage].set_index("side")
@@ -152,22 +181,22 @@ def comparison(
             why = "only a mean is recorded"
         missing.append(
             {
-                "stage": stage, "n": 0, "median_a": value.get("a", np.nan),
+                "stage": stage, "n": 0, "runs_a": 0, "runs_b": 0, "pages": 0,
+                "median_a": value.get("a", np.nan),
                 "median_b": value.get("b", np.nan), "ratio": np.nan, "low": np.nan, "high": np.nan,
                 "verdict": "inconclusive", "why": why,
             }
         )  # fmt: skip
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
-    whole = whole.assign(speed=(whole["median_a"] / whole["median_b"]).where(whole["n"] > 0))
+    whole = whole.assign(speed=1 / whole["ratio"])
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
 
 
 def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Pairs with how many times as fast B is, the largest change first."""
-    rows = pairs.assign(speed=pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0))
-    change = np.log(rows["speed"]).abs()
-    return rows.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
+    """Pairs, the largest change first."""
+    change = np.log(pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0)).abs()
+    return pairs.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
 
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:

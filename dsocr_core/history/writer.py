@@ -19,6 +19,7 @@ from dsocr_core.history.storage.entries import Storage
 from dsocr_core.history.storage.store import writing
 from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outputs.verdict import RULE
 from dsocr_core.parity_records import ParityReport
 from dsocr_core.records import OcrResult
 
@@ -135,6 +136,7 @@ class RunWriter:
             document = self.record.to_json() | {
                 "tables": {name: len(table) for name, table in tables.items()},
                 "checksums": CHECKSUMS,
+                **({"parity_rule": RULE} if "parity" in tables else {}),
             }
             (self.directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
             write_checksums(self.directory)

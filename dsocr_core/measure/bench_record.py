@@ -33,8 +33,11 @@ def record_bench(
         settings = replace(settings, checkpoint=figures.checkpoint)
         note = f"bench of {plan.repeat} x {plan.pages_a_pass} pages, {plan.size[0]}x{plan.size[1]}"
         record = record_run(settings, results, command, notes=note)
-        if machine is not None:
-            record = replace(record, environment=record.environment | {"machine": dict(machine)})
+        environment = record.environment | ({} if machine is None else {"machine": dict(machine)})
+        if figures.pages_per_s is not None:
+            own = {"pages_per_s": round(figures.pages_per_s.median, 4)}
+            environment[figures.name] = environment.get(figures.name, {}) | own
+        record = replace(record, environment=environment)
         with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
             for number, result in enumerate(results):
                 # Of a pass that draws a page again the number tells the copies apart.

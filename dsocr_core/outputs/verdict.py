@@ -19,6 +19,9 @@ from dsocr_core.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.records import FinishReason
 from dsocr_core.words import plural
 
+RULE = 2
+"""Number of this rule, by which a run says what judged it: 2 compares values and forgives spelling."""
+
 Ends = tuple[FinishReason | None, FinishReason | None]
 _END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
 

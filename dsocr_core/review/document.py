@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dsocr_core.history.statistics import NEUTRAL_BAND
+from dsocr_core.history.statistics import NEUTRAL_BAND, TOTAL
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outputs.ties import count_ties, ties_document
 from dsocr_core.parity_records import VERDICT_WORDS
 from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, page_fails, verdict_of
-from dsocr_core.review.review import RUN_FACTS, TOTAL, Review, Side, run_fact
+from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact
 from dsocr_core.review.verdicts import VERDICTS, VerdictWord
 from dsocr_core.words import plural
 
@@ -132,7 +132,7 @@ def speed_words(review: Review) -> str:
     if row["verdict"] == "within":
         return f"{b} is as fast as {a} within {NEUTRAL_BAND:.0%}"
     if row["verdict"] == "inconclusive":
-        why = " (other programs took the machine)" if review.contended else ""
+        why = f" ({row['why']})" if row["why"] else ""
         return f"{b} against {a}: speed inconclusive{why}"
     return f"{b} is {ratio_words(float(row['ratio']))} than {a}"
 

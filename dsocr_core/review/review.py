@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dsocr_core.history.readings import Key
 from dsocr_core.history.record import RunRecord, described_backend, flattened, tolerance_of
-from dsocr_core.history.results import Readings, RunSide, compared, pair, readings, times
+from dsocr_core.history.results import Readings, RunSide, compared, pair, readings
 from dsocr_core.history.sameness import differ
-from dsocr_core.history.statistics import Ratio, compare_stages, ratio_of_medians
+from dsocr_core.history.speed import compare_speed
 from dsocr_core.history.store import History
 from dsocr_core.inputs.documents import natural_key
-from dsocr_core.models.family import inside_prefill
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.parity import first_difference, sized
 from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import SIDES, VENDOR, StageTiming
+from dsocr_core.records import SIDES, VENDOR
 from dsocr_core.review.comparing import compare_page
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.page import PageReview
@@ -35,8 +33,6 @@ _CACHED = 32
 _AT_ONCE = 64
 """Diverging pages whose steps are held at a time."""
 Names = tuple[str | None, str | None]
-Timings = dict[Key, tuple[StageTiming, ...]]
-TOTAL = "total"
 
 
 @dataclass(frozen=True)
@@ -78,11 +74,6 @@ class Review:
         self._cached_picture: Callable[[str], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
-    @property
-    def contended(self) -> bool:
-        """Tell whether other programs took much of the machine while one of the runs was made."""
-        return self.a.record.contended or self.b.record.contended
-
     def page(self, name: str) -> PageReview:
         """Raises ReviewError when there is no such page."""
         if name not in self._pages:
@@ -101,9 +92,8 @@ class Review:
         return self._cached_picture(name)
 
     def stages(self) -> pd.DataFrame:
-        """`history.statistics.compare_stages` of both sides' times, plus the row "total".
+        """`history.speed.compare_speed` of both sides, the row "total" last.
 
-        Columns stage, n, median_a, median_b, ratio (B over A), low, high, verdict (of B against A).
         Empty when the sides have no page's times in common.
         """
         return self._stages.copy()
@@ -129,43 +119,10 @@ class Review:
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:
-        sides = {
-            "a": self.a.record.id,
-            "b": self.b.record.id,
-            "backend_a": self.a.backend,
-            "backend_b": self.b.backend,
-        }
-        pairs = self.history.query("pairs", **sides)[0]
-        stages = compare_stages(pairs, contended=self.contended)
-        timed = {run: times(self.history, run) for run in {self.a.record.id, self.b.record.id}}
-        total = self._total(timed, set(pairs["page"]))
-        if total is None:
-            return stages
-        whole = {"stage": TOTAL, **vars(total)} | ({"verdict": "inconclusive"} if self.contended else {})
-        return pd.concat([stages, pd.DataFrame([whole])], ignore_index=True)
-
-    def _total(self, timed: dict[str, Timings], pages: set[str]) -> Ratio | None:
-        """Whole pages, where both sides measured the same stages."""
-        both = []
-        for page in sorted(pages):
-            a, b = (
-                {
-                    timing.stage: timing.milliseconds
-                    for timing in timed[side.record.id].get((page, side.backend), ())
-                    if _follows(timing)
-                }
-                for side in (self.a, self.b)
-            )
-            if a and a.keys() == b.keys():
-                both.append((sum(a.values()), sum(b.values())))
-        return ratio_of_medians(*zip(*both, strict=True)) if both else None
+        return compare_speed(self.history, self.a.run, self.b.run)
 
     def _picture(self, name: str) -> PagePicture | None:
         return find_picture(self.history, self.page(name), (self.a.run, self.b.run))
-
-
-def _follows(timing: StageTiming) -> bool:
-    return timing.stage not in inside_prefill()
 
 
 _SECTIONS = ("run", "settings", "environment", "versions")

@@ -17,6 +17,7 @@ from dsocr_core.outputs.trace_curve import percent
 from dsocr_core.outputs.trace_records import Cause, CauseKind, TensorDifference
 from dsocr_core.trace.compare import Measured
 from dsocr_core.trace.names import block_of, part_of, stage_of, weights_of
+from dsocr_core.words import plural
 
 ROUNDING_ULP = 32
 """Rounding may add up along a sum; beyond this it is another computation."""
@@ -216,12 +217,12 @@ def _listed(names: Sequence[str]) -> str:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compared: int) -> str:
-    """The finding in plain words."""
+def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compared: int, steps: int) -> str:
+    """The finding in plain words: what is equal is so in the prefill and `steps` decode steps."""
     if not compared:
         return "Nothing was compared: the two sides have no output of the same name."
     if first is None:
-        return f"Equal: none of {compared:,} outputs differs."
+        return f"None of {compared:,} outputs differs in {plural(steps, 'decode step')}."
     block, part = block_of(first.name), part_of(first.name)
     step = f" at decode step {first.call}" if first.call else ""
     share = percent(first.differing_share)

@@ -171,15 +171,16 @@ def compare_dumps(
     first = next((one.row for one in found if one.row.differs), None)
     causes = causes_of(found, a.about, b.about)
     only_a, only_b = unpaired(a, b)
+    steps = max(0, min(a.calls, b.calls) - 1)
     return TraceSummary(
         page=page or str(a.about.get("page", "")),
         a=ways[0] if ways else str(a.about.get("backend", "a")),
         b=ways[1] if ways else str(b.about.get("backend", "b")),
-        steps=max(0, min(a.calls, b.calls) - 1),
+        steps=steps,
         tensors=tuple(one.row for one in found),
         first=first,
         causes=causes,
-        sentence=sentence_of(first, causes, len(found)),
+        sentence=sentence_of(first, causes, len(found), steps),
         routers=tuple(one.changed for one in found if one.changed is not None),
         only_a=only_a,
         only_b=only_b,

@@ -132,7 +132,7 @@ def why(
     return Answer(tuple(answers))
 
 
-_FIRST, _LAST = ("prompt",), ("quantisation", "stop reason")
+_FIRST, _LAST = ("prompt as read",), ("quantisation", "stop reason")
 _WORDS = {"eos": "end token", "length": "token limit", None: None}
 
 
@@ -142,7 +142,10 @@ def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine
     `request` is A's. The prompt stands as text and as ids; tiles with their number and size.
     """
     facts: Mapping[str, tuple[str | None, str | None]] = {
-        "prompt": (build_prompt(request.prompt, request.template), other.prompt and other.prompt.strip()),
+        "prompt as read": (
+            build_prompt(request.prompt, request.template),
+            other.prompt and other.prompt.strip(),
+        ),
         "quantisation": ("none", other.quantisation),
         "stop reason": (_WORDS[a.finish], _WORDS[other.finish]),
     }

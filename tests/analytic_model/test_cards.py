@@ -14,7 +14,7 @@ from analytic_model.recorded import hardware_key
         ("NVIDIA H100 PCIe", "9.0", 2000), ("NVIDIA H100 80GB HBM3", "9.0", 3350),
         ("NVIDIA H100 NVL", "9.0", 3900),
         ("NVIDIA H200", "9.0", 4800), ("NVIDIA GH200 480GB", "9.0", 4000),
-        ("NVIDIA GH200 144G HBM3e", "9.0", 4900),
+        ("NVIDIA GH200 144G HBM3e", "9.0", None),
         ("NVIDIA A100-SXM4-40GB", "8.0", 1555), ("NVIDIA A100-PCIE-40GB", "8.0", 1555),
         ("NVIDIA A100-SXM4-80GB", "8.0", 2039), ("NVIDIA A100 80GB PCIe", "8.0", 1935),
         ("NVIDIA L40S", "8.9", 864), ("NVIDIA L4", "8.9", 300), ("NVIDIA A10", "8.6", 600),

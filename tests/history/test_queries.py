@@ -291,7 +291,8 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
         "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "eager",
         "baseline": "run-0", "host": "host-1", "preset": "gundam", "checkpoint": "data/mini",
         "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
-        "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
+        "of_runs": ["run-1", "run-2"], "runs_a": ["run-1"], "runs_b": ["run-2"],
+        "pages": ["p1", "p2"], "steps": [0, 7],
     }  # fmt: skip
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, standard in query.parameters.items() if standard is REQUIRED}
@@ -306,7 +307,7 @@ def test_no_value_becomes_sql(history: History, text: str) -> None:
     for name, query in QUERIES.items():
         lists = (
             "run_ids", "backends", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs",
-            "pages",
+            "runs_a", "runs_b", "pages",
         )  # fmt: skip
         given: dict[str, Any] = {}
         for key, standard in query.parameters.items():

@@ -23,6 +23,7 @@ def test_every_table_begins_with_the_run() -> None:
     assert set(TABLES) == {
         "readings", "timings", "stage_flops", "parity", "kernels",
         "traces", "trace_tensors", "kernel_launches", "kernel_metrics", "kernel_rules", "sweep_points",
+        "reported",
     }  # fmt: skip
 
 

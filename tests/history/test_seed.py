@@ -11,7 +11,7 @@ import pytest
 from data.history_seed import make
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.kernel_profiles import figures
-from dsocr_core.history.statistics import compare_stages
+from dsocr_core.history.speed import compare_speed
 from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.review.review import open_review
 from dsocr_core.settings import PROJECT_ROOT
@@ -100,10 +100,9 @@ def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
         assert len(runs) == 2
         assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
         a, b = runs["run_id"].iloc[:2]
-        pairs, _ = history.query("pairs", a=a, b=b, backend_a="eager", backend_b="eager")
-        found = compare_stages(pairs).set_index("stage")
+        found = compare_speed(history, (a, "eager"), (b, "eager")).set_index("stage")
         assert {"sam", "prefill", "decode"} <= set(found.index)
-        assert (found["n"] == runs["pages"].iloc[0]).all()
+        assert (found["pages"] == runs["pages"].iloc[0]).all()
 
 
 # --- those of a GPU, which nobody can make again without one ----------------------------------------

@@ -3,8 +3,8 @@
     python -m tests.hostile.campaign --minutes 20 --seed 1
     python -m tests.hostile.campaign --only pdfs --case 17
 
-Images, PDFs, texts of a model, checkpoints, recorded runs, archives, addresses and settings are made at
-random and given to what reads them. A case is refused with a DsocrError or taken; anything else is a
+Images, PDFs, texts of a model, checkpoints, recorded runs, profiles, archives, addresses and settings are
+made at random and given to what reads them. A case is refused with a DsocrError or taken; anything else is a
 finding: a traceback (or a process that died), more than 10 s, more than 1 GB beyond the process's own, or a
 wrong success. Of the 10 s, those do not count in which a process of the case waited for a core. Each
 generator has the same time, in a process of its own, which is ended when a case hangs. `--case` repeats one
@@ -31,7 +31,8 @@ from typing import Any
 from tests.hostile.attempts import attempt_of, attempts, outcome
 
 GENERATORS = (
-    "images", "pdfs", "markup", "checkpoints", "tables", "archives", "addresses", "settings", "requests",
+    "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses", "settings",
+    "requests",
 )  # fmt: skip
 HANG_S = 10.0
 START_S = 120.0

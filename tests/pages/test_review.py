@@ -288,15 +288,15 @@ def test_the_tokens_say_whether_rounding_explains_the_divergence(history: Histor
 def test_stages_compare_a_with_b() -> None:
     stages = pd.DataFrame(
         [
-            {"stage": "decode", "n": 5, "median_a": 100.0, "median_b": 131.0, "ratio": 1.31, "low": 1.2,
-             "high": 1.4, "verdict": "slower"},
-            {"stage": "sam", "n": 0, "median_a": None, "median_b": 2.0, "ratio": None, "low": None,
-             "high": None, "verdict": "no evidence"},
+            {"stage": "decode", "runs_a": 3, "runs_b": 4, "pages": 5, "median_a": 100.0, "median_b": 131.0,
+             "ratio": 1.31, "low": 1.2, "high": 1.4, "verdict": "slower", "why": ""},
+            {"stage": "sam", "runs_a": 1, "runs_b": 1, "pages": 5, "median_a": None, "median_b": 2.0,
+             "ratio": None, "low": None, "high": None, "verdict": "inconclusive", "why": "one run a side"},
         ]
     )  # fmt: skip
     table = stage_table(stages)
     assert table["stage"].tolist() == ["sam", "decode"]
-    assert table["a_is"].tolist() == ["no evidence", "faster"]
+    assert table["verdict"].tolist() == ["inconclusive", "slower"]
 
 
 # --- the queue ------------------------------------------------------------------------------------

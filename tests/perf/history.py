@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from dsocr_core.history.record import RunRecord
-from dsocr_core.history.statistics import compare_stages
+from dsocr_core.history.speed import compare_speed
 from dsocr_core.history.store import History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.models.family import all_stages, inside_prefill
@@ -245,7 +245,7 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield (
         "pairs and their intervals",
         "statistics",
-        lambda n: len(compare_stages(history.query("pairs", **sides[n])[0])),
+        lambda n: len(compare_speed(history, *((run, "eager") for run in picks[n]))),
     )
 
 

@@ -248,12 +248,19 @@ def test_times_of_both_sides(history: History) -> None:
         a, b = make_result(markup(), "eager"), make_result(markup(), "vendor")
         slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in a.timings)
         pages[f"p{number}"] = {"eager": a, "vendor": replace(b, timings=slow)}
-    write(history, "run-1", pages)
+    commit = {"git_commit": "1" * 40}
+    write(history, "run-1", pages, **commit)
     stages = open_review(history, "run-1").stages().set_index("stage")
-    assert stages.loc["decode", "ratio"] == pytest.approx(1.31)
+    assert stages.loc["decode", "median_b"] == pytest.approx(131)
     # preprocess 1, tokenizer 2, prefill 50, decode 100, postprocess 5: vision lies inside prefill.
     assert stages.loc["total", "median_a"] == pytest.approx(158)
-    assert stages.loc["total", "verdict"] == "slower"
+    assert stages.index[-1] == "total"
+    assert stages.loc["total", "verdict"] == "inconclusive"  # one process
+    write(history, "run-2", pages, **commit)
+    write(history, "run-3", pages, **commit)
+    total = open_review(history, "run-1").stages().set_index("stage").loc["total"]
+    assert (total["verdict"], total["runs_a"], total["pages"]) == ("slower", 3, 12)
+    assert total["ratio"] == pytest.approx(1.31)
 
 
 def test_settings_of_both_sides(history: History) -> None:

@@ -72,8 +72,8 @@ def test_facts_are_equal_different_or_not_known() -> None:
     other = Other("b", "t", inputs=INPUTS, prompt="<image>\nFree OCR.", finish="eos", quantisation="q8_0")
     lines = {line.name: line for line in fact_lines(request, reading, other)}
     assert lines["grid"].state == lines["n-gram size"].state == "equal"
-    assert lines["prompt"].a == "<|User|>: <image>\nFree OCR.\n\n<|Assistant|>:"
-    assert {lines[name].state for name in ("prompt", "quantisation", "stop reason")} == {"differs"}
+    assert lines["prompt as read"].a == "<|User|>: <image>\nFree OCR.\n\n<|Assistant|>:"
+    assert {lines[name].state for name in ("prompt as read", "quantisation", "stop reason")} == {"differs"}
 
 
 PRINTED = "a warning\n=====================\nBASE:  torch.Size([1, 256, 1280])\n{}\n=====================\n{}"

@@ -4,137 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.history.importers import (
-    archive,
-    llm_perf_opt,
-    ncu,
-    ncu_csv,
-    nsys,
-    own_run,
-    run_directory,
-    sharded_run,
-    sweeps,
-    vendor_folder,
-    vllm_document,
-)
+from dsocr_core.history.importers import archive
 from dsocr_core.history.importers.archive import DEPTH_LIMIT
-from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped
-from dsocr_core.history.importers.reading import PICTURE_LIMIT, clean
+from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped
+from dsocr_core.history.importers.kinds import FILES, FOLDERS, Kind, why_a_stranger, why_by_name
+from dsocr_core.history.importers.reading import PICTURE_LIMIT, Head
+from dsocr_core.history.importers.report import ImportReport, Taken
 from dsocr_core.history.storage.store import EntryExists
 from dsocr_core.history.store import History
 from dsocr_core.outside.untrusted import Refused, read_bytes
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""
-
-_HEADER_BYTES = 64 * 1024
-"""A table of Nsight Compute comes after what the profiled program printed."""
 _INT32 = ("width", "height", "calls", "prompt_tokens", "new_tokens", "grid_columns", "grid_rows")
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A run that was found."""
-
-    run_id: str
-    source: str
-    origin: Path
-
-
-KINDS = {
-    "dsocr": "runs of this project",
-    "llm-perf-opt": "runs of llm-perf-opt",
-    "vendor": "output folders of the published code",
-    "nsys": "kernel summaries of Nsight Systems",
-    "ncu": "profiles of Nsight Compute",
-    "sweep": "analytic sweeps",
-    "": "other files",
-}
-"""Sources of runs in words; what belongs to none of them comes last."""
-_MOST_REASONS = 3
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What became of everything of one kind."""
-
-    words: str
-    imported: int
-    known: int
-    skipped: Counter[str]
-    """Files that were not taken, by reason."""
-
-    @property
-    def line(self) -> str:
-        """All of it in one line; of many reasons the most frequent."""
-        parts = [f"{self.imported} imported"] if self.imported else []
-        parts += [f"{self.known} there already"] if self.known else []
-        if count := self.skipped.total():
-            named = [f"{number} {reason}" for reason, number in self.skipped.most_common(_MOST_REASONS)]
-            more = count - sum(number for _, number in self.skipped.most_common(_MOST_REASONS))
-            named += [f"{more} for other reasons"] if more else []
-            parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(named)})")
-        return f"{self.words}: {', '.join(parts)}"
-
-
-@dataclass
-class ImportReport:
-    """What became of everything under the given paths."""
-
-    imported: list[Taken] = field(default_factory=list)
-    known: list[Taken] = field(default_factory=list)
-    """Runs that the history had before."""
-    skipped: list[Skipped] = field(default_factory=list)
-
-    def add(self, other: ImportReport, named: Callable[[Path], Path]) -> None:
-        """Take over another report; `named` tells what its paths are called here."""
-        for mine, theirs in ((self.imported, other.imported), (self.known, other.known)):
-            mine += [Taken(run.run_id, run.source, named(run.origin)) for run in theirs]
-        self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
-
-    def kinds(self) -> list[Kind]:
-        """What was taken and what not, kind by kind, in the order of `KINDS`; without those of nothing."""
-        found = []
-        for kind, words in KINDS.items():
-            reasons = Counter(item.reason for item in self.skipped if item.kind == kind)
-            imported = sum(run.source == kind for run in self.imported)
-            known = sum(run.source == kind for run in self.known)
-            if imported or known or reasons:
-                found.append(Kind(words, imported, known, reasons))
-        return found
-
-    def document(self) -> dict[str, Any]:
-        """The report as JSON-ready values."""
-
-        def runs(taken: list[Taken]) -> list[dict[str, str]]:
-            return [
-                {"run_id": run.run_id, "source": run.source, "origin": clean(str(run.origin))}
-                for run in taken
-            ]
-
-        return {
-            "imported": runs(self.imported),
-            "known": runs(self.known),
-            "skipped": [{"path": clean(str(item.path)), "reason": item.reason} for item in self.skipped],
-            "kinds": [
-                {
-                    "kind": kind.words,
-                    "imported": kind.imported,
-                    "known": kind.known,
-                    "skipped": dict(kind.skipped),
-                }
-                for kind in self.kinds()
-            ],
-        }
 
 
 def import_paths(
@@ -178,57 +67,45 @@ class _Import:
         pending = [(root, 0)]
         while pending:
             directory, depth = pending.pop()
-            if depth > DEPTH_LIMIT:
-                self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
+            if (listed := self._listed(directory, depth)) is None:
                 continue
             self.progress(directory)
-            folders, files = self._children(directory)
-            rest, of_run = self._folder(directory, files)
-            for file in rest:
-                self._loose(file)
-            for folder in reversed(folders):
-                if of_run is None:
-                    pending.append((folder, depth + 1))
-                elif folder.name in of_run.folders:
-                    self._unread(folder, of_run, depth + 1)
-                elif of_run.whole:
-                    continue
-                else:
-                    pending.append((folder, depth + 1))
+            folders, files = listed
+            kind = next((kind for kind in FOLDERS if kind.recognises(directory)), None)
+            if kind is None:
+                for file in files:
+                    self._loose(file)
+                pending += [(folder, depth + 1) for folder in reversed(folders)]
+                continue
+            taken = self._read(kind, directory)
+            if kind.why_not is None:
+                continue
+            self._name(files, kind, taken)
+            own = set(kind.owns(directory))
+            for folder in folders:
+                if folder.name in own:
+                    self._unread(folder, kind, taken, depth + 1)
+            pending += [(folder, depth + 1) for folder in reversed(folders) if folder.name not in own]
 
-    def _folder(self, directory: Path, files: list[Path]) -> tuple[list[Path], _Claim | None]:
-        """Take the run that a folder is; returns its files that are still to be looked at."""
-        if sharded_run.is_sharded_run(directory):
-            source = directory / own_run.DOCUMENT
-            self._read(lambda: sharded_run.read_sharded_run(str(directory)), source, "dsocr")
-            return [], _Claim(folders=(), whole=True)
-        if own_run.is_own_run(directory):
-            self._read(lambda: own_run.read_own_run(directory), directory / own_run.DOCUMENT, "dsocr")
-            return [], _Claim(folders=(), whole=True)
-        found = _claimed(directory)
-        if found is None:
-            return files, None
-        claim, read = found
-        claim.looked_at = self._read_all(read, directory, claim.kind)
-        self._name(files, claim)
-        return [], claim
-
-    def _unread(self, folder: Path, claim: _Claim, depth: int) -> None:
+    def _unread(self, folder: Path, kind: Kind[Path], taken: frozenset[Path], depth: int) -> None:
         """Name what a run did not take of a folder that is part of it."""
         pending = [(folder, depth)]
         while pending:
             directory, depth = pending.pop()
-            if depth > DEPTH_LIMIT:
-                self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
-                continue
-            folders, files = self._children(directory)
-            self._name(files, claim)
-            pending += [(below, depth + 1) for below in reversed(folders)]
+            if (listed := self._listed(directory, depth)) is not None:
+                self._name(listed[1], kind, taken)
+                pending += [(below, depth + 1) for below in reversed(listed[0])]
 
-    def _name(self, files: Iterable[Path], claim: _Claim) -> None:
+    def _name(self, files: Iterable[Path], kind: Kind[Path], taken: frozenset[Path]) -> None:
         for file in files:
-            if file not in claim.looked_at:
-                self._skip(file, claim.reason(file), claim.kind)
+            if file not in taken and kind.why_not is not None:
+                self._skip(file, why_by_name(file) or kind.why_not(file), kind.source)
+
+    def _listed(self, directory: Path, depth: int) -> tuple[list[Path], list[Path]] | None:
+        if depth > DEPTH_LIMIT:
+            self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
+            return None
+        return self._children(directory)
 
     def _children(self, directory: Path) -> tuple[list[Path], list[Path]]:
         """Folders and files of a folder, sorted; links and what is neither are named."""
@@ -259,26 +136,16 @@ class _Import:
         if archive.is_archive(file):
             self._skip(file, "an archive inside a folder; import it by itself")
             return
-        if file.suffix.lower() == ".csv":
-            try:
-                with file.open("rb") as handle:
-                    header = handle.read(_HEADER_BYTES).decode("utf-8-sig", errors="replace")
-            except OSError as error:
-                self._skip(file, f"cannot be read ({error.strerror})")
-                return
-            if nsys.is_kernel_summary(header):
-                self._read(lambda: nsys.read_summary_file(file), file, "nsys")
-                return
-            if ncu_csv.is_ncu(header):
-                self._read(lambda: ncu.read_table(file), file, "ncu")
-                return
-        elif ncu.is_packed_table(file):
-            self._read(lambda: ncu.read_table(file), file, "ncu")
+        try:
+            head = Head.of(file)
+        except Refused as error:
+            self._skip(file, str(error))
             return
-        elif sweeps.is_sweep_file(file):
-            self._read(lambda: sweeps.read_file(file), file, "sweep")
-            return
-        self._skip(file, _stranger(file))
+        kind = next((kind for kind in FILES if kind.recognises(head)), None)
+        if kind is None:
+            self._skip(file, why_a_stranger(head))
+        else:
+            self._read(kind, file)
 
     def _archive(self, file: Path) -> None:
         """An archive's content as a tree; its files are named by their place in the archive."""
@@ -294,27 +161,19 @@ class _Import:
 
     # --- taking ---------------------------------------------------------------------------------
 
-    def _read(self, read: Callable[[], ImportedRun], named: Path, kind: str) -> frozenset[Path]:
-        """Read a run and write it; returns the files that it spoke for."""
-        return self._read_all(lambda: [read()], named, kind)
-
-    def _read_all(self, read: Callable[[], Sequence[ImportedRun]], named: Path, kind: str) -> frozenset[Path]:
-        """Read the runs of one folder and write them."""
+    def _read(self, kind: Kind[Path] | Kind[Head], place: Path) -> frozenset[Path]:
+        """Read the runs of a folder or a file and write them; returns the files that they spoke for."""
         try:
-            runs = read()
-        except llm_perf_opt.RunRefused as error:
-            self._left_out(error.skipped, kind)
-            self._skip(named, str(error), kind)
+            runs = kind.reads(place)
+        except NothingTaken as error:
+            self._left_out(error.skipped, kind.source)
+            self._skip(place / kind.document, str(error), kind.source)
             return frozenset(item.path for item in error.skipped)
-        except ncu.ProfileRefused as error:
-            self._left_out(error.skipped, kind)
-            self._skip(named, str(error), kind)
-            return error.looked_at
         except Refused as error:
-            self._skip(named, str(error), kind)
+            self._skip(place / kind.document, str(error), kind.source)
             return frozenset()
         for run in runs:
-            self._left_out(run.skipped, kind)
+            self._left_out(run.skipped, kind.source)
             self._write(run)
         return frozenset[Path]().union(*(run.looked_at for run in runs))
 
@@ -370,41 +229,6 @@ class _Import:
         self.report.skipped += [replace(item, kind=kind) for item in items]
 
 
-@dataclass
-class _Claim:
-    """What belongs to a run that was found: folders below it, and why a file of it was not taken."""
-
-    folders: tuple[str, ...]
-    whole: bool = False
-    reason: Callable[[Path], str] = field(default=lambda _: "")
-    kind: str = ""
-    looked_at: frozenset[Path] = frozenset()
-
-
-def _claimed(directory: Path) -> tuple[_Claim, Callable[[], Sequence[ImportedRun]]] | None:
-    """What a folder of another kind than our own runs claims, and how its runs are read; None for no such."""
-    if llm_perf_opt.is_run(directory):
-        claim = _Claim(llm_perf_opt.OWN_FOLDERS, reason=llm_perf_opt.unread_reason, kind="llm-perf-opt")
-        return claim, lambda: [llm_perf_opt.read_run(directory)]
-    if run_directory.is_run_directory(directory):
-        claim = _Claim(run_directory.OWN_FOLDERS, reason=run_directory.unread_reason, kind="dsocr")
-        return claim, lambda: run_directory.read_run_directory(directory)
-    if vllm_document.is_documents(directory):
-        claim = _Claim(vllm_document.OWN_FOLDERS, reason=vllm_document.unread_reason, kind="vendor")
-        return claim, lambda: vllm_document.read_documents_of(directory)
-    if vendor_folder.is_vendor_folder(directory):
-        claim = _Claim(vendor_folder.OWN_FOLDERS, reason=vendor_folder.unread_reason, kind="vendor")
-        return claim, lambda: [vendor_folder.read_folder(directory)]
-    if ncu.is_profile(directory) or ncu.is_kernel_folder(directory):
-        kernels = (folder.name for folder in ncu.kernel_folders(directory))
-        claim = _Claim((*ncu.OWN_FOLDERS, *kernels), reason=ncu.unread_reason, kind="ncu")
-        return claim, lambda: [ncu.read_profile(directory)]
-    if sweeps.is_sweep_folder(directory):
-        claim = _Claim(sweeps.OWN_FOLDERS, reason=sweeps.unread_reason, kind="sweep")
-        return claim, lambda: [sweeps.read_sweep(directory)]
-    return None
-
-
 def _check_counts(table: str, rows: Sequence[Row] | pa.Table) -> None:
     """Raises Refused for a count that the history's memory has no room for."""
     if isinstance(rows, pa.Table):
@@ -414,19 +238,3 @@ def _check_counts(table: str, rows: Sequence[Row] | pa.Table) -> None:
             value = row.get(name)
             if isinstance(value, int) and not -(2**31) <= value < 2**31:
                 raise Refused(f"{table}: {name} is {value}")
-
-
-def _stranger(file: Path) -> str:
-    """Why a file by itself says nothing."""
-    try:
-        if file.stat().st_size == 0:
-            return "empty"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if file.suffix == ".ncu-rep":
-        return ncu.unread_reason(file)
-    if file.name.startswith("torchinfo"):
-        return "torchinfo's counts are not kept in the history: it could not tell the stages apart"
-    if file.name == "top-kernels.yaml":
-        return "a list made from a kernel summary; import the summary"
-    return "not a file of a format that the history knows"

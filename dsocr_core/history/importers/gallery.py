@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from dsocr_core.history.importers.imported import Row
 from dsocr_core.history.importers.reading import (
     TEXT_LIMIT,
     as_json,
@@ -32,18 +33,6 @@ _PICTURE_LIMIT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class PageBox:
-    """A box in pixels of the page; `label` None where the file has none."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    text: str | None
-    label: str | None
-
-
-@dataclass(frozen=True)
 class Page:
     """One reading of one image. Times in ms by their stage names; a stage that is missing was not timed."""
 
@@ -52,20 +41,12 @@ class Page:
     text_raw: str | None
     times: dict[str, float]
     tokens: int | None = None
-    boxes: tuple[PageBox, ...] = ()
+    boxes: tuple[Row, ...] = ()
+    """Corners in pixels, text and label of each."""
     folder: str | None = None
     """Name of its folder under `viz/`."""
     error: str | None = None
     """Why it could not be read, where the file says so."""
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """The folder of one page: what `info.json` says and its pictures."""
-
-    page: Page
-    files: dict[str, Path] = field(default_factory=dict)
-    """Its pictures and its Markdown, by their place in the folder."""
 
 
 def read_predictions(text: str) -> tuple[list[Page], list[str]]:
@@ -97,8 +78,8 @@ def _prediction(data: dict[str, Any]) -> Page:
     )
 
 
-def read_gallery(folder: Path) -> tuple[Gallery, bytes, list[tuple[Path, str]]]:
-    """A page's folder, the content of its `info.json`, and its files that were not taken with the reason.
+def read_gallery(folder: Path) -> tuple[Page, dict[str, Path], bytes, list[tuple[Path, str]]]:
+    """A page, its files by their place, the content of its `info.json`, and files that are refused, with why.
 
     Raises Refused when `info.json` cannot be taken.
     """
@@ -119,7 +100,7 @@ def read_gallery(folder: Path) -> tuple[Gallery, bytes, list[tuple[Path, str]]]:
         error=text_or_none(data.get("error"), "error"),
     )
     files, refused = page_files(folder)
-    return Gallery(page, files), content, refused
+    return page, files, content, refused
 
 
 def page_files(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, str]]]:
@@ -218,7 +199,7 @@ def _times(data: dict[str, Any]) -> dict[str, float]:
     return {stage: value for stage, value in times.items() if value}
 
 
-def _box(data: Any, index: int) -> PageBox:
+def _box(data: Any, index: int) -> Row:
     if not isinstance(data, dict):
         raise Refused(f"box {index} is not an object")
     sides = []
@@ -228,11 +209,5 @@ def _box(data: Any, index: int) -> PageBox:
             raise Refused(f"box {index} has no number {name}")
         sides.append(float(value))
     x, y, w, h = sides
-    return PageBox(
-        x1=x,
-        y1=y,
-        x2=x + w,
-        y2=y + h,
-        text=text_or_none(data.get("text"), f"text of box {index}"),
-        label=text_or_none(data.get("label"), f"label of box {index}"),
-    )
+    words = {name: text_or_none(data.get(name), f"{name} of box {index}") for name in ("text", "label")}
+    return {"x1": x, "y1": y, "x2": x + w, "y2": y + h, **words}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from dsocr_core.history.record import RunRecord
+from dsocr_core.outside.untrusted import Refused
 
 Row = Mapping[str, Any]
 
@@ -44,6 +45,14 @@ class ImportedRun:
     """Files of the run's own folder that were not taken."""
     looked_at: frozenset[Path] = frozenset()
     """Files of the run's own folder that were taken, or named in `skipped`."""
+
+
+class NothingTaken(Refused):
+    """A folder of which nothing could be taken, with the reasons for its files."""
+
+    def __init__(self, reason: str, skipped: Iterable[Skipped]) -> None:
+        super().__init__(reason)
+        self.skipped = tuple(skipped)
 
 
 def content_id(source: str, digests: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,15 +28,14 @@ from dsocr_core.history.importers.gallery import (
     read_gallery,
     read_predictions,
 )
-from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, content_id
+from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
+from dsocr_core.history.importers.launches import kernel_rows, stage_of_range
 from dsocr_core.history.importers.nsys import (
     KERNEL_SUMMARY,
     captured_stage,
-    kernel_rows,
     kernels,
     read_command,
     shares_note,
-    stage_of_range,
 )
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
@@ -54,7 +53,7 @@ from dsocr_core.history.importers.reading import (
     text_or_none,
     whole,
 )
-from dsocr_core.history.importers.summary import Spread, Summary, read_summary
+from dsocr_core.history.importers.summary import Summary, read_metrics, read_summary
 from dsocr_core.history.record import RunRecord
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import inside_prefill
@@ -118,14 +117,6 @@ _INSIDE = frozenset(stage.value for stage in inside_prefill()) | {VISION}
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
 
 
-class RunRefused(Refused):
-    """A run's folder of which nothing could be taken, and why for each of its files."""
-
-    def __init__(self, reason: str, skipped: list[Skipped]) -> None:
-        super().__init__(reason)
-        self.skipped = tuple(skipped)
-
-
 def is_run(directory: Path) -> bool:
     """Whether a folder holds a run: a file that only a run has, or the three that every run has."""
     return any((directory / mark).is_file() for mark in _MARKS) or all(
@@ -136,7 +127,7 @@ def is_run(directory: Path) -> bool:
 def read_run(directory: Path) -> ImportedRun:
     """The run in a folder for which `is_run` is true.
 
-    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises RunRefused
+    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises NothingTaken
     when nothing is left that says what was measured or read.
     """
     files = _Files(directory)
@@ -144,8 +135,8 @@ def read_run(directory: Path) -> ImportedRun:
         environment=files.take("env.json", as_json) or {},
         config=files.take("config.yaml", as_yaml) or {},
         inputs=files.take("inputs.yaml", lambda text: _inputs(as_yaml(text))) or [],
-        metrics=files.take("metrics.json", _metrics),
-        summary=files.take("stakeholder_summary.md", read_summary),
+        metrics=files.take("metrics.json", read_metrics),
+        summary=files.take("stakeholder_summary.md", read_summary) or Summary(),
         flops=files.take("static_compute.json", _flops) or (),
         command=files.take("cmd.txt", read_command),
         pages=_pages(files),
@@ -160,7 +151,7 @@ def read_run(directory: Path) -> ImportedRun:
         "kernels": kernel_rows(kernel_table, run.captured_stage()),
     }
     if not any(tables.values()):
-        raise RunRefused("no times, kernels, FLOPs or pages could be read", files.skipped)
+        raise NothingTaken("no times, kernels, FLOPs or pages could be read", files.skipped)
     created, time_note = run.created(directory)
     record = RunRecord(
         id=content_id("llm-perf-opt", files.digests),
@@ -235,33 +226,16 @@ class _Files:
         self.skipped.append(Skipped(file, reason))
 
 
-@dataclass(frozen=True)
-class _Input:
-    """A line of `inputs.yaml`."""
-
-    path: str
-    bytes: int | None
-    width: int | None
-    height: int | None
-
-
-@dataclass(frozen=True)
-class _Metrics:
-    """`metrics.json`."""
-
-    stages: dict[str, Spread]
-    reported: dict[str, Any]
-
-
 @dataclass
 class _Run:
     """What the files of one run say."""
 
     environment: dict[str, Any]
     config: dict[str, Any]
-    inputs: list[_Input]
-    metrics: _Metrics | None
-    summary: Summary | None
+    inputs: list[dict[str, Any]]
+    """Path, bytes, width and height of each."""
+    metrics: Summary | None
+    summary: Summary
     flops: tuple[Row, ...]
     command: str | None
     pages: list[Page]
@@ -274,30 +248,19 @@ class _Run:
 
     def image_rows(self) -> list[Row]:
         """A row a reading, then one for each input of which nothing else is known."""
-        known = {item.path: item for item in self.inputs}
+        known = {item["path"]: item for item in self.inputs}
         read = [page.image for page in self.pages]
-        unread = [item.path for item in self.inputs if item.path not in set(read) and not _is_command(item)]
-        names = page_names([*read, *unread])
-        preset = self.model()["preset"]
+        unread = [path for path, item in known.items() if path not in set(read) and not _is_command(item)]
+        images = [*read, *unread]
+        of = {"preset": self.model()["preset"], "backend": BACKEND}
         rows: list[Row] = []
         for name, image, page in zip(
-            names, [*read, *unread], [*self.pages, *[None] * len(unread)], strict=True
+            page_names(images), images, [*self.pages, *[None] * len(unread)], strict=True
         ):
-            item = known.get(image)
-            rows.append(
-                {
-                    "page": name,
-                    "path": image,
-                    "width": item.width if item else None,
-                    "height": item.height if item else None,
-                    "bytes": item.bytes if item else None,
-                    "preset": preset,
-                    "backend": BACKEND,
-                    "text_raw": page.text_raw if page else None,
-                    "new_tokens": page.tokens if page else None,
-                    "error": page.error if page else None,
-                }
-            )
+            row = of | {"page": name, "path": image} | known.get(image, {})
+            if page:
+                row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
+            rows.append(row)
         return rows
 
     def timing_rows(self) -> list[Row]:
@@ -307,7 +270,8 @@ class _Run:
             for page, reading in self.named_pages()
             for stage, milliseconds in reading.times.items()
         ]
-        for stage, spread in self.stages().items():
+        # The metrics are not rounded, so they come first.
+        for stage, spread in (self.metrics or self.summary).stages.items():
             rows.append(_timing(None, stage, spread.mean, "mean"))
             if spread.std is not None:
                 rows.append(_timing(None, stage, spread.std, "std"))
@@ -315,23 +279,17 @@ class _Run:
 
     def box_rows(self) -> list[Row]:
         return [
-            {"page": page, "backend": BACKEND, "number": index, **asdict(box)}
+            {"page": page, "backend": BACKEND, "number": index, **box}
             for page, reading in self.named_pages()
             for index, box in enumerate(reading.boxes)
         ]
-
-    def stages(self) -> dict[str, Spread]:
-        """Times of the stages over the run; the metrics are not rounded, so they come first."""
-        if self.metrics is not None:
-            return self.metrics.stages
-        return self.summary.stages if self.summary else {}
 
     # --- the record -----------------------------------------------------------------------------
 
     def machine(self) -> dict[str, Any]:
         """Device, GPU and versions."""
         device = self.config.get("device")
-        gpu = self.environment.get("gpu") or (self.summary.device if self.summary else None)
+        gpu = self.environment.get("gpu") or self.summary.device
         return {
             "device": device if isinstance(device, str) else None,
             "gpu": gpu if isinstance(gpu, str) else None,
@@ -379,26 +337,16 @@ class _Run:
 
     def input_command(self) -> str | None:
         """The command line that stands in place of an input in a run under Nsight."""
-        return next((" ".join(item.path.split()) for item in self.inputs if _is_command(item)), None)
+        return next((" ".join(item["path"].split()) for item in self.inputs if _is_command(item)), None)
 
     def reported(self) -> dict[str, Any]:
         """Figures of the run as a whole, as its files have them; no table of the history is about them."""
-        if self.metrics is not None:
-            return {"reported": self.metrics.reported} if self.metrics.reported else {}
-        summary = self.summary
-        if summary is None:
-            return {}
-        figures: dict[str, Any] = {
-            "tokens": asdict(summary.tokens) if summary.tokens else None,
-            "tokens_per_s": asdict(summary.tokens_per_s) if summary.tokens_per_s else None,
-            "mfu": summary.mfu or None,
-            "peak_tflops": summary.peak_tflops,
-        }
-        return {"reported": {name: value for name, value in figures.items() if value is not None}}
+        figures = (self.metrics or self.summary).reported
+        return {"reported": figures} if figures else {}
 
     def created(self, directory: Path) -> tuple[str, str | None]:
         """When the run was made, and what is to be said about it."""
-        if self.summary is not None and self.summary.generated is not None:
+        if self.summary.generated is not None:
             return self.summary.generated, None
         stamps = _STAMP.findall(self.command or "") + _STAMP.findall(directory.name)
         for stamp in stamps:
@@ -443,26 +391,26 @@ def _gallery(files: _Files) -> list[Page]:
             if folder.is_symlink() or not info.is_file():
                 continue
             try:
-                found, content, refused = read_gallery(folder)
+                page, pictures, content, refused = read_gallery(folder)
             except Refused as error:
                 files.skip(info, str(error))
                 continue
             files.looked_at.add(info)
-            key = f"viz/{found.page.folder}"
+            key = f"viz/{page.folder}"
             if f"{key}/info.json" in files.digests:
                 files.skip(info, "the run has another folder of this page")
                 continue
             files.keep(f"{key}/info.json", f"vendor/{key}/info.json", content)
-            for name, picture in found.files.items():
+            for name, picture in pictures.items():
                 files.looked_at.add(picture)
                 files.keep(f"{key}/{name}", f"vendor/{key}/{name}", picture)
             for picture, reason in refused:
                 files.skip(picture, reason)
-            shown.append(found.page)
+            shown.append(page)
     return shown
 
 
-def _inputs(data: dict[str, Any]) -> list[_Input]:
+def _inputs(data: dict[str, Any]) -> list[dict[str, Any]]:
     listed = data.get("inputs", data.get("images", []))
     if not isinstance(listed, list):
         raise Refused("inputs is not a list")
@@ -472,66 +420,20 @@ def _inputs(data: dict[str, Any]) -> list[_Input]:
         path = text_or_none(line.get("path"), f"path of input {index}")
         if path is None:
             raise Refused(f"input {index} has no path")
-        inputs.append(
-            _Input(
-                path,
-                *(whole(line.get(name), f"{name} of input {index}") for name in ("bytes", "width", "height")),
-            )
-        )
+        sizes = {
+            name: whole(line.get(name), f"{name} of input {index}") for name in ("bytes", "width", "height")
+        }
+        inputs.append({"path": path, **sizes})
     count = whole(data.get("count"), "count")
     if count is not None and count != len(inputs):
         raise Refused(f"says {count} inputs and lists {len(inputs)}")
     return inputs
 
 
-def _is_command(item: _Input) -> bool:
+def _is_command(item: Mapping[str, Any]) -> bool:
     """In runs under Nsight the only input is the command line of the workload."""
-    return item.bytes is None and item.width is None and re.search(r"\s-m\s|\s\S+=\S", item.path) is not None
-
-
-def _metrics(text: str) -> _Metrics:
-    data = as_json(text)
-    aggregates = mapping(data.get("aggregates"), "aggregates")
-    stages = {
-        stage: _spread(value, stage)
-        for stage, value in mapping(aggregates.get("stage_ms"), "stage_ms").items()
-    }
-    for stage in ("prefill", "decode"):
-        if (value := aggregates.get(f"{stage}_ms")) is not None:
-            stages.setdefault(stage, _spread(value, stage))
-    mfu = {
-        scope: value
-        for scope, given in {
-            "model-level": data.get("mfu_model_level"),
-            **mapping(data.get("mfu_per_stage"), "mfu_per_stage"),
-        }.items()
-        if (value := number(given, f"MFU of {scope}"))
-    }
-    figures: dict[str, Any] = {
-        name: asdict(_spread(aggregates[name], name))
-        for name in ("tokens", "tokens_per_s")
-        if name in aggregates
-    }
-    figures |= {
-        "mfu": mfu or None,
-        "peak_tflops": number(data.get("peak_tflops"), "peak_tflops"),
-        "model_dims": {
-            name: whole(value, name) for name, value in mapping(data.get("model_dims"), "model_dims").items()
-        }
-        or None,
-    }
-    return _Metrics(
-        {stage: spread for stage, spread in stages.items() if spread.mean > 0},
-        {name: value for name, value in figures.items() if value is not None},
-    )
-
-
-def _spread(data: Any, name: str) -> Spread:
-    pair = mapping(data, name)
-    mean = number(pair.get("mean"), f"mean of {name}")
-    if mean is None:
-        raise Refused(f"{name} has no mean")
-    return Spread(mean, number(pair.get("std"), f"std of {name}"))
+    known = item["bytes"] is not None or item["width"] is not None
+    return not known and re.search(r"\s-m\s|\s\S+=\S", item["path"]) is not None
 
 
 def _flops(text: str) -> tuple[Row, ...]:

@@ -7,25 +7,25 @@ kernel summary they were chosen from.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, content_id
+from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
 from dsocr_core.history.importers.ncu_csv import Launch, is_ncu, launches
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     MIB,
     TEXT_LIMIT,
+    Head,
     as_text,
     as_yaml,
     clean,
     digest,
     file_time,
+    unpacked,
 )
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outside.untrusted import Missing, Refused, read_bytes
@@ -45,60 +45,41 @@ def is_kernel_folder(directory: Path) -> bool:
 
 
 def is_profile(directory: Path) -> bool:
-    """Whether a folder has kernels' folders in it."""
-    return bool(kernel_folders(directory))
+    """Whether a folder is one kernel's, or has kernels' folders in it."""
+    return is_kernel_folder(directory) or bool(kernel_folders(directory))
 
 
 def unread_reason(file: Path) -> str:
     """Why a file of a profile's folder is not taken."""
     if file.name in _DIGESTS:
         return "a digest of the kernels' tables, which are taken themselves"
-    if file.suffix == ".ncu-rep":
-        return "a report in Nsight Compute's own form; print it with ncu --import FILE --csv --page details"
     return "not a file of a Nsight Compute folder"
 
 
-def read_profile(directory: Path) -> ImportedRun:
+def read_profile(directory: Path) -> list[ImportedRun]:
     """The kernels' folders of a folder as one run. Raises Refused where none of them can be read."""
-    return _run(directory, kernel_folders(directory) or [directory])
+    return [_run(directory, kernel_folders(directory) or [directory])]
 
 
-def read_table(file: Path) -> ImportedRun:
+def own_folders(directory: Path) -> list[str]:
+    """Folders of a profile that are part of it."""
+    return [*OWN_FOLDERS, *(folder.name for folder in kernel_folders(directory))]
+
+
+def is_table(head: Head) -> bool:
+    return is_ncu(head.text)
+
+
+def read_table(file: Path) -> list[ImportedRun]:
     """A table that lies by itself, also packed with gzip. Raises Refused."""
-    content = read_bytes(file, NCU_LIMIT)
-    text = as_text(unpacked(content) if file.suffix == ".gz" else content)
+    text = as_text(unpacked(read_bytes(file, NCU_LIMIT), NCU_LIMIT))
     found = launches(text)
     digests = {DETAILS: digest(text.encode())}
     notes = f"Nsight Compute, {_count(found)} in {clean(file.name)[:200]}. {FILE_TIME_NOTE}"
     record = RunRecord(
         id=content_id("ncu", digests), created=file_time(file), source="ncu", profiled=True, notes=notes
     )
-    return ImportedRun(record, file, launch_rows(found))
-
-
-def unpacked(content: bytes) -> bytes:
-    """A gzip file's content, bounded. Raises Refused."""
-    reader = zlib.decompressobj(wbits=31)
-    try:
-        data = reader.decompress(content, NCU_LIMIT + 1)
-    except zlib.error as error:
-        raise Refused(f"not a whole gzip file ({error})") from error
-    if len(data) > NCU_LIMIT:
-        raise Refused(f"more than {NCU_LIMIT:,} bytes when unpacked")
-    if not reader.eof or reader.unused_data:
-        raise Refused("not a whole gzip file")
-    return data
-
-
-def is_packed_table(file: Path) -> bool:
-    """Whether a gzip file begins as a table of Nsight Compute."""
-    if file.suffix != ".gz":
-        return False
-    try:
-        with gzip.open(file) as handle:
-            return is_ncu(handle.read(64 * 1024).decode("utf-8-sig", errors="replace"))
-    except (OSError, EOFError, zlib.error):
-        return False
+    return [ImportedRun(record, file, launch_rows(found))]
 
 
 def _run(directory: Path, folders: Sequence[Path]) -> ImportedRun:
@@ -122,7 +103,7 @@ def _run(directory: Path, folders: Sequence[Path]) -> ImportedRun:
         found += launched
     skipped += [Skipped(folder, f"more than {KERNEL_LIMIT:,} kernels") for folder in folders[KERNEL_LIMIT:]]
     if not found:
-        raise ProfileRefused("no kernel of it could be read", skipped, looked_at)
+        raise NothingTaken("no kernel of it could be read", skipped)
     command = directory / COMMAND
     created, line, sections = _command(command, skipped, looked_at)
     notes = f"Nsight Compute, {_count(found)}."
@@ -136,14 +117,6 @@ def _run(directory: Path, folders: Sequence[Path]) -> ImportedRun:
         notes=notes if created else f"{notes} {FILE_TIME_NOTE}",
     )
     return ImportedRun(record, directory, launch_rows(found), {}, tuple(skipped), frozenset(looked_at))
-
-
-class ProfileRefused(Refused):
-    """A folder of kernels none of which can be read, with the reasons for its files."""
-
-    def __init__(self, reason: str, skipped: Iterable[Skipped], looked_at: Iterable[Path]) -> None:
-        super().__init__(reason)
-        self.skipped, self.looked_at = tuple(skipped), frozenset(looked_at)
 
 
 def _kernel(folder: Path) -> tuple[list[Launch], dict[str, str], list[Skipped], set[Path]]:

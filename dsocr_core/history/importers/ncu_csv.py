@@ -1,8 +1,9 @@
 """Nsight Compute: the CSV that `ncu --csv --page details` or `--page raw` prints, of one kernel or many.
 
-Columns are found by name, so versions with more or fewer of them are read alike; the unit of a metric is
-that of its own row. The table is taken whole or not at all. Texts of rules are texts: nothing in them is
-followed.
+Also the averages of `--print-summary per-kernel`, a launch a kernel and shape. What the profiled program
+printed before the table and between its rows is left out. Columns are found by name, so versions with more or
+fewer of them are read alike; the unit of a metric is that of its own row. The table is taken whole or not at
+all. Texts of rules are texts: nothing in them is followed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dsocr_core.history.importers.nsys import stage_of_range
+from dsocr_core.history.importers.launches import stage_of_range
 from dsocr_core.outside.untrusted import Refused
 from dsocr_core.stages import Stage
 
@@ -30,6 +31,7 @@ _ID, _KERNEL = "ID", "Kernel Name"
 _SECTION, _METRIC, _UNIT, _VALUE = "Section Name", "Metric Name", "Metric Unit", "Metric Value"
 _RULE, _RULE_TYPE, _RULE_TEXT = "Rule Name", "Rule Type", "Rule Description"
 _SPEEDUP_TYPE, _SPEEDUP = "Estimated Speedup Type", "Estimated Speedup"
+_TIMES, _AVERAGE = "Invocations", "Average"
 _LAUNCH_COLUMNS = frozenset(
     {
         _ID, _KERNEL, "Process ID", "Process Name", "Host Name", "Kernel Time", "Context", "Stream",
@@ -130,7 +132,7 @@ def _head_at(text: str) -> int | None:
         end = text.find("\n", at)
         line = text[at : end if end >= 0 else len(text)]
         cells = [cell.strip().strip('"') for cell in line.split(",")]
-        if cells[:1] == [_ID] and _KERNEL in cells:
+        if _KERNEL in cells and (cells[0] == _ID or {_TIMES, _METRIC, _AVERAGE} <= set(cells)):
             return at
         if end < 0:
             return None
@@ -139,11 +141,21 @@ def _head_at(text: str) -> int | None:
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    lines = (line for line in io.StringIO(text, newline="") if not line.startswith(_OWN_LINE))
     try:
-        yield from csv.reader(lines, strict=True)
+        yield from csv.reader(_own_lines(text), strict=True)
     except csv.Error as error:
         raise Refused(f"not whole: {error}") from error
+
+
+def _own_lines(text: str) -> Iterator[str]:
+    """The table's lines: ncu quotes every cell, so in a row or after one nothing else begins with a quote."""
+    quoted, inside = text.startswith('"'), False
+    for line in io.StringIO(text, newline=""):
+        if inside or not (
+            line.startswith(_OWN_LINE) or (quoted and line.strip() and not line.startswith('"'))
+        ):
+            inside ^= line.count('"') % 2 == 1
+            yield line
 
 
 class _Table:
@@ -160,6 +172,9 @@ class _Table:
         self.metrics = 0
         self.units: dict[str, str | None] | None = None
         """Of the raw page's columns, which its first row has."""
+        self.value = _VALUE if _ID in self.at else _AVERAGE
+        self.shapes: dict[tuple[str | None, ...], int] = {}
+        """Of a summary, which has no launches: what stands for one, by its number."""
         self.metric_columns = [
             name for name in self.head if name not in _LAUNCH_COLUMNS and self.at[name] not in self.ranges
         ]
@@ -172,6 +187,9 @@ class _Table:
 
     def launch(self, row: Sequence[str], number: int) -> Launch:
         identity, kernel = self.cell(row, _ID), self.cell(row, _KERNEL)
+        if self.value == _AVERAGE:
+            shape = tuple(self.cell(row, name) for name in ("Process ID", _KERNEL, "Block Size", "Grid Size"))
+            identity = str(self.shapes.setdefault(shape, len(self.shapes)))
         if identity is None or not (identity.isascii() and identity.isdigit() and len(identity) < 10):
             raise Refused(f"row {number}: '{(identity or '')[:40]}' is no launch's ID")
         if kernel is None:
@@ -199,12 +217,16 @@ class _Table:
         return found
 
     def details(self, number: int, row: Sequence[str]) -> None:
-        if len(row) > len(self.head) or len(row) <= self.at.get(_VALUE, len(self.head)):
+        if len(row) > len(self.head) or len(row) <= self.at.get(self.value, len(self.head)):
             raise Refused(f"row {number} has {len(row)} of {len(self.head)} cells")
         launch = self.launch(row, number)
         section, metric = self.cell(row, _SECTION), self.cell(row, _METRIC)
         if metric is not None:
-            self.metric(launch, section, metric, self.cell(row, _UNIT), self.cell(row, _VALUE) or "", number)
+            self.metric(
+                launch, section, metric, self.cell(row, _UNIT), self.cell(row, self.value) or "", number
+            )
+            if self.value == _AVERAGE:
+                self.metric(launch, None, _TIMES, None, self.cell(row, _TIMES) or "", number)
         elif (rule := self.cell(row, _RULE)) is not None:
             self.rule(launch, section, rule, row, number)
         elif section is None:

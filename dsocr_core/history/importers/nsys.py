@@ -1,22 +1,33 @@
-"""Nsight Systems: the kernel summary that `nsys stats --report cuda_gpu_kern_sum --format csv` writes.
+"""Nsight Systems: tables that `nsys stats --format csv` writes, of 2020 to 2026, one or several in a file.
 
-Every time in it carries the profiler's overhead on the launching side, so whatever holds one is a
-profiled run. The table is taken whole or not at all: a file cut in the middle of a row, or a row whose
-average is not its total over its instances, has no kernels to give.
+A report is known by its columns, whatever the version calls it: cuda_gpu_kern_sum (gpukernsum), its form by
+grid and block, cuda_gpu_sum and cuda_gpu_trace give kernels; nvtx_sum, nvtx_pushpop_sum and nvtx_gpu_proj_sum
+the stages whose names are NVTX ranges; cuda_api_sum what the host called. Every time in them carries the
+profiler's overhead, so whatever holds one is a profiled run. A table is taken whole or not at all: a file cut
+in the middle of a row, or a row whose average is not its total over its instances, has nothing to give.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import math
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr_core.history.importers.imported import ImportedRun, Row, content_id
+from dsocr_core.history.importers.launches import (
+    Kernel,
+    kernel_rows,
+    stage_of_range,
+    summed,
+    timing_rows,
+)
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
+    Head,
     as_text,
     clean,
     digest,
@@ -28,76 +39,289 @@ from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.stages import Stage
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
-COLUMNS = (
-    "Time (%)",
-    "Total Time (ns)",
-    "Instances",
-    "Avg (ns)",
-    "Med (ns)",
-    "Min (ns)",
-    "Max (ns)",
-    "StdDev (ns)",
-    "Name",
-)
+BACKEND = "nsys"
+"""What the stages of a profile are said to be of: the profiled program itself is not known."""
+_NS = {
+    "ns": 1.0, "nsec": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "usec": 1e3, "ms": 1e6, "msec": 1e6,
+    "s": 1e9, "sec": 1e9,
+}  # fmt: skip
+_NAMES = {
+    "average": "avg", "proj avg": "avg", "median": "med", "proj med": "med", "minimum": "min",
+    "proj min": "min",
+    "maximum": "max", "proj max": "max", "proj stddev": "stddev", "range instances": "instances",
+    "total proj time": "total time", "num calls": "calls", "grdx": "grid",
+}  # fmt: skip
+"""What columns are called in some report or version, and what here."""
+_COLUMN = re.compile(r"\s*(.*?)\s*(?:\(([^()]*)\))?\s*")
+_SAID = ("Processing [", "Generating ", "Exporting ", "Using ", "NOTICE", "SKIPPED", "WARNING", "ERROR", "**")
+"""How lines begin in which nsys speaks of itself."""
 _LONG = {"-c": "--capture-range", "-p": "--nvtx-capture"}
-_PRINTED_DIGITS = 0.1
-"""The averages are printed with one decimal."""
+_MOST_LINES_OF_A_ROW = 50
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
+_HOST_CALL = re.compile(r"cu[A-Z]|cuda[A-Z]")
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """One row. Times in nanoseconds over all instances; None where the cell is empty."""
+class Report:
+    """A report of `nsys stats`, and the columns that tell it from the others."""
 
     name: str
-    total_ns: int
-    instances: int
-    time_percent: float | None
-    avg_ns: float | None
-    med_ns: float | None
-    min_ns: float | None
-    max_ns: float | None
-    stddev_ns: float | None
+    columns: frozenset[str]
 
 
-def is_kernel_summary(text: str) -> bool:
-    """Whether a text begins with the header of a kernel summary."""
-    return _cells(text.partition("\n")[0]) == COLUMNS
+REPORTS = tuple(
+    Report(name, frozenset(columns.split(",")))
+    for name, columns in (
+        ("cuda_gpu_kern_gb_sum", "total time,instances,gridxyz,blockxyz,name"),
+        ("nvtx_gpu_proj_sum", "total time,instances,total range time,range"),
+        ("nvtx_sum", "total time,instances,style,range"),
+        ("nvtx_pushpop_sum", "total time,instances,range"),
+        ("cuda_gpu_sum", "total time,instances,category,operation"),
+        ("cuda_gpu_kern_sum", "total time,instances,name"),
+        ("cuda_api_sum", "total time,calls,name"),
+        ("cuda_gpu_trace", "start,duration,grid,name"),
+    )
+)
+"""Those that are read; the first whose columns are there is meant."""
 
 
-def kernels(text: str) -> tuple[Kernel, ...]:
-    """The kernels of a summary's text in its order. Raises Refused."""
-    if not is_kernel_summary(text):
-        raise Refused("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise Refused(f"not whole: {error}") from error
-    found = tuple(_kernel(row, number) for number, row in enumerate(rows[1:], start=2) if row)
-    if not found:
-        raise Refused("a header and no kernels")
-    return found
+@dataclass(frozen=True)
+class Table:
+    """A report's rows by column, with what a unit of each column is in nanoseconds."""
+
+    report: str
+    units: Mapping[str, float]
+    rows: tuple[tuple[int, Mapping[str, str]], ...]
+    """Each with its line."""
 
 
-def read_summary_file(file: Path) -> ImportedRun:
-    """A kernel summary that lies by itself, as a run that knows nothing but its kernels. Raises Refused."""
+def is_table(head: Head) -> bool:
+    """Whether a text holds the head of a report that is read."""
+    return any(_report_of(_names(line)) for line in head.lines)
+
+
+def read_file(file: Path) -> list[ImportedRun]:
+    """The reports of a file, as one run that knows nothing else. Raises Refused."""
     content = read_bytes(file, TABLE_LIMIT)
-    found = kernels(as_text(content))
-    notes = [f"Kernel summary {clean(file.name)[:200]}.", FILE_TIME_NOTE, shares_note(found)]
+    found = tables(as_text(content))
+    rows: dict[str, tuple[Row, ...]] = {}
+    of = {table.report: table for table in found}
+    by_name = next((of[name] for name in _KERNELS if name in of), None)
+    found_kernels = () if by_name is None else _kernels(by_name)
+    ranges = next((of[name] for name in _RANGES if name in of), None)
+    if found_kernels:
+        rows["kernels"] = kernel_rows(found_kernels, None)
+    left = ""
+    if ranges is not None:
+        timings, left = _stages(ranges)
+        rows |= {"timings": timings} if timings else {}
+    if "cuda_api_sum" in of:
+        rows["reported"] = _calls(of["cuda_api_sum"])
+    if not any(rows.values()):
+        raise Refused(left or "no kernel, no stage and no call in it")
+    reports = ", ".join(dict.fromkeys(table.report for table in found))
+    notes = [f"Nsight Systems ({reports}) in {clean(file.name)[:200]}.", left, FILE_TIME_NOTE]
+    notes.append(shares_note(found_kernels) or "")
     record = RunRecord(
         id=content_id("nsys", {KERNEL_SUMMARY: digest(content)}),
         created=file_time(file),
         source="nsys",
+        backends=(BACKEND,) if "timings" in rows else (),
         profiled=True,
-        notes=" ".join(note for note in notes if note),
+        notes=" ".join(filter(None, notes)),
     )
-    return ImportedRun(
-        record, file, {"kernels": kernel_rows(found, None)}, {f"imported/{KERNEL_SUMMARY}": content}
+    return [ImportedRun(record, file, rows, {f"imported/{KERNEL_SUMMARY}": content})]
+
+
+_KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_sum", "cuda_gpu_trace")
+_RANGES = ("nvtx_pushpop_sum", "nvtx_sum", "nvtx_gpu_proj_sum")
+"""Of several in a file the first that is there is taken."""
+
+
+def kernels(text: str) -> tuple[Kernel, ...]:
+    """The kernels of a summary's text in its order. Raises Refused."""
+    for table in tables(text):
+        if table.report in _KERNELS:
+            return _kernels(table)
+    raise Refused("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
+
+def tables(text: str) -> list[Table]:
+    """The reports of a text that are read, in its order. Raises Refused: there is none, or one is broken."""
+    found: list[Table] = []
+    lines = iter(enumerate(text.split("\n"), start=1))
+    for _, line in lines:
+        while (report := _report_of(_names(line))) is not None:
+            table, line = _table(report, line, lines)
+            if not table.rows:
+                raise Refused(f"{report}: a header and no rows")
+            found.append(table)
+    if not found:
+        raise Refused(
+            "no report of nsys stats that is read: give cuda_gpu_kern_sum, cuda_gpu_sum or nvtx_sum"
+        )
+    return found
+
+
+def _table(report: str, head: str, lines: Iterator[tuple[int, str]]) -> tuple[Table, str]:
+    """A report's table, and the line after it."""
+    names, mark = _names(head), _mark(head)
+    rows: list[tuple[int, Mapping[str, str]]] = []
+    after = ""
+    for number, line in lines:
+        if not line.strip() or line.lstrip().startswith(_SAID) or _report_of(_names(line)):
+            after = line
+            break
+        for _ in range(_MOST_LINES_OF_A_ROW):
+            if not line.count('"') % 2:
+                break
+            line += "\n" + next(lines, (0, ""))[1]
+        try:
+            (cells,) = csv.reader([line], delimiter=mark, strict=True)
+        except (csv.Error, ValueError) as error:
+            raise Refused(f"not whole: row {number}: {error}") from error
+        if len(cells) != len(names):
+            raise Refused(f"not whole: row {number} has {len(cells)} of {len(names)} cells")
+        plain = (cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell.strip() for cell in cells)
+        rows.append((number, dict(zip(names, plain, strict=True))))
+    return Table(report, dict(zip(names, _units(head), strict=True)), tuple(rows)), after
+
+
+def _report_of(names: Sequence[str]) -> str | None:
+    there = set(names)
+    if len(there) < len(names):
+        return None
+    return next((report.name for report in REPORTS if report.columns <= there), None)
+
+
+def _mark(head: str) -> str:
+    return "\t" if "\t" in head else ","
+
+
+def _columns(head: str) -> list[tuple[str, str]]:
+    """Names and units of a head's columns; none where it cannot be one."""
+    if len(head) > 2000 or not ("(" in head or "Name" in head):
+        return []
+    try:
+        (cells,) = csv.reader([head], delimiter=_mark(head), strict=True)
+    except (csv.Error, ValueError):
+        return []
+    matches = [_COLUMN.fullmatch(cell) for cell in cells if cell]
+    return [(match[1].lower(), match[2] or "") for match in matches if match]
+
+
+def _names(head: str) -> list[str]:
+    return [_NAMES.get(name, name) for name, _ in _columns(head)]
+
+
+def _units(head: str) -> list[float]:
+    """Nanoseconds of each column's unit; one without is in that of the total, as older versions print it."""
+    units = [_NS.get(unit) for _, unit in _columns(head)]
+    usual = next((unit for unit in units if unit is not None), 1.0)
+    return [usual if unit is None else unit for unit in units]
+
+
+# --- rows -------------------------------------------------------------------------------------------
+
+
+def _kernels(table: Table) -> tuple[Kernel, ...]:
+    if table.report == "cuda_gpu_trace":
+        return _traced(table)
+    column = "operation" if table.report == "cuda_gpu_sum" else "name"
+    found = tuple(
+        _summed(table, row, line, column) for line, row in table.rows if row.get("category") != "CUDA_API"
+    )
+    return _joined(found) if table.report == "cuda_gpu_kern_gb_sum" else found
+
+
+def _summed(table: Table, row: Mapping[str, str], line: int, column: str, count: str = "instances") -> Kernel:
+    times = {
+        name: _time(table, row, name, line) for name in ("total time", "avg", "med", "min", "max", "stddev")
+    }
+    name, total, percent = row[column], times["total time"], _decimal(row.get("time", ""), line)
+    instances = _whole(row[count], line)
+    if not name:
+        raise Refused(f"row {line} has no name")
+    if instances < 1:
+        raise Refused(f"row {line}: a kernel that ran {instances} times")
+    if total is None:
+        raise Refused(f"row {line} has no total time")
+    if (average := times["avg"]) is not None:
+        exact = total / instances
+        printed = _last_digit(row["avg"]) * table.units["avg"]
+        printed += _last_digit(row["total time"]) * table.units["total time"] / instances
+        if abs(average - exact) > max(printed, 1e-6 * exact):
+            raise Refused(f"row {line}: the average {row['avg']} is not {row['total time']} over {instances}")
+    if percent is not None and percent > 100:
+        raise Refused(f"row {line}: {percent}% of the time")
+    return Kernel(
+        name, total, instances, percent, average, times["med"], times["min"], times["max"], times["stddev"]
     )
 
 
-def kernel_rows(found: tuple[Kernel, ...], stage: Stage | None) -> tuple[Row, ...]:
-    """The kernels as rows of the history's table; `stage` None when several ran as one."""
-    return tuple({"stage": stage.value if stage else None, **asdict(kernel)} for kernel in found)
+def _joined(found: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Rows of one name, which a table by grid and block has, as one."""
+    groups: dict[str, list[Kernel]] = {}
+    for kernel in found:
+        groups.setdefault(kernel.name, []).append(kernel)
+    return tuple(rows[0] if len(rows) == 1 else _sum_of(name, rows) for name, rows in groups.items())
+
+
+def _sum_of(name: str, rows: Sequence[Kernel]) -> Kernel:
+    total, instances = math.fsum(row.total_ns for row in rows), sum(row.instances for row in rows)
+    shares = [row.time_percent for row in rows if row.time_percent is not None]
+    least = [row.min_ns for row in rows if row.min_ns is not None]
+    most = [row.max_ns for row in rows if row.max_ns is not None]
+    share = math.fsum(shares) if len(shares) == len(rows) else None
+    return Kernel(
+        name, total, instances, share, total / instances, None,
+        min(least) if len(least) == len(rows) else None, max(most) if len(most) == len(rows) else None, None,
+    )  # fmt: skip
+
+
+def _traced(table: Table) -> tuple[Kernel, ...]:
+    """The kernels and copies of a list of all that ran, summed by name."""
+    times: dict[str, list[float]] = {}
+    for line, row in table.rows:
+        if (duration := _time(table, row, "duration", line)) is None or not row["name"]:
+            raise Refused(f"row {line} has no time or no name")
+        times.setdefault(row["name"], []).append(duration)
+    return summed(times)
+
+
+def _stages(table: Table) -> tuple[tuple[Row, ...], str]:
+    """Times of the stages that ranges are named after, and a sentence on the ranges that are none."""
+    rows: list[Row] = []
+    others: list[str] = []
+    for line, row in table.rows:
+        of = _summed(table, row, line, "range")
+        if (stage := stage_of_range(of.name)) is None:
+            others.append(of.name)
+        else:
+            rows += timing_rows(BACKEND, stage, of.total_ns / of.instances, of.stddev_ns, of.instances)
+    named = ", ".join(clean(name)[:40] for name in others[:3])
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    left = f"Ranges that are no stage of this project: {named}{more}." if others else ""
+    if not rows:
+        return (), f"no range of it is a stage ({', '.join(all_stages())}): {named}{more}"
+    return tuple(rows), left
+
+
+def _calls(table: Table) -> tuple[Row, ...]:
+    """Calls of the host: how often and how long each, as `reported` has them."""
+    rows: list[Row] = []
+    for line, row in table.rows:
+        of = _summed(table, row, line, "name", "calls")
+        if not _HOST_CALL.match(of.name):
+            raise Refused(f"row {line}: {of.name[:40]} is no call of CUDA: give cuda_api_sum")
+        for figure, value, unit in (("calls", of.instances, None), ("time", of.total_ns / 1e6, "ms")):
+            rows.append(
+                {"subject": of.name, "figure": figure, "statistic": "total", "value": value, "unit": unit}
+            )
+    return tuple(rows)
 
 
 def shares_note(found: tuple[Kernel, ...]) -> str | None:
@@ -130,41 +354,16 @@ def captured_stage(command: str) -> Stage | None:
     return stage_of_range(options.get("--nvtx-capture", ""))
 
 
-def stage_of_range(name_range: str) -> Stage | None:
-    """The stage of an NVTX range `name` or `name@domain`, None for one that is not ours to name."""
-    name = name_range.partition("@")[0].strip().lower()
-    return next((stage for stage in all_stages() if stage.value == name), None)
+# --- figures ----------------------------------------------------------------------------------------
 
 
-def _kernel(row: list[str], line: int) -> Kernel:
-    if len(row) != len(COLUMNS):
-        raise Refused(f"row {line} has {len(row)} of {len(COLUMNS)} cells")
-    percent, total, instances, avg, med, low, high, deviation, name = row
-    kernel = Kernel(
-        name=name,
-        total_ns=_integer(total, line),
-        instances=_integer(instances, line),
-        time_percent=_decimal(percent, line),
-        avg_ns=_decimal(avg, line),
-        med_ns=_decimal(med, line),
-        min_ns=_decimal(low, line),
-        max_ns=_decimal(high, line),
-        stddev_ns=_decimal(deviation, line),
-    )
-    if not name.strip():
-        raise Refused(f"row {line} names no kernel")
-    if kernel.instances < 1:
-        raise Refused(f"row {line}: a kernel that ran {kernel.instances} times")
-    if kernel.avg_ns is not None:
-        average = kernel.total_ns / kernel.instances
-        if abs(kernel.avg_ns - average) > max(_PRINTED_DIGITS, 1e-6 * average):
-            raise Refused(f"row {line}: the average {avg} ns is not {total} ns over {instances}")
-    if kernel.time_percent is not None and kernel.time_percent > 100:
-        raise Refused(f"row {line}: {percent}% of the time")
-    return kernel
+def _time(table: Table, row: Mapping[str, str], name: str, line: int) -> float | None:
+    """A time of a row in ns, None where the table or the row has none."""
+    value = _decimal(row.get(name, ""), line)
+    return None if value is None else value * table.units[name]
 
 
-def _integer(cell: str, line: int) -> int:
+def _whole(cell: str, line: int) -> int:
     # 15 digits: the table holds doubles.
     if not (cell.isascii() and cell.isdigit() and len(cell) <= 15):
         raise Refused(f"row {line}: '{cell[:40]}' is not a whole number")
@@ -181,5 +380,6 @@ def _decimal(cell: str, line: int) -> float | None:
     return float(cell)
 
 
-def _cells(line: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in line.strip().split(","))
+def _last_digit(cell: str) -> float:
+    """What one of the last digit of a printed number is worth."""
+    return float(10.0 ** -len(cell.partition(".")[2]))

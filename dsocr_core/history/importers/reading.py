@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,6 +28,9 @@ TABLE_LIMIT = 64 * MIB
 """Bytes of a table with a row a kernel or a page."""
 
 PICTURE_LIMIT = 64 * MIB
+HEAD_BYTES, HEAD_LINES = 64 * 1024, 2_000
+"""Of a file that are looked at to tell its form: what a profiled program printed comes before a table."""
+GZIP, UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 _INT64 = 2**63
 _NUMBER_LIMIT = 1e18
 _COUNT_LIMIT = 2**31
@@ -35,10 +41,60 @@ def has_link(directory: Path, place: str) -> bool:
     return any((directory / folder).is_symlink() for folder in list(PurePath(place).parents)[:-1])
 
 
-def as_text(content: bytes) -> str:
-    """UTF-8 as text, see `plain_text`. Raises Refused."""
+@dataclass(frozen=True)
+class Head:
+    """How a file begins, unpacked where it is gzip: enough to tell its form."""
+
+    file: Path
+    start: bytes
+
+    @classmethod
+    def of(cls, file: Path) -> Head:
+        """Raises Refused when the file cannot be opened, or is a pipe, which would be waited for."""
+        try:
+            if not file.is_file():
+                raise Refused("not a regular file")
+            with file.open("rb") as handle:
+                start = handle.read(HEAD_BYTES)
+            if start.startswith(GZIP):
+                start = zlib.decompressobj(wbits=31).decompress(start, HEAD_BYTES)
+        except OSError as error:
+            raise Refused(f"cannot be read ({error.strerror})") from error
+        except zlib.error:
+            start = b""
+        return cls(file, start)
+
+    @cached_property
+    def text(self) -> str:
+        if self.start[:2] in UTF16:
+            return self.start.decode("utf-16", errors="replace")
+        return self.start.decode("utf-8-sig", errors="replace")
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()[:HEAD_LINES]
+
+
+def unpacked(content: bytes, limit: int) -> bytes:
+    """A file's content, that of a gzip file unpacked, bounded. Raises Refused."""
+    if not content.startswith(GZIP):
+        return content
+    reader = zlib.decompressobj(wbits=31)
     try:
-        text = plain_text(content)
+        data = reader.decompress(content, limit + 1)
+    except zlib.error as error:
+        raise Refused(f"not a whole gzip file ({error})") from error
+    if len(data) > limit:
+        raise Refused(f"more than {limit:,} bytes when unpacked")
+    if not reader.eof or reader.unused_data:
+        raise Refused("not a whole gzip file")
+    return data
+
+
+def as_text(content: bytes) -> str:
+    """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises Refused."""
+    try:
+        text = content.decode("utf-16").replace("\r\n", "\n") if content[:2] in UTF16 else plain_text(content)
     except UnicodeDecodeError as error:
         raise Refused(f"not UTF-8 text (byte {error.start})") from error
     if "\0" in text:
@@ -149,6 +205,15 @@ def mapping(value: Any, name: str) -> dict[str, Any]:
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def file_digest(file: Path) -> str:
+    """Of a file that is too large to be held. Raises Refused."""
+    try:
+        with file.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise Refused(f"cannot be read ({error.strerror})") from error
 
 
 FILE_TIME_NOTE = "The time is the file's: the run's own is not known."

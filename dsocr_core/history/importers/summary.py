@@ -1,14 +1,17 @@
-"""`stakeholder_summary.md` of llm-perf-opt: the aggregates of a run as Markdown tables.
+"""What a run of llm-perf-opt says of itself as a whole: `metrics.json` or `stakeholder_summary.md`.
 
-In runs under Nsight it is the only place that has them.
+In runs under Nsight the summary is the only place that has it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
+from dsocr_core.history.importers.reading import as_json, mapping, number, whole
 from dsocr_core.outside.untrusted import Refused
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")
@@ -27,22 +30,55 @@ class Spread:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a summary says. Times in ms; a stage that it does not name was not measured."""
+    """What a run says of itself as a whole. Times in ms; a stage that it does not name was not measured."""
 
-    generated: str | None
+    generated: str | None = None
     """ISO 8601 time in UTC."""
-    device: str | None
-    stages: dict[str, Spread]
+    device: str | None = None
+    stages: dict[str, Spread] = field(default_factory=dict)
     """By their stage names, `vision` among them where the note below the table gives it."""
-    tokens: Spread | None = None
-    tokens_per_s: Spread | None = None
-    mfu: dict[str, float] = field(default_factory=dict)
-    """Model FLOPs utilization by scope (`model-level`, `prefill`, ...), 0..1."""
-    peak_tflops: float | None = None
+    reported: dict[str, Any] = field(default_factory=dict)
+    """Figures of no table of the history: tokens, tokens_per_s, mfu by scope (0..1), peak_tflops."""
+
+    @classmethod
+    def of(cls, stages: Mapping[str, Spread], figures: Mapping[str, Any], **more: str | None) -> Summary:
+        # A stage of 0 ms did not run or was not timed: its writer has no other way to say so.
+        timed = {stage: spread for stage, spread in stages.items() if spread.mean > 0}
+        return cls(stages=timed, reported={name: value for name, value in figures.items() if value}, **more)
+
+
+def read_metrics(text: str) -> Summary:
+    """The figures of a `metrics.json`. Raises Refused."""
+    data = as_json(text)
+    aggregates = mapping(data.get("aggregates"), "aggregates")
+    stages = mapping(aggregates.get("stage_ms"), "stage_ms")
+    overall = {stage: aggregates.get(f"{stage}_ms") for stage in ("prefill", "decode")}
+    stages = {stage: value for stage, value in overall.items() if value is not None} | stages
+    mfu = {"model-level": data.get("mfu_model_level"), **mapping(data.get("mfu_per_stage"), "mfu_per_stage")}
+    dims = mapping(data.get("model_dims"), "model_dims")
+    figures: dict[str, Any] = {
+        **{
+            name: asdict(_spread(aggregates[name], name))
+            for name in ("tokens", "tokens_per_s")
+            if name in aggregates
+        },
+        "mfu": {scope: value for scope, given in mfu.items() if (value := number(given, f"MFU of {scope}"))},
+        "peak_tflops": number(data.get("peak_tflops"), "peak_tflops"),
+        "model_dims": {name: whole(value, name) for name, value in dims.items()},
+    }
+    return Summary.of({stage: _spread(value, stage) for stage, value in stages.items()}, figures)
+
+
+def _spread(data: Any, name: str) -> Spread:
+    pair = mapping(data, name)
+    mean = number(pair.get("mean"), f"mean of {name}")
+    if mean is None:
+        raise Refused(f"{name} has no mean")
+    return Spread(mean, number(pair.get("std"), f"std of {name}"))
 
 
 def read_summary(text: str) -> Summary:
-    """The figures of a summary. Raises Refused for one that is cut short or contradicts itself."""
+    """The figures of a `stakeholder_summary.md`. Raises Refused for one that is cut or contradicts itself."""
     sections = _sections(text)
     for name in ("Aggregates", "MFU"):
         if name not in sections:
@@ -59,20 +95,14 @@ def read_summary(text: str) -> Summary:
     if vision := _VISION.search(text):
         stages.setdefault("vision", Spread(_figure(vision[1], "vision"), _figure(vision[2], "vision")))
     peak = environment.get("Peak TFLOPs (est.)")
-    return Summary(
-        generated=_generated(text),
-        device=environment.get("Device") or None,
-        # A stage of 0 ms did not run or was not timed: its writer has no other way to say so.
-        stages={stage: spread for stage, spread in stages.items() if spread.mean > 0},
-        tokens=aggregates.get("Tokens"),
-        tokens_per_s=aggregates.get("Tokens/s"),
-        mfu={
-            scope.lower(): value
-            for scope, cell, *_ in _rows(sections["MFU"], 2)
-            if (value := _figure(cell, f"MFU of {scope}")) > 0
-        },
-        peak_tflops=_figure(peak, "peak TFLOPs") if peak else None,
-    )
+    spreads = {"tokens": aggregates.get("Tokens"), "tokens_per_s": aggregates.get("Tokens/s")}
+    mfu = {scope.lower(): _figure(cell, f"MFU of {scope}") for scope, cell, *_ in _rows(sections["MFU"], 2)}
+    figures: dict[str, Any] = {
+        **{name: asdict(spread) for name, spread in spreads.items() if spread},
+        "mfu": {scope: value for scope, value in mfu.items() if value > 0},
+        "peak_tflops": _figure(peak, "peak TFLOPs") if peak else None,
+    }
+    return Summary.of(stages, figures, generated=_generated(text), device=environment.get("Device") or None)
 
 
 def _sections(text: str) -> dict[str, list[str]]:

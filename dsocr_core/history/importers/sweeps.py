@@ -15,6 +15,7 @@ from dsocr_core.history.importers.imported import ImportedRun, Row, Skipped, con
 from dsocr_core.history.importers.reading import (
     FILE_TIME_NOTE,
     MIB,
+    Head,
     as_json,
     as_text,
     digest,
@@ -41,7 +42,6 @@ _ENGINES = {
     "decode": {"eager": "decode_eager", "flash": "decode_flash", "counted": "decode_vendor"},
 }
 """The name of each engine's costs in a point."""
-_BYTES_A_TERABIT, _BYTES_A_GIB = 1e12 / 8, float(1 << 30)
 
 
 def is_sweep_folder(directory: Path) -> bool:
@@ -49,8 +49,8 @@ def is_sweep_folder(directory: Path) -> bool:
     return bool(_files(directory))
 
 
-def is_sweep_file(file: Path) -> bool:
-    return file.name in FILES
+def is_sweep_file(head: Head) -> bool:
+    return head.file.name in FILES
 
 
 def unread_reason(file: Path) -> str:
@@ -123,43 +123,53 @@ def points(text: str, part: str) -> tuple[str | None, list[Row]]:
 
 
 def _point(point: Mapping[str, Any], part: str, name: str) -> list[Row]:
+    sizes = {key: whole(point.get(key), f"{name}.{key}") for key in _SIZES}
+    for key in ("width_crop_num", "height_crop_num", "batch_size"):
+        if not sizes[key]:
+            raise Refused(f"{name}.{key} is {sizes[key]}; expected 1 or more")
     of = {
-        "part": part,
-        "tile_columns": _count(point, "width_crop_num", name),
-        "tile_rows": _count(point, "height_crop_num", name),
-        "image_tokens": whole(point.get("image_tokens_total"), f"{name}.image_tokens_total"),
-        "batch": _count(point, "batch_size", name),
-        "context": whole(
-            point.get("context_len", point.get("context_len_prefill")), f"{name}.context_len"
-        ) or 0,
-        "steps": whole(point.get("decode_steps"), f"{name}.decode_steps") or 0,
+        "part": part, "tile_columns": sizes["width_crop_num"], "tile_rows": sizes["height_crop_num"],
+        "image_tokens": sizes["image_tokens_total"], "batch": sizes["batch_size"],
+        "context": sizes["context_len"] or sizes["context_len_prefill"] or 0,
+        "steps": sizes["decode_steps"] or 0,
     }  # fmt: skip
     costs = _costs(point, part, name)
     rows: list[Row] = []
     for engine, key in _ENGINES[part].items():
-        cost = mapping(costs.get(key), f"{name}.{key}")
-        flops = _flops(cost, "flops_tflops", name)
-        if flops is None or (engine == "counted" and not flops):
-            continue
-        other = _flops(cost, "flops_cuda_tflops", name)
-        matrix = _flops(cost, "flops_tensor_tflops", name)
-        counted = engine == "counted"
-        rows.append(
-            of
-            | {
-                "engine": engine,
-                "flops": flops,
-                # The two are printed apart: the sum's last digit decides.
-                "other_flops": flops - matrix if matrix is not None else other,
-                "bytes": None if counted else _times(cost, "io_tb", _BYTES_A_TERABIT, name),
-                "weight_bytes": None if counted else _times(cost, "weights_gb", _BYTES_A_GIB, name),
-                "activation_bytes": None if counted else _times(cost, "activations_gb", _BYTES_A_GIB, name),
-                "kv_bytes": _times(cost, "kv_gb", _BYTES_A_GIB, name),
-            }
+        cost = {
+            figure: number(value, f"{name}.{figure}")
+            for figure, value in mapping(costs.get(key), f"{name}.{key}").items()
+            if figure in _FLOPS or figure in _BYTES
+        }
+        if any((value or 0) >= 1e6 for figure, value in cost.items() if figure in _FLOPS):
+            raise Refused(f"{name}.{key}: FLOPs out of all bounds")
+        flops, matrix, other = (
+            None if (value := cost.get(figure)) is None else round(value * 1e12) for figure in _FLOPS
         )
+        counted = engine == "counted"
+        if flops is None or (counted and not flops):
+            continue
+        # The two are printed apart: the sum's last digit decides.
+        rest = other if matrix is None else flops - matrix
+        row: dict[str, Any] = {"engine": engine, "flops": flops, "other_flops": rest}
+        for figure, (column, unit) in _BYTES.items():
+            value = cost.get(figure)
+            known = value is not None and (column == "kv_bytes" or not counted)
+            row[column] = value * unit if known and value is not None else None
+        rows.append(of | row)
     return rows
 
 
+_SIZES = (
+    "width_crop_num", "height_crop_num", "image_tokens_total", "batch_size", "context_len",
+    "context_len_prefill", "decode_steps",
+)  # fmt: skip
+_FLOPS = ("flops_tflops", "flops_tensor_tflops", "flops_cuda_tflops")
+_BYTES = {
+    "io_tb": ("bytes", 1e12 / 8), "weights_gb": ("weight_bytes", float(1 << 30)),
+    "activations_gb": ("activation_bytes", float(1 << 30)), "kv_gb": ("kv_bytes", float(1 << 30)),
+}  # fmt: skip
+"""Columns of moved data, in terabits, and of sizes, in GiB; torch's counter knows the cache's alone."""
 _TOTALS = {"eager": "analytic_eager_tflops", "flash": "analytic_flash_tflops", "counted": "vendor_tflops"}
 """Names of FLOPs in a point that has no costs of its stages."""
 
@@ -171,27 +181,6 @@ def _costs(point: Mapping[str, Any], part: str, name: str) -> Mapping[str, Any]:
         return mapping(point.get(key), f"{name}.costs")
     totals = mapping(point[part], f"{name}.{part}")
     return {_ENGINES[part][engine]: {"flops_tflops": totals.get(total)} for engine, total in _TOTALS.items()}
-
-
-def _count(point: Mapping[str, Any], key: str, name: str) -> int:
-    value = whole(point.get(key), f"{name}.{key}")
-    if not value:
-        raise Refused(f"{name}.{key} is {value}; expected 1 or more")
-    return value
-
-
-def _flops(cost: Mapping[str, Any], key: str, name: str) -> int | None:
-    value = number(cost.get(key), f"{name}.{key}")
-    if value is None:
-        return None
-    if value >= 1e6:
-        raise Refused(f"{name}.{key} is {value:g}: out of all bounds")
-    return round(value * 1e12)
-
-
-def _times(cost: Mapping[str, Any], key: str, unit: float, name: str) -> float | None:
-    value = number(cost.get(key), f"{name}.{key}")
-    return None if value is None else value * unit
 
 
 def _files(directory: Path) -> list[Path]:

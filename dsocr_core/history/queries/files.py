@@ -98,6 +98,18 @@ _ask(
 )
 
 _ask(
+    "reported",
+    "figures of runs as other programs report them: benches of servers, calls of the host, evaluations",
+    """
+    SELECT run_id, subject, figure, statistic, value, unit
+    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
+    ORDER BY list_position($run_ids, run_id), subject, figure, statistic
+    """,
+    "reported",
+    run_ids=REQUIRED,
+)
+
+_ask(
     "flops",
     "FLOPs per run, backend and stage over its pages, measured and by arithmetic",
     """

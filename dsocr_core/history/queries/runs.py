@@ -24,6 +24,37 @@ _ask(
     limit=None,
 )
 
+_ALIKE = (
+    "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled", "git_commit",
+    "git_dirty", "checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy",
+)  # fmt: skip
+
+_ask(
+    "alike",
+    "the newest runs of one commit, machine and setting with a run: each is a process of its own",
+    f"""
+    SELECT other.run_id FROM listed AS run
+    JOIN listed AS other ON {" AND ".join(f"other.{name} IS NOT DISTINCT FROM run.{name}" for name in _ALIKE)}
+    WHERE run.run_id = $run_id AND run.git_commit IS NOT NULL AND NOT other.trashed
+      AND ($contended OR NOT other.contended)
+    ORDER BY other.created DESC, other.run_id DESC LIMIT $limit
+    """,
+    run_id=REQUIRED,
+    contended=False,
+    limit=None,
+)
+
+_ask(
+    "kinds",
+    "what decides the times of runs as one number, the same for runs of one commit, machine and setting",
+    f"""
+    SELECT run_id, hash({", ".join(_ALIKE)}, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
+           regexp_extract(engine, '[0-9]+ pages together') AS together
+    FROM listed WHERE list_contains($run_ids, run_id) ORDER BY run_id
+    """,
+    run_ids=REQUIRED,
+)
+
 _ask(
     "filter_values",
     "what there is to filter by: values of each filter and how many runs have them",

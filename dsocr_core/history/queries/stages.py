@@ -77,8 +77,8 @@ _ask(
 
 _ask(
     "pace",
-    "per run and backend: median seconds a page, decode tokens a second, median prefill; means where an "
-    "imported run has nothing else",
+    "per run and backend: median time of a page, pages and decode tokens a second, median prefill; means "
+    "where an imported run has nothing else",
     """
     WITH page AS (
         SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
@@ -87,7 +87,16 @@ _ask(
           AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, series.run_id))
         GROUP BY ALL
     ),
-    paced AS (SELECT run_id, backend, count(*) AS n, median(ms) AS page_ms FROM page GROUP BY ALL),
+    paced AS (
+        SELECT run_id, backend, count(*) AS n, median(ms) AS page_ms,
+               1000 / nullif(avg(ms), 0) AS one_by_one
+        FROM page GROUP BY ALL
+    ),
+    together AS (
+        SELECT run_id, split_part(name, '.', 1) AS backend,
+               any_value(TRY_CAST(value AS DOUBLE)) AS pages_per_s
+        FROM facts WHERE section = 'environment' AND name LIKE '%.pages_per_s' GROUP BY ALL
+    ),
     stages AS (
         SELECT run_id, backend,
                any_value(coalesce(median, mean)) FILTER (stage = 'prefill') AS prefill_ms,
@@ -97,9 +106,13 @@ _ask(
         WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) GROUP BY ALL
     )
     SELECT run_id, backend, paced.n, paced.page_ms, stages.prefill_ms,
+           CASE WHEN engine LIKE '% pages together' THEN together.pages_per_s ELSE one_by_one END
+               AS pages_per_s,
            CASE WHEN stages.decoded = page_totals.pages - page_totals.failed
                 THEN page_totals.new_tokens / nullif(stages.decode_ms, 0) * 1000 END AS tokens_per_s
-    FROM stages LEFT JOIN paced USING (run_id, backend) LEFT JOIN page_totals USING (run_id, backend)
+    FROM stages JOIN runs USING (run_id)
+    LEFT JOIN paced USING (run_id, backend) LEFT JOIN page_totals USING (run_id, backend)
+    LEFT JOIN together USING (run_id, backend)
     ORDER BY run_id, backend
     """,
     run_ids=None,
@@ -131,26 +144,4 @@ _ask(
     preset=REQUIRED,
     checkpoint=REQUIRED,
     dtype=None,
-)
-
-_ask(
-    "against_baseline",
-    "per run: median page times of it and of the baseline, over the pages that both have timed",
-    """
-    WITH page AS (
-        SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
-        FROM times JOIN series ON series.number = times.series
-        WHERE series.aggregate = 'page' AND NOT series.inside_prefill
-          AND (list_contains($run_ids, series.run_id) OR series.run_id = $baseline)
-        GROUP BY ALL
-    ),
-    baseline AS (SELECT page, ms FROM page WHERE run_id = $baseline AND backend = $backend)
-    SELECT page.run_id, page.backend, count(*) AS n, median(page.ms) AS page_ms,
-           median(baseline.ms) AS baseline_ms
-    FROM page JOIN baseline USING (page) WHERE list_contains($run_ids, page.run_id)
-    GROUP BY ALL ORDER BY page.run_id, page.backend
-    """,
-    run_ids=REQUIRED,
-    baseline=REQUIRED,
-    backend=REQUIRED,
 )

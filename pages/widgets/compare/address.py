@@ -14,7 +14,7 @@ from dsocr_core.settings import Attention, Dtype, Settings
 from pages.widgets.compare import backends
 from pages.widgets.components.viewer import MODES
 from pages.widgets.shared import resources
-from pages.widgets.shared.url_state import LinkedState, Parameter, index_of
+from pages.widgets.shared.url_state import LinkedState, Parameter, index_of, refuse
 
 TABS = ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
@@ -34,8 +34,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     # whether the page that Compare opens on is shown with its line of words
     "example": Parameter(False, widget=False, linked=False),
 }
-_STATE = LinkedState("compare", PARAMETERS)
-key, value, put = _STATE.key, _STATE.value, _STATE.put
+STATE = LinkedState("compare", PARAMETERS)
+key, value, put = STATE.key, STATE.value, STATE.put
 
 
 def usual() -> dict[str, str]:
@@ -53,9 +53,11 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
     Another page may have asked for a sample or a file. A side is a name of the settings file, never an
     address of the web.
     """
-    asked = _STATE.read(dict if st.query_params else first)
+    asked = STATE.read(dict if st.query_params else first)
     for name, usually in (dict.fromkeys(SIDES, "") | usual()).items():
         known = name not in SIDES or value(name) in backends.names()
+        if not known and value(name) and asked is None:
+            refuse(name, value(name))
         put(name, (value(name) if known else "") or usually)
     if asked is not None:
         put("source", "Sample")
@@ -69,12 +71,12 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
 
 def write() -> None:
     """Make the address say what the session holds."""
-    _STATE.write(usual())
+    STATE.write(usual())
 
 
 def show_page(name: str) -> None:
     """Make `name` the page that is shown, nothing selected, from the next run on."""
-    _STATE.values.update(page=name, box="")
+    STATE.values.update(page=name, box="")
 
 
 def selected(count: int) -> int | None:

@@ -16,7 +16,7 @@ from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
 from pages.widgets.compare import address, backends
-from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, key, put, value
+from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, key, put, value
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import side_label, side_letter
@@ -115,6 +115,8 @@ def _opened(pages: PageList) -> PageSource | None:
     """The page shown, which can be opened; None when there is none. Raises DsocrError."""
     if not pages.keys:
         return None
+    if STATE.missing("page", pages.keys):
+        raise DsocrError(f"there is no page {value('page')[:100]} here: choose another")
     page = pages.take(pages.position(value("page")))
     try:
         limit = resources.base_settings().max_pixels

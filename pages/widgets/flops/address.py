@@ -64,15 +64,16 @@ PARAMETERS: Mapping[str, Parameter] = {
     "tpot": Parameter(1.0, (), 0, 1e9, view="Requirements"),
     "pages": Parameter(10.0, (), 0, 1e9, view="Requirements"),
 }
-_STATE = LinkedState("flops", PARAMETERS)
-key, value, put, write = _STATE.key, _STATE.value, _STATE.put, _STATE.write
+STATE = LinkedState("flops", PARAMETERS)
+key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a run."""
-    if (asked := _STATE.read()) is not None:
+    if (asked := STATE.read()) is not None:
         for name, new in {"work": "Run", "run": asked["run"], "page": "", "view": "Against measured"}.items():
             put(name, new)
+        STATE.follow("run")
 
 
 def text(name: str) -> str:

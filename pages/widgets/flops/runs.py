@@ -17,11 +17,10 @@ from dsocr_core.history.labels import chart_names, short_names, unlike
 from dsocr_core.history.store import History
 from dsocr_core.records import VENDOR, BackendName
 from pages.widgets.flops import models
-from pages.widgets.flops.address import key, put, text
+from pages.widgets.flops.address import STATE, key, put, text
 from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.labels import first_of_ours
-from pages.widgets.shared.messages import plain
 from pages.widgets.shared.new_runs import refresh_button, shown
 
 _MOST_RUNS = 500
@@ -72,15 +71,18 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
     labels = unlike({run_id: " · ".join(words) for run_id, words in chart_names(runs).items()})
     there = runs[~runs["trashed"].astype(bool)]
     offered = (there["run_id"].tolist() or list(labels))[:_MOST_RUNS]
+    if STATE.missing("run", labels):
+        raise DsocrError(f"run {text('run')[:60]} is not there, or has read no page: choose another")
     if text("run") in labels:
         offered += [] if text("run") in offered else [text("run")]
     else:
-        if text("run"):
-            st.warning(plain(f"Run {text('run')[:60]} is not in this history; this is the newest."))
         put("run", newest(there if len(there) else runs))
     st.selectbox("Run", offered, key=key("run"), format_func=labels.__getitem__)
     pages = pages_of(history, text("run"))
     names = sorted(pages["page"].unique())
+    for name, there in (("page", names), ("backend", set(pages["backend"]))):
+        if STATE.missing(name, there):
+            raise DsocrError(f"run {text('run')[:60]} has no {name} {text(name)[:60]}: choose another")
     if text("page") not in names:
         put("page", usual_page(history, text("run"), names))
     st.selectbox("Page", names, key=key("page"), format_func=short_names(names).__getitem__)

@@ -25,6 +25,7 @@ from pages.widgets.flops.address import (
     MOST_TOKENS,
     OF_RUN,
     PARAMETERS,
+    STATE,
     key,
     put,
     text,
@@ -71,6 +72,8 @@ def draw() -> Callable[[], Selection]:
 
 def _recorded() -> None:
     pages = sources.samples().keys
+    if STATE.missing("page", pages):  # which the reading says
+        pages = (*pages, text("page"))
     if text("page") not in pages:
         put("page", pages[0] if pages else "")
     st.selectbox("Page", pages, key=key("page"))
@@ -223,6 +226,8 @@ def _selection_of(read: Callable[[], Reading]) -> Selection:
 def _sample_reading() -> Reading:
     settings = replace(resources.base_settings(), preset=text("read"))
     pages = sources.samples()
+    if text("page") not in pages.keys:
+        raise DsocrError(f"there is no page {text('page')[:60]} here: choose another")
     page = pages.take(pages.position(text("page")))
     found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
     if found.problems:

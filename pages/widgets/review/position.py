@@ -41,12 +41,8 @@ class Position:
     @cached_property
     def page(self) -> PageReview | None:
         """The page shown; it may have left the queue, by its new verdict say."""
-        name = value("page")
-        if name:
-            try:
-                return self.review.page(name)
-            except DsocrError:  # a link to a page that is not there
-                pass
+        if name := value("page"):
+            return next((page for page in self.review.pages if page.name == name), None)
         return self.queue[0] if self.queue else None
 
     @cached_property

@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.statistics import outcome_words
 from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.ties import count_ties
 from dsocr_core.review.document import document, headline
@@ -70,17 +71,17 @@ def outcome_table(review: Review, given: Given) -> pd.DataFrame:
 
 
 _STAGES = {
-    "stage": Column("stage"), "n": Column("n", "count"), "median_a": Column("A median", "ms"),
+    "stage": Column("stage"), "pages": Column("pages", "count"), "runs_a": Column("runs like A", "count"),
+    "runs_b": Column("like B", "count"), "median_a": Column("A median", "ms"),
     "median_b": Column("B median", "ms"), "ratio": Column("B / A", ""), "low": Column("95 % from", ""),
-    "high": Column("to", ""), "a_is": Column("A is"),
+    "high": Column("to", ""), "verdict": Column("B is", outcome_words), "why": Column("why"),
 }  # fmt: skip
 
 
 def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
-    """`Review.stages` in the order of running, with how A stands to B."""
+    """`Review.stages` in the order of running."""
     order = {stage.value: rank for rank, stage in enumerate(all_stages())}
-    said = stages["verdict"].replace({"slower": "faster", "faster": "slower"})
-    return stages.assign(a_is=said).sort_values("stage", key=lambda names: names.map(order), kind="stable")
+    return stages.sort_values("stage", key=lambda names: names.map(order), kind="stable")
 
 
 # --- out and in -----------------------------------------------------------------------------------

@@ -12,10 +12,12 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.labels import has_value
+from dsocr_core.history.speed import against_baseline
+from dsocr_core.history.statistics import Ratio
 from dsocr_core.history.store import History
 from pages.widgets.runs import address
 from pages.widgets.runs.address import value
-from pages.widgets.shared.labels import first_of_ours
+from pages.widgets.runs.tables import own_pace
 
 TAG = "baseline"
 
@@ -27,15 +29,12 @@ def pinned(runs: pd.DataFrame) -> str:
     return next((run["run_id"] for run in runs.to_dict("records") if TAG in run["tags"]), "")
 
 
-def against(history: History, baseline: str, run_ids: list[str], pace: pd.DataFrame) -> pd.DataFrame:
-    """The query `against_baseline` of the runs, on the baseline's own backend; empty without a baseline."""
-    backends = pace.loc[(pace["run_id"] == baseline) & pace["page_ms"].notna(), "backend"].tolist()
-    if not baseline or not backends:
-        return pd.DataFrame(columns=["run_id", "backend", "n", "page_ms", "baseline_ms"])
-    found, _ = history.query(
-        "against_baseline", run_ids=run_ids, baseline=baseline, backend=first_of_ours(backends)
-    )
-    return found
+def against(history: History, baseline: str, pace: pd.DataFrame) -> dict[str, Ratio]:
+    """Compare the runs of the query `pace` with the baseline; empty without one."""
+    backends = own_pace(pace[pace["page_ms"].notna()]).set_index("run_id")["backend"].to_dict()
+    if baseline not in backends:
+        return {}
+    return against_baseline(history, (baseline, backends[baseline]), backends)
 
 
 def pin_button(history: History, run_id: str, baseline: str, on_error: Callable[[str], None]) -> None:

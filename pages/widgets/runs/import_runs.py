@@ -11,8 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.importers.detect import ImportReport, import_paths
+from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.importers.reading import clean
+from dsocr_core.history.importers.report import ImportReport
 from dsocr_core.history.storage.entries import checked_relative
 from dsocr_core.history.storage.store import StorageError
 from dsocr_core.history.store import History

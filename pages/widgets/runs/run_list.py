@@ -14,7 +14,7 @@ from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.words import plural
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import USUAL, baseline_colour, baseline_words, run_table
+from pages.widgets.runs.tables import USUAL, baseline_colour, run_table
 from pages.widgets.shared import figure, navigation, sources
 from pages.widgets.shared.messages import show_error
 
@@ -28,7 +28,8 @@ _WIDTHS: dict[str, int] = {
     "note": 220,
 }  # fmt: skip
 _FIGURES = {
-    "s/page": "Median seconds a page, of our engine where it read.",
+    "s/page": "Latency: median seconds a page, of our engine where it read.",
+    "pages/s": "Throughput: of pages read together as the bench measured it, else of their own times.",
     "tokens/s": "New tokens a second of decode, over all pages.",
     "prefill ms": "Median prefill of a page, vision included.",
 }
@@ -44,8 +45,8 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     run_ids = list(runs["run_id"])
     pace, _ = history.query("pace", run_ids=None if len(runs) == total else run_ids)
     found = baseline.pinned(history.runs())
-    against = baseline.against(history, found, run_ids, pace)
-    table = run_table(runs, verdict_counts(history), pace, against, found)
+    against = baseline.against(history, found, pace)
+    table = run_table(runs, verdict_counts(history), pace, against)
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
@@ -72,12 +73,10 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
     pinned = bool(table["to baseline"].notna().any())
-    usual = [column for column in USUAL if pinned or column not in ("to baseline", "same pages")]
+    usual = [column for column in USUAL if pinned or column != "to baseline"]
     st.dataframe(
         # A styled table costs a hundred milliseconds a thousand runs: only where colours say something.
-        table.style.format(baseline_words, subset=["to baseline"], na_rep="").map(
-            baseline_colour, subset=["to baseline"]
-        )
+        table.style.map(baseline_colour, subset=["to baseline"])
         if pinned
         else table,
         key=name,
@@ -91,10 +90,8 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
             "tags": st.column_config.ListColumn(width=80),
             "pages": st.column_config.NumberColumn(width=52),
             "to baseline": st.column_config.Column(
-                width=104, alignment="right", help="Its median page beside the baseline's."
-            ),
-            "same pages": st.column_config.NumberColumn(
-                width=66, help="Pages that it has in common with the baseline."
+                width=104, alignment="right",
+                help="Its pages beside the baseline's, over the runs like it and like the baseline.",
             ),
             **{
                 column: st.column_config.NumberColumn(width=66, format="%.3g", help=words)
@@ -167,7 +164,10 @@ def _compare(history: History, run_id: str) -> None:
     """A run's first page on Compare: the sample of that name, else the file that was read."""
     images = history.tables(run_id).get("readings")
     rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
-    page = rows[0] if rows else {}
+    if not rows:
+        show_error(f"run {run_id} has no page on record")
+        return
+    page = rows[0]
     path, preset = str(page.get("path") or ""), str(page.get("preset") or "")
     sample = str(page.get("page") or "").rpartition(".")[0]
     if sample in sources.samples().keys:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dsocr_core.history.labels import has_value
-from dsocr_core.history.statistics import NEUTRAL_BAND
+from dsocr_core.history.statistics import Ratio, outcome_words
 from dsocr_core.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.words import plural, speed_ratio
 from pages.widgets.shared.strip import VERDICTS
 
 USUAL = (
-    "run", "tags", "device", "engine", "preset", "s/page", "tokens/s", "prefill ms", "to baseline",
-    "same pages", "parity", "pages",
+    "run", "tags", "device", "engine", "preset", "s/page", "pages/s", "tokens/s", "prefill ms",
+    "to baseline", "parity", "pages",
 )  # fmt: skip
 """Columns that are shown until the reader chooses others: what one looks for first."""
 COLUMNS = (
@@ -30,16 +29,14 @@ FASTER, SLOWER = "#2f81d6", "#c8602a"
 
 
 def run_table(
-    runs: pd.DataFrame, verdicts: pd.DataFrame, pace: pd.DataFrame, against: pd.DataFrame, baseline: str = ""
+    runs: pd.DataFrame, verdicts: pd.DataFrame, pace: pd.DataFrame, against: Mapping[str, Ratio]
 ) -> pd.DataFrame:
     """The query `runs` with a row a run, in its order: its record, its pace, the verdicts of its reviews.
 
-    `pace` is that query, of our engine where a run has one; `against` the query `against_baseline`: how many
-    times as fast as the baseline's a run's median page is, over the pages that both have.
+    `pace` is that query, of our engine where a run has one; `against` is
+    `history.speed.against_baseline`.
     """
     paces = own_pace(pace).set_index("run_id").reindex(runs["run_id"])
-    ratios = own_pace(against).set_index("run_id").reindex(runs["run_id"])
-    speed = (ratios["baseline_ms"].astype(float) / ratios["page_ms"].astype(float)).to_numpy()
     device = runs["gpu"].astype("str").where(runs["gpu"].notna(), runs["device"].astype("str"))
     # It may not be known whether files were changed: False here.
     changed = runs["git_dirty"].eq(True).fillna(False).map({True: " + changes", False: ""}).astype("str")
@@ -53,10 +50,10 @@ def run_table(
             "engine": runs["engine"],
             "device": device.str.removeprefix("NVIDIA ").str.removeprefix("GeForce "),
             "s/page": paces["page_ms"].astype(float).to_numpy() / 1000,
+            "pages/s": paces["pages_per_s"].astype(float).to_numpy(),
             "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
             "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
-            "to baseline": np.where(runs["run_id"] == baseline, np.nan, speed),
-            "same pages": ratios["n"].astype("Int64").to_numpy(),
+            "to baseline": [baseline_words(against.get(run_id)) for run_id in runs["run_id"]],
             "type": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],
@@ -82,16 +79,21 @@ def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def baseline_words(speed: float) -> str:
-    """How many times as fast as the baseline in words: "1.31x faster"."""
-    return speed_ratio(1.0, speed)
+def baseline_words(ratio: Ratio | None) -> str | None:
+    """Write a ratio to the baseline: "1.31x faster", "within ±2 %", "inconclusive"."""
+    if ratio is None:
+        return None
+    known = ratio.verdict in ("faster", "slower")
+    return speed_ratio(ratio.ratio, 1.0) if known else outcome_words(ratio.verdict)
 
 
-def baseline_colour(speed: float) -> str:
-    """The style of such a cell: a colour beyond the neutral band only."""
-    if not max(speed, 1 / speed) > 1 + NEUTRAL_BAND:
-        return ""
-    return f"color: {FASTER if speed > 1 else SLOWER}; font-weight: 600"
+def baseline_colour(words: str | None) -> str:
+    """The style of such a cell: a colour where B is faster or slower, grey where nothing is known."""
+    for end, style in (("faster", f"color: {FASTER}; font-weight: 600"), ("inconclusive", "color: gray"),
+                       ("slower", f"color: {SLOWER}; font-weight: 600")):  # fmt: skip
+        if str(words).endswith(end):
+            return style
+    return ""
 
 
 def parity_words(run: Mapping[str, Any]) -> str | None:

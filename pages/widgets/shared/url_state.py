@@ -7,10 +7,10 @@ Streamlit's own binding leaves out what is not drawn (docs/decisions/0038).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -20,6 +20,8 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from pages.widgets.shared import navigation
 from pages.widgets.shared.messages import show_error
+
+_REFUSED = "link refused"
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class LinkedState:
         """
         if f"{self.page} values" not in st.session_state:
             standard = {name: parameter.default for name, parameter in self.parameters.items()}
-            st.session_state[f"{self.page} values"] = standard | {**first()} | linked(self.parameters)
+            link = linked(self.parameters)
+            st.session_state[f"{self.page} values"] = standard | {**first()} | link
+            self.follow(*link)
         values = self.values
         for name, parameter in self.parameters.items():
             if not parameter.widget:
@@ -127,6 +131,29 @@ class LinkedState:
                 st.session_state[self.key(name)] = values[name]
             values[name] = parameter.held(st.session_state[self.key(name)])
         return navigation.taken_request(self.page)
+
+    def follow(self, *names: str) -> None:
+        """Note that a link, or another page, gave these: `missing` asks whether they are there."""
+        st.session_state[f"{self.page} linked"] = {*names}
+
+    def missing(self, name: str, there: Iterable[Any]) -> bool:
+        """Tell whether a link that was just followed names what is not there: then nothing else is shown."""
+        followed: set[str] = st.session_state[f"{self.page} linked"]
+        value = self.value(name)
+        if name not in followed or {*(value if isinstance(value, list) else [value])} <= {*there}:
+            followed.discard(name)
+            return False
+        return True
+
+    def say_missing(self, name: str, words: str) -> None:
+        """Say that a link names what is not there, and offer the page without it."""
+        value = self.value(name)
+        named = ", ".join(value) if isinstance(value, list) else str(value)
+        _say(f"{words[:1].upper()}{words[1:]} {named[:100]} is not there.", partial(self._forget, name))
+
+    def _forget(self, name: str) -> None:
+        st.session_state[f"{self.page} linked"].discard(name)
+        self.clear(name)
 
     def write(self, usual: Mapping[str, Any] | None = None) -> None:
         """Make the address say what the session holds, the open view uses and is not `usual` here."""
@@ -158,13 +185,36 @@ def part(read: Callable[[], None], drawer: Callable[[], None], write: Callable[[
 
 
 def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """What the address says beside the defaults; a name or a value that is foreign here is ignored."""
+    """What the address says beside the defaults; a value that is foreign here is left for `refused`."""
     found: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if parameter.linked and name in st.query_params:
-            with suppress(ValueError):
+            try:
                 found[name] = parameter.read(st.query_params.get_all(name))
+            except ValueError:
+                refuse(name, st.query_params[name])
     return {name: value for name, value in found.items() if value != parameters[name].default}
+
+
+def refuse(name: str, value: str) -> None:
+    """Note that the address gives a parameter a value that it has not."""
+    st.session_state.setdefault(_REFUSED, []).append(f"{name} {value[:60]}")
+
+
+def refused() -> bool:
+    """Say what the address asks for and the page does not know; then nothing else is shown."""
+    if found := st.session_state.get(_REFUSED):
+        _say(f"This page does not know {', '.join(found)}.", _forget_refused)
+    return bool(found)
+
+
+def _forget_refused() -> None:
+    del st.session_state[_REFUSED]
+
+
+def _say(words: str, forget: Callable[..., None]) -> None:
+    show_error(words)
+    st.button("Open the page without it", type="primary", key="open without", on_click=forget)
 
 
 def written(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> dict[str, list[str]]:

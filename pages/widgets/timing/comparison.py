@@ -11,17 +11,17 @@ import streamlit as st
 from dsocr_core.history import timings
 from dsocr_core.history.labels import condition, has_value, short_names
 from dsocr_core.history.sameness import record_facts, side_by_side
+from dsocr_core.history.speed import compare_speed
 from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
 from dsocr_core.history.store import History
 from dsocr_core.words import plural, significant, speed_ratio
 from pages.widgets.shared import bars, figure, resources, table
 from pages.widgets.shared.labels import first_of_ours, time_words
-from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.strip import Fact, Strip, Tone, reasons_html, strip_html
 from pages.widgets.timing import ratio_charts as charts
 from pages.widgets.timing import tables
-from pages.widgets.timing.address import choose, chosen, key, put, value
+from pages.widgets.timing.address import STATE, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
 _TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
@@ -39,8 +39,16 @@ def draw(shown: Shown) -> None:
     if not run_ids:
         st.info("No run with times passes the filters. Clear them on the left, or allow profiled runs too.")
         return
+    for name in ("a", "b"):
+        if STATE.missing(name, run_ids):
+            STATE.say_missing(name, f"timed run {name.upper()}:")
+            return
     _default_runs(shown, run_ids)
     backends = _backends(shown)
+    for side, there in backends.items():
+        if STATE.missing(f"backend_{side}", there):
+            STATE.say_missing(f"backend_{side}", f"backend of {side.upper()}:")
+            return
     _default_backends(backends)
     _sides(shown, run_ids, backends)
     a, b = (value("a"), value("backend_a")), (value("b"), value("backend_b"))
@@ -63,8 +71,7 @@ def _default_runs(shown: Shown, run_ids: list[str]) -> None:
     Of pairs with as many the newest under one condition comes first; a run alone is set against itself.
     """
     for name in ("a", "b"):
-        if value(name) and value(name) not in run_ids:
-            st.warning(plain(f"Run {value(name)[:60]} is not in this history, or was not timed."))
+        if value(name) not in run_ids:
             put(name, "")
     if value("a") and value("b") and (chosen("a") or chosen("b")):
         return
@@ -170,22 +177,21 @@ class _Answers:
 
 def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     neutral, run_ids = value("neutral") / 100, list(dict.fromkeys((a[0], b[0])))
-    asked = bool(value("contended"))
-    contended = not asked and any(shown.history.record(run_id).contended for run_id in run_ids)
-    of = (a, b, neutral, contended)
-    answers = resources.held("timing comparison", of, lambda: _asked(shown.history, *of))
+    of = (a, b, neutral, bool(value("contended")))
+    held_for = (*of, len(shown.history))  # a new run may be like one of the two
+    answers = resources.held("timing comparison", held_for, lambda: _asked(shown.history, *of))
     found, coverage = answers.found, answers.coverage
     strip = strip_of(found, coverage, neutral)
     st.html(strip_html(strip) + reasons_html(strip.reasons))
     _warn(shown, a[0], b[0])
-    words = "Ratio of medians over the same pages with its 95 % bootstrap interval; grey is the neutral band."
-    if not found["n"].any():
+    words = "Ratio of times on the same pages with its 95 % interval over runs; grey is the neutral band."
+    if not found["pages"].any():
         words = "No page was timed in both: nothing is known of a difference."
     figure.head(
         words, sql=answers.sql, commands=shown.commands(*run_ids), comparison=found, pairs=answers.pairs,
         coverage=coverage,
     )  # fmt: skip
-    if found["n"].any():
+    if found["ratio"].notna().any():
         bars.draw(charts.ratios(found, neutral), words)
     table.draw(found, tables.COMPARISON)
     _left_out(coverage)
@@ -209,13 +215,13 @@ def _asked(
         rows[(rows["run_id"] == run_id) & (rows["backend"] == backend)].assign(side=side)
         for side, (run_id, backend) in (("a", a), ("b", b))
     ]
-    found = timings.comparison(pairs, pd.concat(of_sides), neutral, contended)
+    found = timings.comparison(compare_speed(history, a, b, neutral, contended), pd.concat(of_sides))
     return _Answers(found, pairs, coverage, [pairs_sql, coverage_sql, totals_sql, summary_sql])
 
 
 def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTRAL_BAND) -> Strip:
     """The verdict on the whole page, else on its longest stage, and which pages it is about."""
-    with_pages = found[found["n"] > 0]
+    with_pages = found[found["pages"] > 0]
     whole = with_pages[with_pages["stage"] == timings.WHOLE]
     if whole.empty:
         whole = with_pages.sort_values("median_a").tail(1)
@@ -230,8 +236,11 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
         ratio = f"{significant(row['ratio'])} ({tables.interval_words(row['low'], row['high'])})"
     facts: list[Fact] = [(stage_name(row["stage"]), times)]
     if tone != "none":
-        facts.append(("B is", speed_ratio(row["median_b"], row["median_a"])))
-    facts += [("B / A", ratio), ("n", plural(int(row["n"]), "page"))]
+        facts.append(("B is", speed_ratio(row["ratio"], 1.0)))
+    facts += [
+        ("B / A", ratio),
+        ("n", f"{row['runs_a']} and {row['runs_b']} runs, {plural(int(row['pages']), 'page')}"),
+    ]
     word = outcome_words(str(row["verdict"]), neutral).upper()
     return Strip(word, tone, tuple(facts), reasons=(covered, *([str(row["why"])] if row["why"] else [])))
 

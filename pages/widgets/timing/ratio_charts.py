@@ -50,7 +50,7 @@ def ratios(found: pd.DataFrame, neutral: float) -> str:
         f"{''.join(rows)}"
         f"<div class='dsocr-bars-row'><span></span><div class='dsocr-bars-axis'>{ticks}</div></div>"
         "<div class='dsocr-bars-row'><span></span><div class='dsocr-ratio-title'>"
-        "time of B / time of A, medians of the same pages</div></div>"
+        "time of B / time of A on the same pages</div></div>"
     )
 
 
@@ -58,7 +58,9 @@ def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str) -> str:
     sure, shade = has_value(row["low"]), colour(row["stage"])
     words = (
         f"B / A {significant(row['ratio'])} ({interval_words(row['low'], row['high'])}), "
-        f"{time_words(row['median_a'])} → {time_words(row['median_b'])}, n {plural(int(row['n']), 'page')}"
+        f"{time_words(row['median_a'])} → {time_words(row['median_b'])}, "
+        f"{row['runs_a']} and {row['runs_b']} runs, "
+        f"{plural(int(row['pages']), 'page')}"
     )
     marks = ""
     if sure:
@@ -68,7 +70,7 @@ def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str) -> str:
         f"<i class='dot{'' if sure else ' ring'}' style='left:{axis.at(row['ratio'])};--shade:{shade}'></i>"
     )
     known = row["verdict"] in ("faster", "slower")
-    said = speed_ratio(row["median_b"], row["median_a"]) if known else outcome_words(row["verdict"])
+    said = speed_ratio(row["ratio"], 1.0) if known else outcome_words(row["verdict"])
     return (
         f"<div class='dsocr-bars-row' title='{escape(words, quote=True)}'>"
         f"<span>{mark(stage_name(row['stage']), 40)}</span>"

@@ -24,6 +24,15 @@ STAGES = {
     **{name: Column(name, "ms") for name in ("median", "p5", "p95", "mean", "std")},
 }
 """Columns of `timings.stage_rows` with the runs' names."""
+SERVED = {
+    "run": Column("run"),
+    "backend": Column("backend"),
+    "ttft_ms": Column("TTFT", "ms", "Median time to the first token; of our runs the prefill."),
+    "tpot_ms": Column("TPOT", "ms", "Time of a further token."),
+    "tokens_per_s": Column("tokens/s", "", "New tokens a second: of a server all its requests together."),
+    "concurrency": Column("at a time", "count"),
+}
+"""Columns of `timings.served_rows` with the runs' names."""
 CHANGES = {
     "since": Column("since", lambda moment: f"{moment:%Y-%m-%d %H:%M}", left=True),
     "run_id": Column("from run"),
@@ -44,7 +53,11 @@ COMPARISON = {
     "ratio": Column("B / A", "", "Time of B over time of A: below 1 B is faster."),
     "low": Column("95 % from", "", "The interval of B / A."),
     "high": Column("to", ""),
-    "n": Column("pages", "count"),
+    "pages": Column("pages", "count"),
+    "runs_a": Column(
+        "runs like A", "count", "Of one commit, machine and setting: the draws of the interval."
+    ),
+    "runs_b": Column("like B", "count"),
     "verdict": Column("verdict"),
     "why": Column("why"),
 }
@@ -53,7 +66,6 @@ PAGES = {
     "page": Column("page"),
     "a_ms": Column("A", "ms"),
     "b_ms": Column("B", "ms"),
-    "speed": Column("B is", _speed),
 }
 """Columns of `timings.single_pairs`."""
 KERNELS = {

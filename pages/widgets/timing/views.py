@@ -19,7 +19,7 @@ from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.timing import charts, profile, tables
 from pages.widgets.timing import comparison as against
-from pages.widgets.timing.address import PARAMETERS, VIEWS, choose, chosen, key, put, value
+from pages.widgets.timing.address import PARAMETERS, STATE, VIEWS, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
 _NEWEST = 5
@@ -60,6 +60,7 @@ def _stages(shown: Shown) -> None:
     rows = timings.stage_rows(summary, run_ids)
     if rows.empty:
         st.info(_no_stages(run_ids, with_times))
+        _served(shown, run_ids)
         return
     means = not rows["of_pages"].all()
     # One figure: a second one would double what the browser has to do before the page is at rest.
@@ -73,6 +74,22 @@ def _stages(shown: Shown) -> None:
         bars.draw(charts.stage_bars(rows, shown.names), words)
     named = rows.assign(run=[shown.names[run_id][0] for run_id in rows["run_id"]])
     table.draw(named, tables.STAGES)
+    _served(shown, run_ids)
+
+
+def _served(shown: Shown, run_ids: list[str]) -> None:
+    """Benches of servers that pass the filters, beside the chosen runs; nothing where there are none."""
+    benches = shown.runs.loc[shown.runs["source"] == "serving", "run_id"].head(_RUNS_WITH_PAGES).tolist()
+    if not benches:
+        return
+    reported, sql = shown.history.query("reported", run_ids=benches)
+    pace, own = shown.history.query("pace", run_ids=run_ids)
+    rows = timings.served_rows(reported, pace)
+    named = rows.assign(run=[shown.names[run_id][0] for run_id in rows["run_id"]])
+    figure.head(
+        "Benches of servers, and the chosen runs in their terms.", sql=[sql, own], commands=[], served=rows
+    )
+    table.draw(named, tables.SERVED)
 
 
 def _spread(shown: Shown, run_ids: list[str], rows: pd.DataFrame, sql: str, means: bool) -> None:
@@ -139,6 +156,9 @@ def _trend(shown: Shown) -> None:
     backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
     stages = timings.in_order(timed["stage"])
     for name, options in (("trend_backend", backends), ("stage", stages)):
+        if STATE.missing(name, options):
+            STATE.say_missing(name, name.removeprefix("trend_"))
+            return
         if value(name) not in options:
             usual = _usual_backend(shown, backends) if name == "trend_backend" else "decode"
             put(name, usual if usual in options else options[-1])
@@ -245,11 +265,10 @@ def _kernels(shown: Shown) -> None:
         if st.button("Import runs", type="primary", key="timing import"):
             navigation.to_import()
         return
+    if STATE.missing("run", set(with_kernels["run_id"])):
+        STATE.say_missing("run", "run with kernels:")
+        return
     if value("run") not in set(with_kernels["run_id"]):
-        if value("run"):
-            st.warning(
-                plain(f"Run {value('run')[:60]} has no kernels on record; this is the newest that has some.")
-            )
         put("run", with_kernels["run_id"].iloc[0])
     left, middle, right = st.columns([5, 2, 2], vertical_alignment="bottom")
     left.selectbox(

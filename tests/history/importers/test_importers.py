@@ -18,7 +18,7 @@ from PIL import Image
 
 from dsocr_core.history.importers import archive, detect
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.importers.nsys import COLUMNS, KERNEL_SUMMARY, captured_stage, kernels
+from dsocr_core.history.importers.nsys import KERNEL_SUMMARY
 from dsocr_core.history.importers.own_run import read_own_run
 from dsocr_core.history.importers.reading import as_yaml
 from dsocr_core.history.importers.summary import read_summary
@@ -438,73 +438,11 @@ def test_links_inside_a_run_are_not_followed(history, tmp_path, run):
     assert all(row["text_raw"] is None for row in rows(history, found.run_id, "images"))
 
 
-# --- Nsight Systems -----------------------------------------------------------------------------
-
 CSV = (
-    ",".join(COLUMNS) + "\n"
+    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
     '75.0,3000,2,1500.0,1500.0,1000,2000,707.1,"void gemm<(int)4, (bool)0>(T1)"\n'
     "25.0,1000,4,250.0,250.0,250,250,0.0,copy\n"
 )
-
-
-def test_a_kernel_summary_by_itself(history, tmp_path):
-    file = tmp_path / "my kernels.csv"
-    file.write_text(CSV)
-    os.utime(file, (1_700_000_000, 1_700_000_000))
-    (found,) = import_paths(history, [file]).imported
-    record = history.record(found.run_id)
-    assert (record.source, record.profiled, record.gpu, record.backends) == ("nsys", True, None, ())
-    assert record.created == "2023-11-14T22:13:20+00:00"
-    assert (
-        record.notes == "Kernel summary my kernels.csv. The time is the file's: the run's own is not known."
-    )
-    first, second = (row | {"run_id": ""} for row in rows(history, found.run_id, "kernels"))
-    assert first == {
-        "run_id": "", "stage": None, "name": "void gemm<(int)4, (bool)0>(T1)", "total_ns": 3000.0,
-        "instances": 2, "avg_ns": 1500.0, "med_ns": 1500.0, "min_ns": 1000.0, "max_ns": 2000.0,
-        "stddev_ns": 707.1, "time_percent": 75.0,
-    }  # fmt: skip
-    assert (second["name"], second["stddev_ns"]) == ("copy", 0.0)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        CSV[:-3].rstrip("copy"),
-        CSV[: CSV.index("copy") - 8],
-        CSV.replace("3000", "3001", 1).replace("1500.0", "1600.0", 1),
-        CSV.replace("1000,4", "-1000,4"),
-        CSV.replace("1000,4", "1_000,4"),
-        CSV.replace("1000,4", "nan,4"),
-        CSV.replace("1000,4", "1000,0"),
-        CSV.replace("25.0,", "²5.0,"),
-        CSV.replace("25.0,", "125.0,"),
-        CSV.replace('"void', "void"),
-        CSV[: CSV.index('<(int)4, (bool)0>(T1)"')],
-        CSV.replace("copy", " "),
-        CSV.splitlines()[0] + "\n",
-        CSV.replace("Instances", "Calls"),
-        "",
-    ],
-)
-def test_a_kernel_summary_that_is_not_whole_is_refused(text):
-    with pytest.raises(Refused):
-        kernels(text)
-
-
-def test_a_shortened_kernel_summary_says_so(history, tmp_path):
-    file = tmp_path / "top.csv"
-    file.write_text("\n".join(CSV.splitlines()[:2]) + "\n")
-    (found,) = import_paths(history, [file]).imported
-    assert history.record(found.run_id).notes.endswith(
-        "The kernels' shares add up to 75.0%: the list is not whole."
-    )
-
-
-def test_which_stage_was_captured():
-    assert captured_stage("nsys profile --capture-range=nvtx --nvtx-capture=prefill -o x") == "prefill"
-    assert captured_stage("nsys profile --trace=cuda --nvtx-capture=prefill -o x") is None
-    assert captured_stage("nsys profile --capture-range=nvtx --nvtx-capture=warmup -o x") is None
 
 
 # --- summaries ----------------------------------------------------------------------------------
@@ -537,12 +475,11 @@ SUMMARY = """# Stakeholder Summary
 def test_a_summary_says_only_what_was_measured():
     summary = read_summary(SUMMARY)
     assert summary.generated == "2025-11-07T04:01:13+00:00"
-    assert (summary.device, summary.mfu) == ("GPU X", {"decode": 0.000211})
+    assert (summary.device, summary.reported) == ("GPU X", {"mfu": {"decode": 0.000211}})
     assert {stage: (spread.mean, spread.std) for stage, spread in summary.stages.items()} == {
         "prefill": (98.5, 64.0),
         "decode": (707.25, 12.5),
     }
-    assert summary.tokens is summary.peak_tflops is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from dsocr_core.history.importers import ncu, ncu_csv
 from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.importers.reading import unpacked
 from dsocr_core.history.kernel_profiles import figures
 from dsocr_core.history.store import History
 from dsocr_core.outside.untrusted import Refused
@@ -323,14 +324,70 @@ def test_a_table_of_500_mb_is_refused_unread(history: History, tmp_path: Path) -
     ]
 
 
-def test_a_gzip_file_is_unpacked_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu, "NCU_LIMIT", 10_000)
+def test_a_gzip_file_is_unpacked_within_bounds() -> None:
     with pytest.raises(Refused, match="more than 10,000 bytes when unpacked"):
-        ncu.unpacked(gzip.compress(b"0" * 50_000))
+        unpacked(gzip.compress(b"0" * 50_000), 10_000)
     with pytest.raises(Refused, match="not a whole gzip file"):
-        ncu.unpacked(gzip.compress(b"0" * 5_000)[:-4])
-    with pytest.raises(Refused, match="not a whole gzip file"):
-        ncu.unpacked(b"not gzip")
+        unpacked(gzip.compress(b"0" * 5_000)[:-4], 10_000)
+    assert unpacked(b"not gzip", 10_000) == b"not gzip"
+
+
+# A launch of 2 and one of 1 of Table 1; what the program prints stands before the table and between its rows.
+_HEAD = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
+    ',"Device",'
+    '"CC","Section Name","Metric Name","Metric Unit","Metric Value"'
+)
+_ROW = (
+    '"{}","7","python","127.0.0.1","{}","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0","Speed","Duration",'
+    '"usecond","{}"'
+)
+
+
+@pytest.mark.parametrize("name", ["k.csv", "ncu.log", "out.txt"])
+def test_lines_of_the_program_between_the_rows_are_left_out(
+    history: History, tmp_path: Path, name: str
+) -> None:
+    lines = [
+        "loading the model, 3 pages", "==PROF== Connected to process 7 (python)", _HEAD, _ROW.format(0,
+        "gemm", "2.50"),
+        "step 1, loss 0.5", 'he said "stop', "", "==PROF== Disconnected from process 7", _ROW.format(1,
+        "copy", "1,024.00"),
+        "done",
+    ]  # fmt: skip
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    (run,) = import_paths(history, [tmp_path / name]).imported
+    metrics, _ = history.query("launch_metrics", run_ids=[run.run_id])
+    assert [(row.kernel, row.value, row.unit) for row in metrics.itertuples()] == [
+        ("gemm", 2.5, "usecond"), ("copy", 1024.0, "usecond"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", ["few", "all"])
+def test_averages_by_kernel_are_a_launch_a_kernel_and_shape(columns: str) -> None:
+    more = '"Block Size","Grid Size","Device","CC",' if columns == "all" else ""
+    shapes = (
+        ['"(256, 1, 1)","(64, 1, 1)","0","9.0",', '"(1, 1, 1)","(8, 1, 1)","0","9.0",'] if more else ["", ""]
+    )
+    row = '"1","python","127.0.0.1","gemm",{}"14","Occupancy","Achieved Occupancy","%","73.56","79.38","{}"'
+    time = '"1","python","127.0.0.1","gemm",{}"14","Speed","Duration","us","1,000.00","3,000.00","2,000.00"'
+    text = "\n".join([
+        "==PROF== Connected", f'"Process ID","Process Name","Host Name","Kernel Name",{more}"Invocations","'
+        f'Section Name",'
+        '"Metric Name","Metric Unit","Minimum","Maximum","Average"',
+        row.format(shapes[0], "74.92"), time.format(shapes[0]), *([row.format(shapes[1],
+        "50.00")] if more else []),
+    ])  # fmt: skip
+    found = ncu_csv.launches(text + "\n")
+    assert [launch.id for launch in found] == ([0, 1] if more else [0])
+    values = {(metric.section, metric.name): metric.value for metric in found[0].metrics}
+    assert values == {
+        ("Occupancy", "Achieved Occupancy"): 74.92,
+        ("Speed", "Duration"): 2000.0,
+        (None, "Invocations"): 14,
+    }
+    assert found[0].grid == ("(64, 1, 1)" if more else None)
+    assert len(found) < 2 or found[1].metrics[0].value == 50.0
 
 
 # --- the samples ----------------------------------------------------------------------------------

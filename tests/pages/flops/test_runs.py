@@ -85,7 +85,7 @@ def test_a_run_shows_what_the_recorded_page_shows(desk: Desk) -> None:
     run_id = desk.run("invoice.png", "letter_tall.png")
     for backend in ("eager", "vendor"):
         of_run = desk.open(page="invoice.png", backend=backend)
-        of_page = desk.open(work="Recorded page", page="invoice.png", backend=backend)
+        of_page = desk.open(work="Recorded page", page="invoice", backend=backend)
         assert not of_run.error and strip(of_run) == strip(of_page)
         assert of_run.dataframe[0].value.equals(of_page.dataframe[0].value)
         recorded = of_run.dataframe[0].value.set_index("stage")["measured_s"]
@@ -106,12 +106,12 @@ def test_a_link_opens_a_run_and_its_page(desk: Desk) -> None:
 
 
 def test_a_run_that_is_not_here_is_named(desk: Desk) -> None:
-    newest = desk.run("invoice.png")
+    desk.run("invoice.png")
     test = desk.open(run=HOSTILE)
-    (warning,) = unescaped(test.warning)
+    (error,) = unescaped(test.error)
     # An address in it is text: a word joiner keeps it from becoming a link.
-    assert "is not in this history" in warning and HOSTILE[:40] in warning.replace("\u2060", "")
-    assert test.selectbox(key="flops run").value == newest and strip(test)
+    assert "is not there" in error and HOSTILE[:40] in error.replace("\u2060", "")
+    assert not test.dataframe
 
 
 def test_a_history_without_runs_says_what_to_do(desk: Desk) -> None:

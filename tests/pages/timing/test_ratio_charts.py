@@ -16,7 +16,8 @@ HOSTILE = "<img src=x onerror=alert(1)>'\""
 
 def found(**of_row: object) -> pd.DataFrame:
     row = {
-        "stage": "decode", "n": 12, "median_a": 100.0, "median_b": 50.0, "ratio": 0.5, "low": 0.25,
+        "stage": "decode", "runs_a": 3, "runs_b": 4, "pages": 12,
+        "median_a": 100.0, "median_b": 50.0, "ratio": 0.5, "low": 0.25,
         "high": 1.0, "verdict": "faster",
     }  # fmt: skip
     return pd.DataFrame([row | of_row])
@@ -42,14 +43,14 @@ def test_an_interval_reaches_from_low_to_high_and_the_dot_lies_between() -> None
     assert dot == pytest.approx((left + 100 - right) / 2, abs=0.01)
     assert 0 < left < dot < 100 - right < 100
     assert "2.00x faster" in html
-    assert "n 12 pages" in html
+    assert "3 and 4 runs, 12 pages" in html
 
 
 def test_without_an_interval_there_is_a_ring_and_no_verdict() -> None:
-    html = ratios(found(low=np.nan, high=np.nan, verdict="no evidence"), 0.02)
+    html = ratios(found(low=np.nan, high=np.nan, verdict="inconclusive"), 0.02)
     assert "dot ring" in html
     assert "interval" not in html
-    assert "no evidence" in html
+    assert "inconclusive" in html
 
 
 def test_a_page_that_takes_as_long_in_both_lies_on_the_line() -> None:

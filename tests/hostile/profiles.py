@@ -1,0 +1,92 @@
+"""Profiles, benches and databases of other programs, damaged: refused in a line, or their rows are sound."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+
+from dsocr_core.history.importers.kinds import FILES, why_a_stranger
+from dsocr_core.history.importers.reading import Head
+from dsocr_core.history.schema import rows_to_table
+from dsocr_core.outside.untrusted import Refused
+from tests.hostile.damage import damaged
+
+_HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
+_ROW = "60.0,600000,10,60000.0,60000.0,58000,64000,1200.5"
+_EVENT = {"ph": "X", "pid": 1, "tid": 1, "ts": 5.5, "dur": 2, "args": {"correlation": 1}}
+_TRACE = {"schemaVersion": 1, "deviceProperties": [{"name": "H100"}], "traceEvents": [
+    _EVENT | {"cat": "user_annotation", "name": "decode"}, _EVENT | {"cat": "cuda_runtime", "name": "launch"},
+    _EVENT | {"cat": "kernel", "name": "void gemm<float>(float*)"},
+]}  # fmt: skip
+_LAUNCH = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+_SERVED = {
+    "request_throughput": 0.98,
+    "mean_ttft_ms": 95.6,
+    "p99_tpot_ms": 31.2,
+    "max_concurrency": 4,
+    "date": "20260722-041843",
+}
+_RULE = "-" * 20 + ("  " + "-" * 12) * 4
+_LINE = "{:>20}" + "  {:>12}" * 4
+TEXTS = (
+    f'{_HEAD},Name\n{_ROW},"gemm(int, float)"\n\n{_HEAD},Style,Range\n{_ROW},PushPop,:decode\n',
+    f"Processing [r] with [x]\n{_HEAD},Category,Operation\n{_ROW},CUDA_KERNEL,gemm\n",
+    f"{_HEAD.replace('Instances', 'Num Calls')},Name\n{_ROW},cuLaunchKernel\n",
+    f'==PROF== Connected\n{_LAUNCH}\n"0","7","gemm","Speed","Duration","us","1,024.00"\nloss 1\n',
+    json.dumps(_TRACE), json.dumps(_TRACE["traceEvents"]), json.dumps(_SERVED),
+    json.dumps(_SERVED | {"mean_e2e_latency_ms": 9}),
+    json.dumps([{"n_prompt": 512, "n_gen": 0, "avg_ts": 7285.6, "avg_ns": 70285660,
+    "test_time": "2025-04-24T11:57:09Z"}]),
+    json.dumps({"text_block": {"all": {"Edit_dist": {"ALL_page_avg": 0.1}}}, "reading_order": {}}),
+    "\n".join([_RULE, _LINE.format("Name", "Self CPU %", "Self CPU", "Self CUDA", "# of Calls"), _RULE,
+               _LINE.format("gemm", "0.00%", "0.000us", "9.824us", 1), _RULE,
+               "Self CUDA time total: 9.824us"]),
+)  # fmt: skip
+_SQL = """
+    CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+    CREATE TABLE NVTX_EVENTS (start INT, end INT, text TEXT, globalTid INT, textId INT);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (
+        start INT, end INT, correlationId INT, globalPid INT, demangledName INT);
+    INSERT INTO StringIds VALUES (1, 'gemm'); INSERT INTO NVTX_EVENTS VALUES (0, 90, 'decode', 1, NULL);
+    INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (5, 6, 1, 1);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (50, 60, 1, 0, 1);
+"""
+
+
+def attempt(random: Random, folder: Path) -> str | None:
+    """One file of one form, damaged. Raises DsocrError when it is refused."""
+    content = _database() if random.random() < 0.2 else random.choice(TEXTS).encode()
+    if random.random() < 0.15:
+        content = content.decode(errors="replace").encode("utf-16")
+    packed = random.random() < 0.1
+    content = damaged(random, content)
+    if packed:
+        content = damaged(random, gzip.compress(content)) if random.random() < 0.5 else gzip.compress(content)
+    file = folder / random.choice(("a.csv", "a.json", "a.txt", "a.sqlite", "a.nsys-rep", "é.jsonl"))
+    file.write_bytes(content)
+    head = Head.of(file)
+    kind = next((kind for kind in FILES if kind.recognises(head)), None)
+    if kind is None:
+        raise Refused(why_a_stranger(head))
+    for run in kind.reads(file):
+        for table, rows in run.tables.items():
+            if not isinstance(rows, pa.Table):
+                rows_to_table(table, run.record.id, rows)
+    return None
+
+
+@functools.cache
+def _database() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="dsocr-hostile-") as folder:
+        with closing(sqlite3.connect(Path(folder) / "made")) as database:
+            database.executescript(_SQL)
+        return (Path(folder) / "made").read_bytes()

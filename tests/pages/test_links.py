@@ -1,0 +1,90 @@
+"""A link, or a jump from another page, to what is not there: it is named, and nothing else is shown."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.settings import PROJECT_ROOT, Settings
+from pages.widgets.shared import resources
+from tests.support.opened_page import address_of, bodies, checked, opened, words
+
+LINKS = [
+    ("compare", {"page": "nope"}),
+    ("compare", {"tab": "nope"}),
+    ("compare", {"a": "nope"}),
+    ("compare", {"preset": "nope", "page": "01-letter"}),
+    ("compare", {"source": "nope"}),
+    ("review", {"review": "nope"}),
+    ("review", {"page": "nope"}),
+    ("review", {"tab": "nope"}),
+    ("timing", {"runs": "nope"}),
+    ("timing", {"view": "nope"}),
+    ("timing", {"view": "A against B", "a": "nope"}),
+    ("timing", {"view": "A against B", "b": "nope"}),
+    ("timing", {"view": "A against B", "backend_a": "nope"}),
+    ("timing", {"view": "Trend", "stage": "nope"}),
+    ("timing", {"view": "Trend", "trend_backend": "nope"}),
+    ("timing", {"view": "Trend", "page": "nope"}),
+    ("timing", {"view": "Kernels", "run": "nope"}),
+    ("runs", {"runs": "nope"}),
+    ("runs", {"baseline": "nope"}),
+    ("runs", {"view": "nope"}),
+    ("runs", {"tab": "nope"}),
+    ("flops", {"run": "nope"}),
+    ("flops", {"page": "nope"}),
+    ("flops", {"backend": "nope"}),
+    ("flops", {"view": "nope"}),
+    ("flops", {"work": "Recorded page", "page": "nope"}),
+    ("flops", {"hardware": "nope"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """The runs that come with the project, in a history that has no others."""
+    found = History(str(tmp_path_factory.mktemp("history")), also=[SEED_LOCATION])
+    monkeypatch.setattr(resources, "history", lambda: found)
+    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=found.storage.location))
+    return found
+
+
+@pytest.mark.parametrize(("page", "link"), LINKS)
+def test_a_link_to_what_is_not_there_says_so_and_shows_nothing_else(page: str, link: dict[str, str]) -> None:
+    test = opened(page, **link)
+    said = [element.value for kind in ("error", "warning", "info") for element in test.get(kind)]
+    assert any("nope" in one or "No run timed this stage" in one for one in said), said
+    assert not [body for body in bodies(test) if "dsocr-word" in body]
+    assert not test.dataframe and not test.get("plotly_chart")
+
+
+@pytest.mark.parametrize(
+    ("page", "link"), [("runs", {"tab": "nope"}), ("timing", {"view": "Kernels", "run": "nope"})]
+)
+def test_the_page_opens_without_it(page: str, link: dict[str, str]) -> None:
+    test = opened(page, **link)
+    checked(test.button(key="open without").click().run())
+    assert not test.error and "nope" not in str(address_of(test))
+    assert test.dataframe
+
+
+def test_jumps_from_runs_to_a_run_without_pages_say_so(seeds: History) -> None:
+    """A profile has kernels and no page."""
+    run_id = next(run_id for run_id in seeds.run_ids() if run_id.endswith("ncu-fast"))
+    for page, asked in (
+        ("review", {"review": run_id}), ("flops", {"run": run_id}), ("timing", {"runs": [run_id]}),
+    ):  # fmt: skip
+        test = opened_by_jump(page, asked)
+        said = [element.value for kind in ("error", "warning", "info") for element in test.get(kind)]
+        assert said, page
+        assert not [body for body in bodies(test) if "dsocr-word" in body]
+    runs = opened("runs", runs=run_id)
+    checked(runs.button(key="runs compare").click().run())
+    assert "has no page on record" in words(runs).replace("\\", "")
+
+
+def opened_by_jump(page: str, asked: dict[str, object]) -> AppTest:
+    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / f"{page}.py"), default_timeout=120)
+    test.session_state[f"{page} request"] = asked
+    return checked(test.run())

@@ -1,0 +1,164 @@
+"""One story about a pair: what the strip, Why, Layers, Review, its report and JUnit say do not contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.store import History
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outputs.trace_records import TensorDifference, TraceSummary
+from dsocr_core.parity_records import VERDICT_WORDS, ParityReport
+from dsocr_core.review.document import document
+from dsocr_core.review.html import html_report
+from dsocr_core.review.junit import junit_report
+from dsocr_core.review.page import PageReview
+from dsocr_core.review.review import open_review
+from dsocr_core.settings import Settings
+from dsocr_core.trace.causes import sentence_of
+from dsocr_core.why.reader import Reading
+from dsocr_core.why.reference import of_result
+from dsocr_core.why.run import fact_lines
+from pages.widgets.compare import cause_tab, verdict
+from pages.widgets.review.view import _strip
+from pages.widgets.shared import layers_tab
+from pages.widgets.shared.runner import PageResults
+from pages.widgets.shared.strip import Strip, parity_facts
+from tests.support.drawn_pairs import drawn_pair
+
+PAIRS = 40
+SETTINGS = Settings(a="eager", b="fast")
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that is said of one page."""
+
+    comparison: Comparison
+    strip: Strip
+    page: PageReview
+    row: dict[str, object]
+    html: str
+    junit: str
+
+    @property
+    def report(self) -> ParityReport | None:
+        return self.comparison.report
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Story]]:
+    image = tmp_path_factory.mktemp("pages") / "page.png"
+    Image.new("RGB", (10, 8), "white").save(image)
+    drawn = {f"p{seed:03d}.png": drawn_pair(seed, ("eager", "fast"), image) for seed in range(PAIRS)}
+    location = tmp_path_factory.mktemp("history")
+    with RunRecorder(Settings(a="eager", b="fast", history=str(location))) as recorder:
+        for name, comparison in drawn.items():
+            recorder.add(name, comparison)
+    with History(location) as history:
+        review = open_review(history, str(recorder.id))
+        html, suite = html_report(review, worst=0), ElementTree.fromstring(junit_report(review))[0]
+        rows = {row["image"]: row for row in document(review)["pages"]}
+        cases = {case.get("name"): case.find("properties/property") for case in suite}
+        yield [
+            Story(
+                comparison,
+                verdict.strip_of(PageResults(comparison), {"a": "A", "b": "B"}),
+                review.page(name),
+                rows[name],
+                html[html.index(f">{name}<") :].split("</tr>")[0],
+                str(cases[name].get("value")),  # type: ignore[union-attr]
+            )
+            for name, comparison in drawn.items()
+        ]
+
+
+def test_all_give_one_verdict_its_reasons_and_its_figures(stories: list[Story]) -> None:
+    assert {story.page.verdict for story in stories} == set(VERDICT_WORDS)
+    for story in stories:
+        words, shown = VERDICT_WORDS[story.page.verdict], _strip(story.page, "")
+        assert story.row["verdict"] == story.page.verdict and words in story.html
+        assert story.junit.startswith(words)
+        if story.report is None:
+            assert story.page.verdict == "not_comparable" and story.strip.tone != "identical"
+            continue
+        assert (story.strip.word, story.strip.tone) == (shown.word, shown.tone)
+        assert story.strip.reasons == story.page.reasons == tuple(story.row["reasons"])  # type: ignore[arg-type]
+        figures = set(parity_facts(story.report))
+        assert figures <= set(story.strip.facts) and figures <= set(shown.facts)
+
+
+def test_reasons_agree_with_the_verdict_and_the_figures(stories: list[Story]) -> None:
+    for story in stories:
+        if (report := story.report) is None:
+            continue
+        reasons = "; ".join(report.reasons)
+        assert (report.verdict == "identical") == (not report.reasons)
+        if report.verdict == "within_tolerance":
+            assert ": at most" not in reasons and "differ:" not in reasons
+        if report.verdict != "not_comparable":
+            assert ("of the characters" in reasons or "spelling of markup alone" in reasons) <= (
+                report.character_error_rate > 0
+            )
+            assert (f"{report.boxes_a} boxes and {report.boxes_b}" in reasons) <= (
+                report.boxes_a != report.boxes_b
+            )
+        if "equal, written with other tokens" in reasons:
+            assert report.tokens_equal is False and report.boxes_a == report.boxes_b
+
+
+def test_why_has_nothing_to_explain_where_the_texts_are_one_and_names_no_other_inputs(
+    stories: list[Story],
+) -> None:
+    explained = 0
+    for story in stories:
+        a, b, report = story.comparison.a, story.comparison.b, story.report
+        said = cause_tab.why_not(SETTINGS, story.comparison)
+        if a is None or b is None or report is None:
+            assert said
+            continue
+        explained += not said
+        assert bool(said) == (a.text_raw == b.text_raw)
+        if report.verdict == "identical":
+            assert "the same text" in said or report.tokens_equal is not True
+        if a.inputs is None or a.token_ids is None:
+            continue
+        reading = Reading(a.token_ids, a.text_raw, a.finish_reason, a.inputs)
+        facts = {line.name: line for line in fact_lines(a.request, reading, of_result(b))}
+        for line in report.inputs:
+            if line.name in facts:
+                assert facts[line.name].state == line.state, line.name
+        if ("inputs", "equal") in story.strip.facts:
+            assert not [line.name for line in facts.values() if line.unequal]
+    assert explained > 10
+
+
+def summary_of(steps: int, differs_at: int | None) -> TraceSummary:
+    rows = tuple(
+        TensorDifference(
+            "decoder.layer5.out", call, 0, 100, 0.3 * (call == differs_at), 4 * (call == differs_at), 0, None,
+            "bfloat16", "bfloat16",
+        )
+        for call in range(steps + 1)
+    )  # fmt: skip
+    first = next((row for row in rows if row.differs), None)
+    return TraceSummary(
+        "p", "eager", "fast", steps, rows, first, (), sentence_of(first, (), len(rows), steps)
+    )
+
+
+def test_layers_never_call_a_pair_equal_beyond_the_steps_they_looked_at(stories: list[Story]) -> None:
+    """As far as the diverging token, as the tab asks for, and less far."""
+    for story in stories:
+        divergence = story.report.first_divergence if story.report else None
+        for steps in {8, min(divergence.index, 40) if divergence else 8}:
+            none = layers_tab._strip(summary_of(steps, None), "")
+            assert "dsocr-none" in none and f"NONE IN {steps} STEP" in none
+            assert "identical" not in none.lower() and "Equal" not in none and f"{steps} decode step" in none
+            first = layers_tab._strip(summary_of(steps, steps), "")
+            assert "FIRST DEVIATION" in first and "NONE IN" not in first
