@@ -88,12 +88,12 @@ def read_trace(file: Path) -> list[ImportedRun]:
 
 
 class _Trace:
-    """What is kept of the events."""
+    """Parts of the events that are kept."""
 
     def __init__(self) -> None:
         self.about: dict[str, Any] = {}
         self._launched: list[tuple[str, float, float, object]] = []
-        """Of what ran on the device: its name, when it began and for how long (us), and its correlation."""
+        """Runs on the device: name, when it began and for how long (us), and its correlation."""
         self._calls: dict[object, tuple[str, float]] = {}
         self._ranges = Launches()
         """By thread; those of the device under None, those of the host also under "host"."""
