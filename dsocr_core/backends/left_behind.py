@@ -17,7 +17,6 @@ from dsocr_core.settings import Settings
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
 
-OWN_RUN = "run of this project"
 _MARK = "<|det|>"
 
 

@@ -55,6 +55,8 @@ class Compared:
     """Ids of the runs that hold them, one a pair of backends; none where nothing was recorded."""
     lines: Sequence[str] = ()
     """Lines for people after the report."""
+    recorded: Sequence[str] = ()
+    """Lines for people about the runs."""
 
     def tell(self, json: bool, console: Console) -> int:
         """Print; returns the exit code."""
@@ -62,7 +64,7 @@ class Compared:
             self.report.write_json(sys.stdout)
         else:
             self.report.print(console)
-            for line in self.lines:
+            for line in (*self.lines, *self.recorded):
                 console.print(line, markup=False)
         return FAILED if self.report.failed else OK
 
@@ -119,8 +121,8 @@ def read(
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
-    lines = [f"written to {plan.directory}"]
+    recorded: list[str] = []
     for each, run in zip(all_settings, runs, strict=False):
         pair = f"{' and '.join(each.side_names[: len(plan.sides)])} are " if len(all_settings) > 1 else ""
-        lines += [f"{pair}recorded as run {run.id}"] if run.id else []
-    return Compared(report, [run.id for run in runs if run.id], lines)
+        recorded += [f"{pair}recorded as run {run.id}"] if run.id else []
+    return Compared(report, [run.id for run in runs if run.id], [f"written to {plan.directory}"], recorded)

@@ -1,4 +1,4 @@
-"""How CPU threads wait. Call before torch is imported; imports nothing heavy itself."""
+"""Waiting of CPU threads. Call before torch is imported; imports nothing heavy itself."""
 
 import os
 

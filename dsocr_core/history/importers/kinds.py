@@ -1,4 +1,4 @@
-"""What the history takes of files and folders: a row a kind, in the order in which they are asked."""
+"""Kinds of files and folders that the history takes: a row a kind, in the order in which they are asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dsocr_core.history.importers.imported import ImportedRun
 from dsocr_core.history.importers.reading import Head
 
 Place = TypeVar("Place", Path, Head)
-"""What a kind is recognised by: a folder, or how a file begins."""
+"""Mark by which a kind is recognised: a folder, or how a file begins."""
 
 
 @dataclass(frozen=True)
