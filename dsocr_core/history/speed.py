@@ -48,12 +48,13 @@ def compare_speed(
     )  # fmt: skip
     found = compare_runs(_with_totals(draws), (a[0], b[0]), neutral)
     records = [history.record(run) for run, _ in (a, b)]
-    if why := _latency_and_throughput(*records):
-        return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
+    why = _latency_and_throughput(*records)
     if not contended and records[0].drafted != records[1].drafted:
-        return found.assign(verdict="inconclusive", why=ONE_DRAFTED)
+        why = why or ONE_DRAFTED
     if not contended and any(record.contended for record in records):
-        return found.assign(verdict="inconclusive", why=CONTENDED)
+        why = why or CONTENDED
+    if why:
+        return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
     return found.assign(why=ONE_KIND) if one_kind else found
 
 
@@ -80,8 +81,9 @@ def against_baseline(history: History, baseline: RunSide, backends: Mapping[str,
     """
     backends = {**backends, baseline[0]: str(baseline[1])}
     kinds, _ = history.query("kinds", run_ids=list(backends))
-    kind = kinds.set_index("run_id")["kind"].to_dict()
-    engine = kinds.set_index("run_id")["together"].to_dict()
+    kind, together, contended = (
+        kinds.set_index("run_id")[name].to_dict() for name in ("kind", "together", "contended")
+    )
     totals, _ = history.query("page_totals", run_ids=list(kind))
     totals = totals[totals["backend"] == totals["run_id"].map(backends)]
     totals = totals.assign(kind=totals["run_id"].map(kind), names=totals["stages"].map("\n".join))
@@ -95,8 +97,10 @@ def against_baseline(history: History, baseline: RunSide, backends: Mapping[str,
             rows = compare_runs(draws, (baseline[0], run_id)).to_dict("records")
             for row in rows:
                 ratio = Ratio(**{str(name): value for name, value in row.items() if name != "stage"})
-                other = engine[run_id] != engine[baseline[0]]
-                found[run_id] = replace(ratio, verdict="inconclusive", ratio=math.nan) if other else ratio
+                unlike = together[run_id] != together[baseline[0]]
+                if unlike or contended[run_id] or contended[baseline[0]]:
+                    ratio = replace(ratio, verdict="inconclusive", ratio=math.nan)
+                found[run_id] = ratio
     return found
 
 

@@ -248,9 +248,16 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:
-    profiled = [side for side, run_id in (("A", a), ("B", b)) if shown.history.record(run_id).profiled]
-    if profiled:
-        st.warning(f"{' and '.join(profiled)} ran under a profiler: its overhead is in the times.")
+    records = {"A": shown.history.record(a), "B": shown.history.record(b)}
+    for words, sides in (
+        ("under a profiler: its overhead is in the times", [s for s, run in records.items() if run.profiled]),
+        (
+            "beside other programs, which took much of the machine",
+            [s for s, run in records.items() if run.contended],
+        ),
+    ):
+        if sides:
+            st.warning(f"{' and '.join(sides)} ran {words}.")
 
 
 def _left_out(coverage: pd.DataFrame) -> None:
