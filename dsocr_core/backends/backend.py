@@ -34,11 +34,11 @@ class Opening:
     caches: bool = True
     """Only what is cached has the two best logits of each step."""
     stores: bool = True
-    """Whether each result is put into the result cache; a run directory has its own, which it names there."""
+    """Put each result into the result cache; a run directory has its own, which it names there."""
 
     @property
     def cached(self) -> bool:
-        """Whether results are those of the usual reading: with their times, and up to the end token."""
+        """True for results of the usual reading: with their times, and up to the end token."""
         timed = self.marks is None or self.marks.name == "TIMED"
         return self.caches and timed and not self.ignore_eos
 

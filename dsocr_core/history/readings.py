@@ -188,12 +188,12 @@ def result_of(row: Row) -> OcrResult | None:
 
 
 def is_whole(row: Row) -> bool:
-    """Whether a row is a result of ours: it says what was asked, and what of that nobody told."""
+    """Tell a result of ours by its row: it says what was asked, and what of that nobody told."""
     return row["exact"] is not None or (row["request"] or {}).get("unknown") is not None
 
 
 def request_of(row: Row) -> OcrRequest:
-    """What was asked of the page of a row; what nobody told is not known."""
+    """Return what was asked of the page of a row; what nobody told is not known."""
     told = dict(row["request"] or {})
     image = Path(text_name(told.pop("image", None) or row["path"] or row["source"] or row["page"]))
     size, sha256 = row["bytes"], row["sha256"]

@@ -1,4 +1,4 @@
-"""What `run`, `compare` and the app leave: one run, in a directory, in the history, or in both."""
+"""The run that `run`, `compare` and the app leave: one, in a directory, in the history, or in both."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunRecorder:
         self._folder: RunFolder | None = None
         self._exit = contextlib.ExitStack()
         self.cancelled = False
-        """Whether it ended before its time, which its record says then."""
+        """True where it ended before its time, which its record says then."""
         self.id: str | None = None
         """The run's id in the history, once it is there."""
 
@@ -162,7 +162,7 @@ class RunRecorder:
 
     @functools.cached_property
     def record(self) -> RunRecord:
-        """What describes the run before its first page: nothing measured. Its id does not change later."""
+        """Describe the run before its first page: nothing measured. Its id does not change later."""
         return self._record(())
 
     def _opened(self) -> RunFolder:

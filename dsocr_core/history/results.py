@@ -46,12 +46,12 @@ _MMD_LIMIT = 16 * 1024 * 1024
 
 @dataclass
 class Readings:
-    """What a run holds of its pages: results, and for the others why there is none."""
+    """Pages of a run: results, and for the others why there is none."""
 
     results: dict[Key, OcrResult] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
     requests: dict[Key, OcrRequest] = field(default_factory=dict)
-    """What is known of every page, read or not."""
+    """Requests of every page, read or not."""
 
 
 def results(history: History, run_id: str, pages: Sequence[str] | None = None) -> dict[Key, OcrResult]:

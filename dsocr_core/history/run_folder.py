@@ -80,7 +80,7 @@ class RunFolder:
 
     @property
     def continues(self) -> bool:
-        """Whether it held a run before this writer and those that were stopped."""
+        """True where it held a run before this writer and those that were stopped."""
         return (self.directory / "readings.parquet").exists()
 
     @property
@@ -92,7 +92,7 @@ class RunFolder:
         return [done for done in self._done.values() if done is not None]
 
     def name_of(self, source: str, image: Path | None) -> str:
-        """What to call a page: its path where another file has its name."""
+        """Name a page: by its path where another file has its name."""
         resolved = None if image is None else str(image.resolve())
         known = self._paths.get(source)
         if known is None or resolved is None or known == resolved:

@@ -45,10 +45,10 @@ class RunWriter:
         self._storage = Storage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
         self._flat: dict[str, list[Row]] = {}
-        """What importers say of pages, table by table."""
+        """Rows of importers, table by table."""
         self._exit = contextlib.ExitStack()
         self.directory = self._exit.enter_context(self._storage.scratch(record.id))
-        """Where the run is written for now; further files may be put here."""
+        """Directory where the run is written for now; further files may be put here."""
         self._finished: Path | None = None
 
     def __enter__(self) -> RunWriter:
@@ -82,7 +82,7 @@ class RunWriter:
             self._tables.setdefault(table, []).append(made)
 
     def add_result(self, page: str, result: OcrResult) -> None:
-        """What a backend read on a page, and its times.
+        """Add what a backend read on a page, and its times.
 
         `page` names it within the run; the same name pairs it with a page of another run.
         """
@@ -100,7 +100,7 @@ class RunWriter:
         self.add("readings", [{"page": page, "backend": backend, "error": error}])
 
     def add_parity(self, page: str, report: ParityReport) -> None:
-        """What A and B have in common on a page."""
+        """Add what A and B have in common on a page."""
         self.add("parity", [parity_row(page, report)])
 
     def add_not_compared(self, page: str, reasons: Sequence[str]) -> None:

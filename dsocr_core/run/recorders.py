@@ -41,16 +41,16 @@ LINE_COLUMNS = (
 
 @dataclass(frozen=True)
 class PageRead:
-    """What the backends gave on a page, errors of one of them included."""
+    """A page with what the backends gave on it, errors of one of them included."""
 
     page: PageToRead
     comparison: Comparison
     picture: Image.Image | None = None
     """The page in RGB; None where no backend gave a result."""
     clean: CleanPage | None = None
-    """What a run stores of it."""
+    """The picture that a run stores of it."""
     more: Sequence[tuple[Settings, Comparison]] = ()
-    """What further backends gave, under their settings."""
+    """Results of further backends, under their settings."""
 
 
 class Recorder:
@@ -92,7 +92,7 @@ class Recorders:
     def add(
         self, page: PageToRead, comparison: Comparison, more: Sequence[tuple[Settings, Comparison]] = ()
     ) -> None:
-        """What a page's backends gave; `more` is what further ones did under their settings."""
+        """Tell all of a page's results; `more` is what further ones did under their settings."""
         parts = [comparison, *(part for _, part in more)]
         try:
             read = any(part.results for part in parts)

@@ -129,7 +129,7 @@ def _own_rows(table: pa.Table, run_id: str) -> pa.Table:
 def _other_files(
     directory: Path, listed: Collection[str] | None
 ) -> tuple[dict[str, bytes | Path], tuple[Skipped, ...]]:
-    """What is listed beside the tables, by its place; without a list all but what is made of them."""
+    """Find what is listed beside the tables, by its place; without a list all but what is made of them."""
     files: dict[str, bytes | Path] = {}
     skipped: list[Skipped] = []
     tables = (f"{name}.parquet" for name in (*TABLES, *_EARLIER))

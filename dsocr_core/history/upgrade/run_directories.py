@@ -51,11 +51,11 @@ RECORDS, RESULT = "records", "result.json"
 _PARTS = ".upgrading"
 _MARK_BYTES = 4096
 _FOREIGN = (DsocrError, LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""What a result that is none raises where it is taken apart."""
+"""Errors of a result that is none where it is taken apart."""
 
 
 def is_run_directory(directory: Path) -> bool:
-    """Whether a folder's predictions begin as those of this project do, and have no run beside them."""
+    """Look whether a folder's predictions begin as those of this project do, and have no run beside them."""
     if (directory / "run.json").exists():
         return False
     for root in ("", f"{VENDOR}/"):
@@ -194,7 +194,7 @@ def _file(line: _Line) -> PageFile | None:
 
 
 def _plain_row(page: str, line: _Line) -> Row:
-    """What a line says of a page without a whole result."""
+    """Make the row of a page without a whole result, of its line."""
     data, text, file = line.data, line.data.get("text_raw"), _file(line)
     row: dict[str, Any] = {
         "page": page, "backend": line.backend, "source": line.source, "path": line.image, "error": line.error,
@@ -261,7 +261,7 @@ def _written(directory: Path, run: str, failed: dict[str, str]) -> RunRecord | N
 
 
 def _about(record: RunRecord, lines: list[_Line], results: list[OcrResult]) -> dict[str, Any]:
-    """What the results tell, or where no page has a whole one, the lines."""
+    """Collect facts from the results, or where no page has a whole one, from the lines."""
     about = about_results(results)
     if not results:
         read = [line for line in lines if line.error is None]

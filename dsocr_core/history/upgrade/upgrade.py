@@ -47,13 +47,13 @@ Told = Callable[[str], None]
 
 @dataclass
 class Upgraded:
-    """What was taken over, and what could not be: by its place the reason."""
+    """Counts of what was taken over, and for what could not be, by its place, the reason."""
 
     runs: int = 0
     results: int = 0
     """Entries of a result cache."""
     shards: int = 0
-    """Of the output of a cluster."""
+    """Shards of the output of a cluster."""
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, place: str, other: Upgraded) -> None:
