@@ -47,7 +47,7 @@ BACKENDS = "backends"
 
 
 def backend_folder(backend: BackendName, first: BackendName | None = None) -> str:
-    """Find the folder of a backend's files in a run's directory: `vendor/`, the top for the first, else its own."""
+    """Find a backend's folder in a run's directory: `vendor/`, the top for the first, else one of its own."""
     if backend == VENDOR:
         return VENDOR
     at_top = backend == first or (first is None and backend in ("eager", "fast"))
