@@ -9,11 +9,11 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history import earlier
+from dsocr_core.history.result_cache import device_type
 from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
-from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import SIDES, OcrRequest, Side
-from dsocr_core.settings import InferSettings, Settings, SettingsError
+from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
 from pages.widgets.compare import address, backends
 from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, key, put, value
@@ -34,11 +34,11 @@ _MANY_TOKENS = 2000
 
 @dataclass(frozen=True)
 class Choice:
-    """What the sidebar says. `page` is None when there is nothing to read yet; `problem` says why."""
+    """Choices of the sidebar. `page` is None when there is nothing to read yet; `problem` says why."""
 
     settings: Settings
     sides: tuple[Side, ...]
-    """Which sides a run reads."""
+    """Sides that a run reads."""
     pages: PageList
     page: PageSource | None
     problem: str = ""
@@ -77,7 +77,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
 
 
 def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -> str:
-    """What the page took before, on this machine; the panel of a running job says what is left of it."""
+    """Say what the page took before, on this machine; the panel of a running job says what is left of it."""
     if page is None or running:
         return ""
     return earlier.words(
@@ -86,7 +86,7 @@ def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -
 
 
 def _long_run_words(settings: Settings) -> str | None:
-    """How long a run may take, where its limit is thousands of tokens on a CPU."""
+    """Say how long a run may take, where its limit is thousands of tokens on a CPU."""
     limit = settings.infer.token_limit
     if (limit is not None and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
         return None
@@ -132,7 +132,8 @@ def _samples() -> PageList:
     pages = sources.samples()
     if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    current = pages.keys[pages.position(value("page"))]
+    missing = STATE.missing("page", ("", *pages.keys))
+    current = None if missing else pages.keys[pages.position(value("page"))]
     items = []
     for index, name in enumerate(pages.keys):
         page = pages.take(index)
@@ -214,6 +215,7 @@ def _settings() -> Settings | None:
         dtype = st.selectbox(
             "Number type", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
         )
+        draft = _draft(base.draft)
         eval_mode, test_compress = _published_modes(base.infer)
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
@@ -232,7 +234,7 @@ def _settings() -> Settings | None:
         vendor = replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted])
         return replace(
             base, checkpoint=checkpoint, preset=preset, prompt=prompt, infer=infer, attention=attention,
-            dtype=dtype, vendor=vendor,
+            dtype=dtype, draft=draft, vendor=vendor,
         )  # fmt: skip
     except (SettingsError, DsocrError) as error:
         show_error(error)
@@ -249,6 +251,19 @@ def _backends(settings: Settings) -> Settings:
         for side, column in zip(SIDES, st.columns(2), strict=True)
     ]
     return backends.with_sides(settings, *chosen)
+
+
+def _draft(default: str) -> str:
+    """Drafts that the fast engine verifies. Programs and folders are the settings file's to name."""
+    typed: str = st.text_input(
+        "Draft", value=default, key="draft", persist_state="session",
+        help="What the fast engine verifies instead of reading token by token: text-layer, run:ID, lookup, "
+        "or a for B. Empty is none.",
+    ).strip()  # fmt: skip
+    if typed and typed != default and typed not in DRAFTS and not typed.startswith("run:"):
+        st.caption(f"No draft here: give {', '.join(DRAFTS)} or run:ID.")
+        return ""
+    return typed
 
 
 def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
@@ -361,7 +376,7 @@ def _listed(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
 
 
 def _sides(settings: Settings) -> tuple[Side, ...]:
-    """Which sides to run, each by the backend that reads it."""
+    """Ask which sides to run, each by the backend that reads it."""
     chosen = st.segmented_control(
         "Run", SIDES, selection_mode="multi", default=list(SIDES), key="sides",
         format_func=lambda side: f"{side_letter(side)}: {settings.backend(side)}",

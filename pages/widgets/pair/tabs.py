@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dsocr_core.drafts.given import Given
 from dsocr_core.history.timings import in_order
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.margins import divergence_words
@@ -14,6 +15,7 @@ from pages.widgets.pair.shown import Results, Shown
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared import bars, figure, stages, table
 from pages.widgets.shared.labels import side_label, side_letter
+from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import StageLine
 from pages.widgets.shared.table import Column
 
@@ -51,7 +53,7 @@ def draw_boxes(shown: Shown) -> None:
 
 
 def _malformed(results: Results) -> None:
-    """What began like a span but could not be read."""
+    """Show what began like a span but could not be read."""
     odd = [
         {"span": f"{side_letter(side)}: {span.label[:80]}", "reason": span.malformed}
         for side, result in results.items()
@@ -83,7 +85,7 @@ def draw_tokens(shown: Shown) -> None:
 
 
 def _divergence(shown: Shown, divergence: Divergence) -> None:
-    """Where the tokens diverge, after which text, and whether rounding alone explains it."""
+    """Show where the tokens diverge, after which text, and whether rounding alone explains it."""
     counts = [len(result.token_ids or ()) for result in shown.results.values()]
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"in box {(divergence.box_a or 0) + 1} of A"
@@ -105,7 +107,7 @@ _INPUTS = {
 
 
 def draw_inputs(shown: Shown) -> None:
-    """What went into both models, line by line; of one side alone what its backend tells."""
+    """Show what went into both models, line by line; of one side alone what its backend tells."""
     for side, result in shown.results.items():
         if (figures := compression(result)) is not None:
             st.caption(f"{side_label(side, result.backend)}: {figures}")
@@ -130,3 +132,8 @@ def draw_timings(shown: Shown, words: str, reproduce: str = "") -> None:
     drawn = {part[0] for line in lines for part in line.parts}
     bars.draw(stages.legend(in_order(drawn)) + stages.panel(lines, "s"), words)
     table.draw(tables.timing_table(shown.results), tables.TIMES)
+    for side, result in shown.results.items():
+        given = Given()
+        given.add(result.environment, len(result.token_ids or ()) or None)
+        if given.words:
+            st.caption(f"{side_letter(side)}: {given.words}; from {plain(result.environment['draft'])}.")
