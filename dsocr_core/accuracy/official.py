@@ -19,7 +19,7 @@ _PLACES = {
         ("table", "page", "TEDS_structure_only", "ALL"), ("table", "all", "TEDS_structure_only", "all"),
     ),
 }  # fmt: skip
-"""Where a figure stands: the mean over pages, else that over tables."""
+"""Place of a figure: the mean over pages, else that over tables."""
 
 
 def read_result(file: Path) -> Total:

@@ -1,4 +1,4 @@
-"""What users of llm-perf-opt know: `viz/<md5 of the image's path>/` a page, and `predictions.jsonl`.
+"""Files that users of llm-perf-opt know: `viz/<md5 of the image's path>/` a page, and `predictions.jsonl`.
 
 The first backend lies at the top, the vendor's under `vendor/`, any other's under `backends/NAME/`. A page's
 folder appears when it is whole; text of the model never becomes a path. A page that could not be read has its
@@ -43,11 +43,11 @@ class ArtifactError(DsocrError):
 
 
 BACKENDS = "backends"
-"""Where the files of a backend lie that is neither the first nor the vendor."""
+"""Folder of the files of a backend that is neither the first nor the vendor."""
 
 
 def backend_folder(backend: BackendName, first: BackendName | None = None) -> str:
-    """Where a backend's files lie in a run's directory: the vendor's and the first one's as ever."""
+    """Name the folder of a backend's files: `vendor/`, the top for the first one, else `backends/NAME/`."""
     if backend == VENDOR:
         return VENDOR
     at_top = backend == first or (first is None and backend in ("eager", "fast"))
@@ -99,7 +99,7 @@ class Export:
                     shutil.rmtree(half)
 
     def folder(self, backend: BackendName, image: Path) -> Path:
-        """Where a page's files lie."""
+        """Name the folder of a page's files."""
         return self._root(backend) / "viz" / page_key(image)
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:

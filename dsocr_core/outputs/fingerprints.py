@@ -13,7 +13,7 @@ from dsocr_core.records import OcrRequest, PageFile
 from dsocr_core.settings import PROJECT_ROOT
 
 FORMAT = 1
-"""Of the facts; another loses every result."""
+"""Version of the facts; another loses every result."""
 _CONTENT_HASH_BYTES = 256 * 1024 * 1024
 
 
