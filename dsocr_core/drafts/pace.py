@@ -10,13 +10,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-COSTS = {1: 1.0, 4: 2.0, 8: 3.2, 16: 5.2}
+COSTS = {1: 1.0, 4: 2.4, 8: 3.6, 16: 5.8}
 """Time of a pass by its rows, in single steps (docs/performance.md)."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
 """As `kernels.verify.draft` looks for a lost place."""
 
-_TRIED, _RIGHT, _FADES = 2.0, 1.8, 0.5
+_TRIED, _RIGHT, _FADES = 2.0, 1.8, 0.65
 _CANDIDATES = 64
 
 
@@ -35,6 +35,11 @@ class Place:
         self._places: dict[int, list[int]] = defaultdict(list)
         for place, token in enumerate(self._draft):
             self._places[token].append(place)
+
+    @property
+    def end(self) -> int:
+        """The number of the token after the draft's last."""
+        return len(self._draft) - self.shift
 
     def follow(self, tokens: Sequence[int]) -> bool:
         """Take in a new last token of `tokens`; whether the draft had it there. Looks for a lost place."""

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from dsocr_core.inputs.rendering import CELL_GAP
 from dsocr_core.markup import SCALE
 
 
@@ -74,7 +75,7 @@ class _Line:
 
     def takes(self, run: Run) -> bool:
         """Whether a run goes on with this line: at its height, a word's distance to its right."""
-        return self.beside(run) and -self.height <= run.left - self.right <= self.height
+        return self.beside(run) and -self.height <= run.left - self.right <= CELL_GAP * self.height
 
     def beside(self, run: Run | _Line) -> bool:
         """Whether a run or a line lies at this one's height."""

@@ -88,6 +88,11 @@ class RunRecord:
         machine = self.environment.get("machine")
         return isinstance(machine, dict) and machine.get("contended") is True
 
+    @property
+    def drafted(self) -> bool:
+        """Whether its engine verified drafts."""
+        return (self.engine or "").endswith(DRAFTED)
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""

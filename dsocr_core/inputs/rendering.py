@@ -62,6 +62,8 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
             raise Unreadable(f"page {number} cannot be rendered ({cause(error)})") from error
 
 
+CELL_GAP = 0.7
+"""Share of a line's height: a wider gap parts a table's cells, a narrower one words."""
 MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
 """Limits of one page's text layer: what a page may show, many times over. The rest is left out."""
 
@@ -69,7 +71,7 @@ MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
 def text_layer(path: Path, number: int) -> tuple[float, float, list[tuple[float, float, float, float, str]]]:
     """Width and height in points of page `number` (from 1), and its runs of text in the file's order.
 
-    A run is on one line, without a gap as wide as the line is high: left, bottom, right, top, text. Raises
+    A run is on one line, without a gap like that between cells: left, bottom, right, top, text. Raises
     Unreadable.
     """
     import pypdfium2
@@ -100,7 +102,9 @@ def _runs(text: Any) -> list[tuple[float, float, float, float, str]]:
             box = right, bottom, right, top
         height = max(top - bottom, 0.1)
         middle, gap = (box[1] + box[3]) / 2, box[0] - right
-        if words and (character in "\r\n" or not (bottom <= middle <= top and -height <= gap <= height)):
+        if words and (
+            character in "\r\n" or not (bottom <= middle <= top and -height <= gap <= CELL_GAP * height)
+        ):
             runs.append((left, bottom, right, top, words))
             if len(runs) == MOST_RUNS:
                 return runs

@@ -21,7 +21,7 @@ def test_rows_follow_what_was_right() -> None:
     for _ in range(6):
         pace.took(30, 0)
     assert pace.rows == 16
-    for _ in range(4):
+    for _ in range(8):
         pace.took(0, 2)
     assert pace.rows == 1
     pace.took(0, 0)  # nothing was drafted: nothing is known anew
@@ -83,13 +83,13 @@ def test_what_a_draft_would_give_is_counted_as_the_kernel_accepts(
 ) -> None:
     given = simulated(list(range(20)), list(draft), rows)
     assert (given.tokens, given.passes, given.accepted) == (19, passes, 19 - passes)
-    assert given.cost == passes * COSTS[rows]
+    assert given.cost == pytest.approx(passes * COSTS[rows])
 
 
 def test_a_useless_draft_is_soon_left_to_single_steps() -> None:
     given = simulated(list(range(400)), [7000] * 400)
     assert given.passes <= 4 and given.won is not None and given.won > 0.97
-    assert simulated(list(range(400)), list(range(400))).won == pytest.approx(3.05, abs=0.2)
+    assert simulated(list(range(400)), list(range(400))).won == pytest.approx(2.73, abs=0.1)
 
 
 def test_sums_over_pages_are_what_their_environments_say() -> None:

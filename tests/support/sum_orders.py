@@ -14,7 +14,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from dsocr_core.kernels.decode import attention_output, expert_gate_up, qkv_rotary, router, split_attention
-from dsocr_core.kernels.verify import attention as verified
 from dsocr_core.kernels.verify import gate_up, products
 
 WEIGHT, COUNT, REAL = "*bf16", "*i32", "*fp32"
@@ -67,13 +66,15 @@ def main() -> None:
         ),
         "output rows": sums(products._output_rows, 4, {"out_width": "i32"}, K=K, WIDTH=WIDTH, **output),
         "gate_up": sums(expert_gate_up._gate_up, 4, {**eps, "ids": COUNT}, LOOPS=2, **mixture),
-        "gate_up rows": sums(gate_up._gate_up_rows, 4, {"ids": COUNT}, K=K, EVERY=32, **mixture),
+        "gate_up rows": sums(
+            gate_up._gate_up_rows, 4, {"ids": COUNT}, K=K, EVERY=32, BY_EXPERT=True, **mixture
+        ),
         "route": sums(
             router._route, 8, {**eps, **scalar, "ids": COUNT, "weights": REAL},
             EXPERTS=64, EVERY=64, CHOSEN=6, **shared,
         ),
-        "attention": sums(split_attention._split_attention, 8, attention, **split),
-        "attention rows": sums(verified._attention_rows, 8, attention, GROUP=2, **split),
+        "attention": sums(split_attention._split_attention, 8, attention, FRESH=False, **split),
+        "attention rows": sums(split_attention._split_attention, 8, attention, FRESH=True, **split),
     }  # fmt: skip
     print(json.dumps(found))
 

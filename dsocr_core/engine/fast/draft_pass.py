@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +18,9 @@ from dsocr_core.kernels.decode.expert_down import dense_down, mixture_down
 from dsocr_core.kernels.decode.head_bounds import split_vector
 from dsocr_core.kernels.decode.lm_head import best_of_bounded
 from dsocr_core.kernels.decode.router import route
+from dsocr_core.kernels.decode.split_attention import split_attention
 from dsocr_core.kernels.launch import Launch, chunk_width, row_blocks, unready
 from dsocr_core.kernels.verify import draft as draft_kernels
-from dsocr_core.kernels.verify.attention import attention_rows
 from dsocr_core.kernels.verify.bounds import bound_all_rows
 from dsocr_core.kernels.verify.draft import accept, embed_draft
 from dsocr_core.kernels.verify.gate_up import dense_gate_up_rows, mixture_gate_up_rows
@@ -48,8 +47,6 @@ class PassLaunches:
     gate_up_rows: Launch = field(default=Launch(4))
     bound_all_rows: Launch = field(default=Launch(128, warps=8))
     accept: Launch = field(default=Launch(512, warps=8))
-    group: int = 2
-    """Rows of a program of attention."""
 
     @classmethod
     def beside(cls, step: DecodeStep) -> PassLaunches:
@@ -68,16 +65,11 @@ class PassLaunches:
 
     def with_dependent(self, dependent: bool) -> PassLaunches:
         """The same with programmatic dependent launch on or off everywhere."""
-        changes: dict[str, Any] = {
-            name: replace(at, dependent=dependent)
-            for name, at in vars(self).items()
-            if isinstance(at, Launch)
-        }
-        return replace(self, **changes)
+        return PassLaunches(**{name: replace(at, dependent=dependent) for name, at in vars(self).items()})
 
 
 NEEDS = {
-    "qkv_rows": ("accept",), "attention_rows": ("accept",), "join_rows": ("accept",),
+    "qkv_rows": ("accept",), "split_attention": ("accept",), "join_rows": ("accept",),
     "gate_up_rows": ("norm_rows", "mixture_down"), "mixture_down": ("route",),
     "bound_all_rows": ("accept",), "best_of_bounded": ("accept",),
 }  # fmt: skip
@@ -163,8 +155,6 @@ class DraftPass:
         return self._step.device
 
     def _launch(self, kernel: str) -> Launch:
-        if kernel == "attention_rows":
-            return self._same.split_attention
         launch: Launch = getattr(self._at if hasattr(self._at, kernel) else self._same, kernel)
         return launch
 
@@ -232,10 +222,10 @@ class DraftPass:
             ),
         )  # fmt: skip
         yield (
-            "attention_rows",
-            lambda: attention_rows(
-                self._q, (keys, values), step.state, self._partial, self._log_sums,
-                (same.tiles, at.group), same.split_attention,
+            "split_attention",
+            lambda: split_attention(
+                self._q, keys, values, step.state, self._partial, self._log_sums, same.tiles,
+                same.split_attention,
             ),
         )  # fmt: skip
         yield (

@@ -20,6 +20,7 @@ from dsocr_core.engine.fast.draft_pass import DraftPass, PageDraft, PassLaunches
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.verify import draft as draft_state
 
+FIRST_ROWS = 4
 PASSES_A_GROUP = 2
 """Passes between two reads: few, so that a draft that is lost costs little."""
 
@@ -105,15 +106,29 @@ class DraftedPage:
 
     def groups(self, limit: int) -> Iterator[list[int]]:
         """The new tokens a group at a time, from the first one on. Waits for a group's tokens alone."""
-        running = self._copied(1, 1, 1, 0)
-        while True:
+        running: _Group | None = self._copied(1, 1, 1, 0)
+        while running is not None:
             surely = len(self._new) + running.count
-            following = self._queue(limit - surely, running.most) if surely < limit else None
+            following = None
+            if surely < limit and not self._ends_with(running, limit):
+                following = self._queue(limit - surely, running.most)
             fresh, done = self._take(running)
             yield fresh
-            if done or following is None:
+            if done:
                 return
+            if following is None and len(self._new) < limit:
+                following = self._queue(limit - len(self._new), 0)
             running = following
+
+    def _ends_with(self, running: _Group, limit: int) -> bool:
+        """Whether more would be queued for nothing if the running group is right.
+
+        So it is where the page or its draft ends with it; and of the draft's first pass all is unknown.
+        """
+        if running.rows == 1:
+            return False
+        most = len(self._new) + running.most
+        return not self._made or most >= limit or (not self._own and most >= self._place.end)
 
     def _queue(self, left: int, on_the_way: int) -> _Group:
         """Queue the next group: `left` tokens may still come, of which so many at most are on the way."""
@@ -129,7 +144,8 @@ class DraftedPage:
                 self._passes.draft.shift(self._place.earlier(ahead) - self._first)
             elif self._stepped:
                 self._passes.draft.shift(self._place.shift - self._first)
-            count = PASSES_A_GROUP
+            # Before the first pass nobody knows what the draft is worth.
+            rows, count = (rows, PASSES_A_GROUP) if self._made else (min(rows, FIRST_ROWS), 1)
             self._passes.replay(rows, count)
         self._stepped = rows == 1
         return self._copied(rows, count, count * rows, on_the_way)

@@ -32,7 +32,7 @@ def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
 
 
 @triton.jit
-def load_tiles(
+def _load_tiles(
     rows, start, end,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
@@ -45,11 +45,8 @@ def load_tiles(
 
 
 @triton.jit
-def _include(
-    query, keys, values, start, end, top, total, mixed,
-    EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-):  # fmt: skip
-    """Tiles of positions added to the running softmax with one maximum: one barrier, not one a tile."""
+def _scored(query, keys, start, end, top, TILE: tl.constexpr, TILES: tl.constexpr):
+    """Scores of tiles of positions and the running maximum with them: one barrier, not one a tile."""
     scores = ()
     tops = tl.full([TILE], float("-inf"), tl.float32)
     for t in tl.static_range(TILES):
@@ -57,7 +54,15 @@ def _include(
         score = tl.where(start + t * TILE + tl.arange(0, TILE) < end, score, float("-inf"))
         tops = tl.maximum(tops, score)
         scores = extended(scores, score)
-    new_top = tl.maximum(top, tl.max(tops, axis=0))
+    return scores, tl.maximum(top, tl.max(tops, axis=0))
+
+
+@triton.jit
+def _included(
+    scores, values, new_top, top, total, mixed,
+    EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """The running softmax with the tiles that have these scores."""
     # No positions yet on either side would make -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink = tl.exp2(top - shift)
@@ -69,52 +74,55 @@ def _include(
         mixtures += weights[:, None] * unpacked(values[t])
     total = total * shrink + tl.sum(sums, axis=0)
     mixed = mixed * shrink + tl.sum(mixtures, axis=0)
-    return new_top, total, mixed
-
-
-@triton.jit
-def newest(query, key, value, counts):
-    """The running softmax (top, total, mixed) of the newest position alone, where that counts."""
-    top = tl.where(counts, tl.sum(query * key, axis=0), float("-inf"))
-    return top, tl.where(counts, 1.0, 0.0), tl.where(counts, value, 0.0)
+    return total, mixed
 
 
 @triton.jit
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
-    TILES: tl.constexpr, PDL: tl.constexpr,
+    TILES: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     AT_ONCE: tl.constexpr = TILE * TILES
-    head, split = tl.program_id(0), tl.program_id(1)
+    head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    q += row * tl.num_programs(0) * HEAD_DIM
     dims = tl.arange(0, EVERY_DIM)
-    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg") + row
+    if FRESH:
+        # The rows before this one in the pass have just been written.
+        await_previous(PDL)
     share = positions_a_part(position, SPLITS, AT_ONCE)
     start = tl.minimum(split * share, position)
     end = tl.minimum(start + share, position)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
-    some_keys = load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-    some_values = load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-
-    await_previous(PDL)
+    some_keys = _load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    if not FRESH:
+        some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    at_newest = position * HEAD_DIM + dims
-    new_key = tl.load(key_rows + at_newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
-    new_value = tl.load(value_rows + at_newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
-    top, total, mixed = newest(query, new_key, new_value, split == 0)
-    top, total, mixed = _include(
-        query, some_keys, some_values, start, end, top, total, mixed, EVERY_DIM, TILE, TILES
-    )
+    newest = position * HEAD_DIM + dims
+    new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
+    new_value = tl.load(value_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
+    has_newest = split == 0
+    top = tl.where(has_newest, tl.sum(query * new_key, axis=0), float("-inf"))
+    total = tl.where(has_newest, 1.0, 0.0)
+    mixed = tl.where(has_newest, new_value, 0.0)
+    scores, new_top = _scored(query, some_keys, start, end, top, TILE, TILES)
+    if FRESH:
+        # Nothing loads ahead of the wait here: keys and values in turn leave registers for a second program.
+        some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
+    top = new_top
     for after in range(start + AT_ONCE, end, AT_ONCE):
-        some_keys = load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        some_values = load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        top, total, mixed = _include(
-            query, some_keys, some_values, after, end, top, total, mixed, EVERY_DIM, TILE, TILES
-        )
+        some_keys = _load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        scores, new_top = _scored(query, some_keys, after, end, top, TILE, TILES)
+        total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
+        top = new_top
     # A split without positions has no weight: an average of 0 and a maximum of -inf.
     total = tl.where(total == 0.0, 1.0, total)
-    part = split * tl.num_programs(0) + head
+    part = (row * SPLITS + split) * tl.num_programs(0) + head
     tl.store(partial + part * HEAD_DIM + dims, mixed / total, mask=dims < HEAD_DIM)
     tl.store(log_sums + part, top + tl.log2(total))
 
@@ -132,20 +140,23 @@ def split_attention(
     """Write each split's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
     `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `tiles` of `launch.rows` positions are
-    read at once. Raises ValueError when these do not fit each other.
+    read at once. For K rows `q`, `partial` and `log_sums` have a first dimension K, and row r attends to the
+    positions up to p + r. Raises ValueError when these do not fit each other.
     """
     heads, capacity, head_dim = keys.shape
-    splits, device = partial.shape[0], q.device
+    splits, device, several = partial.shape[-3], q.device, q.shape[:-2]
     cache = (heads, capacity, head_dim)
-    expect_all(q.dtype, device, q=(q, (heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    expect_all(
+        q.dtype, device, q=(q, (*several, heads, head_dim)), keys=(keys, cache), values=(values, cache)
+    )
     expect("state", state, (SIZE,), torch.int32, device)
-    expect("partial", partial, (splits, heads, head_dim), torch.float32, device)
-    expect("log_sums", log_sums, (splits, heads), torch.float32, device)
+    expect("partial", partial, (*several, splits, heads, head_dim), torch.float32, device)
+    expect("log_sums", log_sums, (*several, splits, heads), torch.float32, device)
     scale = math.log2(math.e) / math.sqrt(head_dim)
-    _split_attention[(heads, splits)](
+    _split_attention[(heads, splits, *several)](
         q, keys, values, state, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, TILE=launch.rows,
-        TILES=tiles, **launch.options(),
+        TILES=tiles, FRESH=bool(several), **launch.options(),
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@
 Letters: K rows, C hidden size, E experts, k experts a row, I width of an expert, S width of the shared
 experts.
 
-A pair is a row and one of its experts. A program belongs to a pair and a block of outputs; it ends at once
-when an earlier pair has the same expert, and else computes its block for every pair that has it. The shared
-programs do not wait for the choice (`decode.expert_gate_up`).
+A pair is a row and one of its experts. A program belongs to a block of outputs and to a pair, or to an expert
+where there are fewer of those. It ends at once when an earlier pair has the same expert, or no pair has it,
+and else computes its block for every pair that has it. The shared programs do not wait for the choice
+(`decode.expert_gate_up`).
 """
 
 import torch
@@ -33,7 +34,8 @@ def _gated(
 def _gate_up_rows(
     y, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed,
     K: tl.constexpr, WIDTH: tl.constexpr, SHARED: tl.constexpr, INNER: tl.constexpr, CHOSEN: tl.constexpr,
-    EVERY: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    EVERY: tl.constexpr, BY_EXPERT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = y.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
@@ -55,19 +57,23 @@ def _gate_up_rows(
             tl.store(shared + r * SHARED + row, outs[r], mask=live)
     elif CHOSEN > 0:
         PER_EXPERT: tl.constexpr = (INNER + ROWS - 1) // ROWS
-        pair = (program - SHARED_PROGRAMS) // PER_EXPERT
+        owner = (program - SHARED_PROGRAMS) // PER_EXPERT
         row = (program - SHARED_PROGRAMS) % PER_EXPERT * ROWS + tl.arange(0, ROWS)
         live = row < INNER
         number = tl.arange(0, EVERY)
         await_previous(PDL)
-        expert = tl.load(ids + pair, cache_modifier=".cg")
+        expert = owner
+        if not BY_EXPERT:
+            expert = tl.load(ids + owner, cache_modifier=".cg")
         all_ids = tl.load(ids + number, mask=number < K * CHOSEN, other=-1, cache_modifier=".cg")
         mine = tl.where(all_ids == expert, number, EVERY)
-        if tl.min(mine, axis=0) == pair:
+        at = tl.min(mine, axis=0)
+        if not BY_EXPERT:
+            at = tl.where(at == owner, at, EVERY)
+        if at < EVERY:
             offset = (expert.to(tl.int64) * INNER + row) * WIDTH
             gate_rows = load_rows(routed_gate + offset, live, WIDTH, CHUNK)
             up_rows = load_rows(routed_up + offset, live, WIDTH, CHUNK)
-            at = pair
             while at < EVERY:
                 vector = load_row(y + at // CHOSEN * WIDTH, WIDTH, ROWS, CHUNK, "")
                 following = tl.min(tl.where(mine > at, mine, EVERY), axis=0)
@@ -101,12 +107,14 @@ def mixture_gate_up_rows(
         routed=(routed, (rows, chosen, inner)),
     )  # fmt: skip
     expect("ids", ids, (rows, chosen), torch.int32, y.device)
-    programs = triton.cdiv(part, launch.rows) + rows * chosen * triton.cdiv(inner, launch.rows)
+    by_expert = rows * chosen > experts
+    groups = experts if by_expert else rows * chosen
+    programs = triton.cdiv(part, launch.rows) + groups * triton.cdiv(inner, launch.rows)
     _gate_up_rows[(programs,)](
         y, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed,
         K=rows, WIDTH=width, SHARED=part, INNER=inner, CHOSEN=chosen,
-        EVERY=triton.next_power_of_2(rows * chosen), ROWS=launch.rows, CHUNK=chunk_width(width),
-        **launch.options(),
+        EVERY=triton.next_power_of_2(rows * chosen), BY_EXPERT=by_expert, ROWS=launch.rows,
+        CHUNK=chunk_width(width), **launch.options(),
     )  # fmt: skip
 
 
@@ -123,6 +131,6 @@ def dense_gate_up_rows(y: Tensor, gate: Tensor, up: Tensor, gated: Tensor, launc
     _gate_up_rows[(triton.cdiv(inner, launch.rows),)](
         # Without experts nothing of them is read; any tensors do.
         y, gated, gate, up, gate, up, gated, gated,
-        K=rows, WIDTH=width, SHARED=inner, INNER=1, CHOSEN=0, EVERY=1, ROWS=launch.rows,
+        K=rows, WIDTH=width, SHARED=inner, INNER=1, CHOSEN=0, EVERY=1, BY_EXPERT=False, ROWS=launch.rows,
         CHUNK=chunk_width(width), **launch.options(),
     )  # fmt: skip

@@ -9,11 +9,11 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history import earlier
+from dsocr_core.history.result_cache import device_type
 from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
-from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import SIDES, OcrRequest, Side
-from dsocr_core.settings import InferSettings, Settings, SettingsError
+from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
 from pages.widgets.compare import address, backends
 from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, key, put, value
@@ -132,7 +132,8 @@ def _samples() -> PageList:
     pages = sources.samples()
     if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    current = pages.keys[pages.position(value("page"))]
+    missing = STATE.missing("page", ("", *pages.keys))
+    current = None if missing else pages.keys[pages.position(value("page"))]
     items = []
     for index, name in enumerate(pages.keys):
         page = pages.take(index)
@@ -214,6 +215,7 @@ def _settings() -> Settings | None:
         dtype = st.selectbox(
             "Number type", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
         )
+        draft = _draft(base.draft)
         eval_mode, test_compress = _published_modes(base.infer)
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
@@ -232,7 +234,7 @@ def _settings() -> Settings | None:
         vendor = replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted])
         return replace(
             base, checkpoint=checkpoint, preset=preset, prompt=prompt, infer=infer, attention=attention,
-            dtype=dtype, vendor=vendor,
+            dtype=dtype, draft=draft, vendor=vendor,
         )  # fmt: skip
     except (SettingsError, DsocrError) as error:
         show_error(error)
@@ -249,6 +251,19 @@ def _backends(settings: Settings) -> Settings:
         for side, column in zip(SIDES, st.columns(2), strict=True)
     ]
     return backends.with_sides(settings, *chosen)
+
+
+def _draft(default: str) -> str:
+    """Drafts that the fast engine verifies. Programs and folders are the settings file's to name."""
+    typed: str = st.text_input(
+        "Draft", value=default, key="draft", persist_state="session",
+        help="What the fast engine verifies instead of reading token by token: text-layer, run:ID, lookup, "
+        "or a for B. Empty is none.",
+    ).strip()  # fmt: skip
+    if typed and typed != default and typed not in DRAFTS and not typed.startswith("run:"):
+        st.caption(f"No draft here: give {', '.join(DRAFTS)} or run:ID.")
+        return ""
+    return typed
 
 
 def _published_modes(infer: InferSettings) -> tuple[bool, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dsocr_core.drafts.given import Given
 from dsocr_core.history.timings import in_order
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.margins import divergence_words
@@ -14,6 +15,7 @@ from pages.widgets.pair.shown import Results, Shown
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared import bars, figure, stages, table
 from pages.widgets.shared.labels import side_label, side_letter
+from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import StageLine
 from pages.widgets.shared.table import Column
 
@@ -130,3 +132,8 @@ def draw_timings(shown: Shown, words: str, reproduce: str = "") -> None:
     drawn = {part[0] for line in lines for part in line.parts}
     bars.draw(stages.legend(in_order(drawn)) + stages.panel(lines, "s"), words)
     table.draw(tables.timing_table(shown.results), tables.TIMES)
+    for side, result in shown.results.items():
+        given = Given()
+        given.add(result.environment, len(result.token_ids or ()) or None)
+        if given.words:
+            st.caption(f"{side_letter(side)}: {given.words}; from {plain(result.environment['draft'])}.")

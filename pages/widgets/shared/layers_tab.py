@@ -111,7 +111,7 @@ def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[K
     history.refresh()
     sha256 = None
     if request is not None and request.image.is_file():
-        from dsocr_core.outputs.result_store import file_of
+        from dsocr_core.outputs.fingerprints import file_of
 
         file = file_of(request)
         sha256 = None if file is None else file.sha256

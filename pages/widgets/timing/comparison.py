@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.history import timings
 from dsocr_core.history.labels import condition, has_value, short_names
 from dsocr_core.history.sameness import record_facts, side_by_side
-from dsocr_core.history.speed import compare_speed
+from dsocr_core.history.speed import LATENCY, compare_speed
 from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
 from dsocr_core.history.store import History
 from dsocr_core.words import plural, significant, speed_ratio
@@ -202,7 +202,7 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     table.draw(found.drop(columns=without, errors="ignore"), tables.COMPARISON, "–")
     _left_out(coverage)
     _differences(shown, a[0], b[0])
-    if len(answers.pairs):
+    if len(answers.pairs) and not found["why"].str.contains(LATENCY).any():
         _pages(answers.pairs, neutral)
 
 
@@ -252,9 +252,16 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:
-    profiled = [side for side, run_id in (("A", a), ("B", b)) if shown.history.record(run_id).profiled]
-    if profiled:
-        st.warning(f"{' and '.join(profiled)} ran under a profiler: its overhead is in the times.")
+    records = {"A": shown.history.record(a), "B": shown.history.record(b)}
+    for words, sides in (
+        ("under a profiler: its overhead is in the times", [s for s, run in records.items() if run.profiled]),
+        (
+            "beside other programs, which took much of the machine",
+            [s for s, run in records.items() if run.contended],
+        ),
+    ):
+        if sides:
+            st.warning(f"{' and '.join(sides)} ran {words}.")
 
 
 def _left_out(coverage: pd.DataFrame) -> None:

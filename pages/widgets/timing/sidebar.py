@@ -58,7 +58,8 @@ def draw(history: History) -> Shown:
     st.toggle("Profiled runs too", key=key("profiled"), help="Their times carry the profiler's overhead.")
     st.toggle(
         "Contended runs too", key=key("contended"),
-        help="Other programs took more than a fifth of the machine's CPU time while they were made.",
+        help="Other programs took more than a fifth of the machine's CPU time while they were made. A run "
+        "with drafts is then compared with one without as well.",
     )  # fmt: skip
     run_filters.draw_more(STATE, values, "timing")
     filters = _filters()
