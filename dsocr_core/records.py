@@ -379,17 +379,6 @@ def to_jsonable(record: Any) -> Any:
     return convert(record)
 
 
-def backend_of(data: Mapping[str, Any]) -> BackendName:
-    """The backend that a record names. Older ones call it a road: `ours`, whichever engine, or `vendor`.
-
-    Raises KeyError where neither is there.
-    """
-    if "backend" in data:
-        return str(data["backend"])
-    engine = (data.get("environment") or {}).get("engine")
-    return VENDOR if data["road"] == VENDOR else str(engine or "eager")
-
-
 def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
     request = dict(data["request"])
@@ -403,7 +392,7 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     if data["finish_reason"] not in (*get_args(FinishReason), None):
         raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
     return OcrResult(
-        backend=backend_of(data),
+        backend=str(data["backend"]),
         request=OcrRequest(**request),
         image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
         text_raw=str(data["text_raw"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -23,9 +22,6 @@ from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
 from pages.widgets.shared.strip import reasons_html, strip_html
 from pages.widgets.shared.url_state import refused
-
-if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
 
 
 def page() -> None:
@@ -67,7 +63,7 @@ def page() -> None:
 
 
 def _before(settings: Settings, job: ReadJob) -> dict[Side, earlier.Earlier]:
-    """What the page of a running job took in earlier runs, by side."""
+    """Find what the page of a running job took in earlier runs, by side."""
     found = earlier.readings(resources.history, settings, job.request)
     return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
 
@@ -88,7 +84,7 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
 
 
 def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
-    """Whether the job is about the chosen page under the chosen settings."""
+    """Tell whether the job is about the chosen page under the chosen settings."""
     return (
         job is not None
         and choice.request is not None

@@ -25,11 +25,11 @@ from dsocr_core.errors import DsocrError
 from dsocr_core.history.exporters import export_runs
 from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.record import record_run
+from dsocr_core.history.result_cache import portable
 from dsocr_core.history.store import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.history.writer import RunWriter
 from dsocr_core.inputs.documents import Page, expand
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.result_cache import portable
 from dsocr_core.run.session import Session
 from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Attention, InferSettings, Settings
 

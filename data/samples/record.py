@@ -15,9 +15,8 @@ from pathlib import Path
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.engine.threads import wait_politely
+from dsocr_core.history.result_cache import SHIPPED_RESULTS, ResultCache, ResultStore
 from dsocr_core.inputs.documents import expand
-from dsocr_core.outputs.result_cache import SHIPPED_RESULTS, ResultCache
-from dsocr_core.outputs.result_store import ResultStore
 from dsocr_core.run.session import Session
 from dsocr_core.settings import PROJECT_ROOT, Settings
 
@@ -70,7 +69,7 @@ def rekey() -> int:
     and what is read did not: no model runs."""
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
     try:
-        for file in sorted(SHIPPED_RESULTS.glob("*.json")):
+        for file in sorted(SHIPPED_RESULTS.glob("*.parquet")):
             recorded = ResultStore(SHIPPED_RESULTS).find(file.stem)
             if recorded is None:
                 print(f"{file.name}: damaged", flush=True)
@@ -80,7 +79,7 @@ def rekey() -> int:
             settings = EXAMPLE_SETTINGS if example else Settings(device="cpu").for_comparison()
             request = replace(result.request, image=PROJECT_ROOT / result.request.image)
             key = ResultCache(settings).shipped_key(result.backend, request, example)
-            shutil.copyfile(file, staging / f"{key}.json")
+            shutil.copyfile(file, staging / f"{key}.parquet")
         shutil.rmtree(SHIPPED_RESULTS)
         staging.rename(SHIPPED_RESULTS)
     finally:

@@ -37,13 +37,16 @@ _LETTERS = ("a", "b")
 _MOST_NAMED = 3
 
 
-def document(truth_file: Path, truth: GroundTruth, sides: Sequence[Side]) -> dict[str, Any]:
+def document(
+    truth_file: Path, truth: GroundTruth, sides: Sequence[Side], official: Total | None = None
+) -> dict[str, Any]:
     """All figures as JSON-ready values; null is "nothing to count" or "no text"."""
     return {
         "evaluator": EVALUATOR,
         "ground_truth": str(truth_file),
         "release": truth.release,
         **NOT_COMPUTED,
+        "official": None if official is None else _figures(official),
         "sides": {
             letter: {
                 "label": side.label,
@@ -103,7 +106,9 @@ def write_csv(file: Path, truth: GroundTruth, sides: Sequence[Side]) -> None:
         raise DsocrError(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def print_report(console: Console, truth: GroundTruth, sides: Sequence[Side]) -> None:
+def print_report(
+    console: Console, truth: GroundTruth, sides: Sequence[Side], official: Total | None = None
+) -> None:
     """The totals, and the pages with most text edits."""
     shown = [name for name in FIGURES if any(getattr(side.total, name) is not None for side in sides)]
     titles = [_TITLES[name] for name in shown]
@@ -112,6 +117,8 @@ def print_report(console: Console, truth: GroundTruth, sides: Sequence[Side]) ->
         whole = side.total
         counts = (str(whole.pages), str(len(side.missing)))
         totals.add_row(Name(f"{letter.upper()} {visible(side.label)}"), *counts, *_words(whole, shown))
+    if official is not None:
+        totals.add_row(Name("OmniDocBench's own"), "–", "–", *_words(official, shown))
     console.print(totals)
     pages = _table("Page, A / B" if len(sides) > 1 else "Page", *titles)
     order = sorted(truth.pages, key=lambda page: -max(_edits(side, page.image) for side in sides))

@@ -33,6 +33,14 @@ class Opening:
     """Our engines decode on to the token limit, for measuring; nothing of that is cached."""
     caches: bool = True
     """Only what is cached has the two best logits of each step."""
+    stores: bool = True
+    """Put each result into the result cache; a run directory has its own, which it names there."""
+
+    @property
+    def cached(self) -> bool:
+        """True for results of the usual reading: with their times, and up to the end token."""
+        timed = self.marks is None or self.marks.name == "TIMED"
+        return self.caches and timed and not self.ignore_eos
 
 
 class Backend:

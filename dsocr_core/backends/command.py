@@ -16,7 +16,7 @@ from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import size_of, text_result
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outside.child import Child
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.outside.visible import name_text, visible

@@ -141,7 +141,7 @@ class RecordedRun(Source):
         from dsocr_core.history.store import SEED_LOCATION, History
 
         with History(self.settings.history or SEED_LOCATION, also=[SEED_LOCATION]) as history:
-            found = readings(history, self.name.partition(":")[2], with_times=False).results
+            found = readings(history, self.name.partition(":")[2]).results
         # Our engine's reading before another's.
         order = sorted(found.items(), key=lambda item: item[0][1] in ("fast", "eager"))
         return {page: result for (page, _), result in order}

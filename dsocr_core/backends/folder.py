@@ -11,7 +11,7 @@ from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import read_left_behind, text_result
 from dsocr_core.errors import Cancelled
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outside.visible import name_text
 from dsocr_core.predictions.by_name import ByName, LeftOver
 from dsocr_core.predictions.prediction import Found

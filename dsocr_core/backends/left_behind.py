@@ -17,7 +17,6 @@ from dsocr_core.settings import Settings
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
 
-OWN_RUN = "run of this project"
 _MARK = "<|det|>"
 
 
@@ -72,42 +71,20 @@ def text_result(
 def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:
     """The texts of a run of ours, `writer` is the backend; None when it is none. Raises PredictionError."""
     # DuckDB's neighbours are imported where a folder may be a run.
-    from dsocr_core.history.importers.own_run import is_own_run, read_own_run
-    from dsocr_core.history.importers.run_directory import is_run_directory
-    from dsocr_core.history.importers.run_lines import Files, lines_of
+    from dsocr_core.history.importers.own_run import is_own_run
+    from dsocr_core.history.results import readings_in
 
-    if not path.is_dir():
+    if not path.is_dir() or not is_own_run(path):
         return None
-    found: list[Prediction] = []
-    left: list[Left] = []
-    if is_own_run(path):
-        try:
-            rows = read_own_run(path).tables.get("readings")
-        except DsocrError as error:
-            raise PredictionError(f"{name_text(path)}: {error}") from error
-        for row in rows.to_pylist() if rows is not None and hasattr(rows, "to_pylist") else ():
-            _add(found, left, path, row["page"], row["backend"], row["text_raw"])
-    elif is_run_directory(path):
-        files = Files(path)
-        for line in lines_of(files):
-            _add(found, left, path, line.source, line.backend, line.data.get("text_raw"))
-        left += [Left(item.path, item.reason) for item in files.skipped]
-    else:
-        return None
+    try:
+        run = readings_in(path)
+    except DsocrError as error:
+        raise PredictionError(f"{name_text(path)}: {error}") from error
+    found = [
+        Prediction(page, result.text_raw, _MARK in result.text_raw, path, backend or result.backend)
+        for (page, backend), result in run.results.items()
+    ]
     if not found:
         raise PredictionError(f"{name_text(path)}: the run has no text of a page")
+    left = [Left(path, f"{page} has no text of {backend or 'any backend'}") for page, backend in run.failures]
     return found, left
-
-
-def _add(
-    found: list[Prediction],
-    left: list[Left],
-    path: Path,
-    page: str | None,
-    backend: str | None,
-    text: str | None,
-) -> None:
-    if page and backend and text is not None:
-        found.append(Prediction(page, text, _MARK in text, path, backend))
-    else:
-        left.append(Left(path, f"{page or 'a page'} has no text of {backend or 'any backend'}"))

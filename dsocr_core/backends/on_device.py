@@ -24,7 +24,7 @@ from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.result_cache import ResultCache
+from dsocr_core.history.result_cache import ResultCache
 from dsocr_core.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.settings import ALLOWED_CODE, Settings
 from dsocr_core.vendor.backend import VendorBackend
@@ -43,7 +43,7 @@ class OnDevice(Backend):
         opening = opening or Opening()
         self.kind = spec.kind
         self._marks, self._ignore_eos = opening.marks or Marks.TIMED, opening.ignore_eos
-        self._caches = opening.caches and self._marks is Marks.TIMED and not opening.ignore_eos
+        self._caches, self._stores = opening.cached, opening.cached and opening.stores
         self.results = ResultCache(settings, opening.results)
         self._building = threading.Lock()
 
@@ -91,7 +91,7 @@ class OnDevice(Backend):
 
     def _cached(self, result: OcrResult) -> OcrResult:
         """The result under this backend's name."""
-        if self._caches:
+        if self._stores:
             self.results.add(result)
         return result if result.backend == self.name else replace(result, backend=self.name)
 

@@ -21,6 +21,7 @@ def accuracy(
     targets: tuple[str, ...],
     *,
     ground_truth: Path | None = None,
+    official: Path | None = None,
     csv: Path | None = None,
     export: Path | None = None,
     layout: Layout = "omnidocbench",
@@ -28,13 +29,14 @@ def accuracy(
     json: bool = False,
     console: Console,
 ) -> int:
-    """Score texts against OmniDocBench's ground truth. Text edit distance, reading-order edit distance and
+    """Score texts against OmniDocBench's ground truth. Edit distance of text, reading order and formulas, and
     table TEDS of each page, by the benchmark's own rules, for one side or for two. A side is a folder that
     any program has left, or a run directory of ours. --export writes a side's texts for the benchmarks.
 
     Args:
         targets: A, and B: a folder of texts, or a run directory of ours
         ground_truth: OmniDocBench.json, or a part of its pages
+        official: a metric_result.json of the benchmark's own evaluator, whose figures are shown beside
         csv: write a row a page and side
         export: write A's texts into a new folder, as a benchmark's evaluator reads them
         layout: whose layout --export writes
@@ -61,9 +63,11 @@ def accuracy(
         return OK
     from dsocr_core.accuracy.ground_truth import read_ground_truth
     from dsocr_core.accuracy.measuring import measure
+    from dsocr_core.accuracy.official import read_result
     from dsocr_core.accuracy.report import document, print_report, write_csv
 
     truth = read_ground_truth(ground_truth)
+    theirs = read_result(official) if official else None
     processes = workers or min(_MOST_WORKERS, os.cpu_count() or 1)
     with (
         cancelled_by_interrupt() as cancel,
@@ -81,9 +85,9 @@ def accuracy(
     if csv:
         write_csv(csv, truth, sides)
     if json:
-        print_json(document(ground_truth, truth, sides))
+        print_json(document(ground_truth, truth, sides, theirs))
     else:
-        print_report(console, truth, sides)
+        print_report(console, truth, sides, theirs)
         if csv:
             console.print(f"written to {csv}", markup=False)
     return OK

@@ -80,7 +80,7 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
             location = history_location(replace(settings, history=str(record_in)))
             written = write_reports(chosen, location, found.runs[0])
             found = replace(found, lines=[*found.lines, *written])
-    return found.tell(chosen.json, console)
+    return (found if chosen.save else replace(found, recorded=())).tell(chosen.json, console)
 
 
 class Source(Enum):
@@ -190,4 +190,4 @@ def _compare_folders(
             if record_in is not None:
                 recorder.add(name, comparison)
     runs = [recorder.id] if recorder.id else []
-    return Compared(report, runs, [f"recorded as run {run}" for run in runs if chosen.save])
+    return Compared(report, runs, recorded=[f"recorded as run {run}" for run in runs])

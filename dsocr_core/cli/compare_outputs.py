@@ -111,9 +111,9 @@ def read_and_compare(
         run_id = record_worst(into, pair, compared.worst, typed) if record_in is not None else None
     count = len(compared.worst)
     saved = run_id if chosen.save else None
-    recorded = [f"recorded as run {saved}, with the {count:,} worst pages"] if saved else []
+    recorded = [f"recorded as run {run_id}, with the {count:,} worst pages"] if run_id else []
     report = _Outputs(compared, differing, names, saved)
-    return ComparedPages(report, [run_id] if run_id else [], [*recorded, f"written to {location}"])
+    return ComparedPages(report, [run_id] if run_id else [], [f"written to {location}"], recorded)
 
 
 def _of(settings: Settings, side: Side) -> Settings:

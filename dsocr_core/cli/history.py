@@ -22,7 +22,7 @@ from dsocr_core.console import FAILED, OK, print_json
 from dsocr_core.errors import DsocrError
 from dsocr_core.outputs.spreadsheet import frame_csv
 from dsocr_core.outside.visible import json_line, visible
-from dsocr_core.settings import Settings, history_location
+from dsocr_core.settings import RUNS_DIRECTORY, Settings, history_location
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,28 +70,36 @@ class Where:
 
 
 def upgrade(where: Where, directory: str | None = None, *, console: Console) -> int:
-    """Take over runs of earlier versions of this program, in place.
+    """Take over what earlier versions of this program wrote, in place.
 
     Args:
-        directory: a history (default: --history), or the output of a cluster, which may be a URL
+        directory: a history or its URL, a run directory, a result cache, or the output of a cluster (default:
+            --history and all of data/runs)
     """
-    from dsocr_core.cluster.upgrade import is_output, upgrade_output
-    from dsocr_core.history.upgrade.upgrade import Upgraded
-    from dsocr_core.history.upgrade.upgrade import upgrade as take_over
+    from dsocr_core.cluster.upgrade import outputs_at, upgrade_output
+    from dsocr_core.history.upgrade.remote import upgrade_url
+    from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade_any
 
-    directory = directory or where.location
-    if is_output(directory):
-        done, what = Upgraded(*upgrade_output(directory)), "shards"
-    elif "://" in directory:
-        raise DsocrError(f"{directory}: copy it to a directory, upgrade that, and copy it back")
-    elif not Path(directory).is_dir():
+    if directory and "://" not in directory and not Path(directory).is_dir():
         raise DsocrError(f"{directory}: no such directory")
-    else:
-        done, what = take_over(Path(directory)), "runs"
+    usual = [where.location, *map(str, sorted(path for path in RUNS_DIRECTORY.glob("*") if path.is_dir()))]
+    done = Upgraded()
+    for place in [directory] if directory else dict.fromkeys(usual):
+        try:
+            found = Upgraded()
+            for output in (outputs := outputs_at(place)):
+                shards, failed = upgrade_output(output)
+                found.shards, found.failed = found.shards + shards, found.failed | failed
+            if not outputs:
+                found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
+        except DsocrError as error:
+            found = Upgraded(failed={"all of it": str(error)})
+        done.add(place, found)
     if where.json:
         print_json(asdict(done))
     else:
-        console.print(f"{done.runs} {what} of {directory} taken over", markup=False)
+        words = f"{done.runs} runs, {done.shards} shards and {done.results} cached results taken over"
+        console.print(words, markup=False)
         for entry, reason in done.failed.items():
             print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
     return FAILED if done.failed else OK

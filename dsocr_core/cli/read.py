@@ -55,6 +55,8 @@ class Compared:
     """Ids of the runs that hold them, one a pair of backends; none where nothing was recorded."""
     lines: Sequence[str] = ()
     """Lines for people after the report."""
+    recorded: Sequence[str] = ()
+    """Lines for people about the runs."""
 
     def tell(self, json: bool, console: Console) -> int:
         """Print; returns the exit code."""
@@ -62,7 +64,7 @@ class Compared:
             self.report.write_json(sys.stdout)
         else:
             self.report.print(console)
-            for line in self.lines:
+            for line in (*self.lines, *self.recorded):
                 console.print(line, markup=False)
         return FAILED if self.report.failed else OK
 
@@ -91,32 +93,36 @@ def read(
     from dsocr_core.run.progress import Progress
     from dsocr_core.run.session import Session
 
-    opening = Opening(marks=None if measures else Marks.RANGES)
-    histories = [
-        RunRecorder(replace(settings, history=record_in), plan.command)
-        for settings in all_settings
-        if record_in is not None
+    opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
+    save, one = record_in is not None, len(all_settings) == 1
+    runs = [
+        RunRecorder(
+            replace(each, history=record_in) if record_in is not None else each,
+            plan.command,
+            out=plan.directory if one else None,
+            save=save,
+        )
+        for each in all_settings
+        if one or save
     ]
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
             progress = stack.enter_context(Progress(SafeConsole(stderr=True)))
             cancel = stack.enter_context(cancelled_by_interrupt())
-            for history in histories:
-                stack.enter_context(history)
-            if len(sessions) > 1:
-                report: Told = read_against(sessions, plan, progress, cancel, histories)
+            if one:
+                report: Told = read_pages(sessions[0], plan, progress, runs[0], cancel)
             else:
-                report = read_pages(sessions[0], plan, progress, next(iter(histories), None), cancel)
+                report = read_against(sessions, plan, progress, cancel, runs)
     except Cancelled:
         words = ["cancelled"]
-        if runs := [history.id for history in histories if history.id]:
-            words.append(f"what was finished is recorded as run {', '.join(runs)}")
+        if ids := [run.id for run in runs if run.id]:
+            words.append(f"what was finished is recorded as run {', '.join(ids)}")
         if plan.directory.is_dir():
             words.append(what_is_left)
         raise Cancelled("; ".join(words)) from None
-    lines = [f"written to {plan.directory}"]
-    for each, history in zip(all_settings, histories, strict=False):
+    recorded: list[str] = []
+    for each, run in zip(all_settings, runs, strict=False):
         pair = f"{' and '.join(each.side_names[: len(plan.sides)])} are " if len(all_settings) > 1 else ""
-        lines += [f"{pair}recorded as run {history.id}"] if history.id else []
-    return Compared(report, [history.id for history in histories if history.id], lines)
+        recorded += [f"{pair}recorded as run {run.id}"] if run.id else []
+    return Compared(report, [run.id for run in runs if run.id], [f"written to {plan.directory}"], recorded)

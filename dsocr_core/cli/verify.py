@@ -112,7 +112,7 @@ def verify(
         if recorded not in history:
             raise DsocrError(f"the history at {location} has no run '{recorded}'; see: dsocr history list")
         record = history.record(recorded)
-        texts = readings(history, recorded, with_steps=False, with_times=False)
+        texts = readings(history, recorded, with_steps=False)
         named = _backend(texts, record, backend)
         settings = replace(_settings(record, named, own), history=written.history)
         pages = _pages(texts, named, images, settings)

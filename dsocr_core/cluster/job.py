@@ -13,7 +13,7 @@ from typing import Any
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.record import RunRecord, flattened, in_any_clone, record_run
-from dsocr_core.outputs.result_store import checkpoint_fingerprint, code_version
+from dsocr_core.outputs.fingerprints import checkpoint_fingerprint, code_version
 from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 2

@@ -59,9 +59,10 @@ class Lease:
             self._number = number + 1
             if self._output.store.put_new(_file(self._number), self._content()):
                 break
-        if self._number > 1:
-            with contextlib.suppress(StorageError):
-                self._output.store.remove(_file(self._number - 1))
+        with contextlib.suppress(StorageError):
+            for number in self._numbers():  # of the dead, also of those that were killed here
+                if number < self._number:
+                    self._output.store.remove(_file(number))
         self._thread.start()
         return self
 
@@ -96,8 +97,11 @@ class Lease:
         return json.dumps(self._me | {"beat": beats}).encode()
 
     def _newest(self) -> int:
+        return max(self._numbers(), default=0)
+
+    def _numbers(self) -> list[int]:
         names = [name.partition(".")[0] for name in self._output.store.names(_FOLDER)]
-        return max((int(name) for name in names if name.isdecimal()), default=0)
+        return [int(name) for name in names if name.isdecimal()]
 
     def _there(self, number: int) -> dict[str, Any] | None:
         return self._output.document(_file(number))

@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
@@ -92,9 +92,8 @@ def _names(folder: Path, folders: bool) -> Iterator[str]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                is_folder = entry.is_dir(
-                    follow_symlinks=False
-                )  # a link to a folder may lead round in circles
+                # A link to a folder may lead round in circles.
+                is_folder = entry.is_dir(follow_symlinks=False)
                 wanted = not entry.name.startswith(".") if is_folder else _is_page(entry.name)
                 if is_folder == folders and wanted:
                     yield entry.name
@@ -116,15 +115,9 @@ def _sorted(names: Iterator[str], opened: contextlib.ExitStack) -> Iterator[str]
 
 def _written_run(names: list[str], opened: contextlib.ExitStack) -> Iterator[str]:
     handle = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    for name in names:
-        handle.write(os.fsencode(name).hex().encode() + b"\n")
+    handle.writelines(os.fsencode(name).hex().encode() + b"\n" for name in names)
     handle.seek(0)
-    return _read_run(handle)
-
-
-def _read_run(handle: BinaryIO) -> Iterator[str]:
-    for line in handle:
-        yield os.fsdecode(bytes.fromhex(line.decode().strip()))
+    return (os.fsdecode(bytes.fromhex(line.decode())) for line in handle)
 
 
 # --- object stores --------------------------------------------------------------------------------

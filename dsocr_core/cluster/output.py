@@ -152,6 +152,7 @@ class Output(ShardedRun):
                 if (file := f"shards/{shard}/{name}") not in visible:
                     self.store.remove(file)
                     removed += 1
+        self.store.clear_parts()
         return removed
 
 

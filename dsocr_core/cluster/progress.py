@@ -30,11 +30,8 @@ class ClusterProgress:
         self._console = console
         self._changing = threading.Lock()
         self._figures: Figures | None = None
-        self._pages, self._complete, self._in_flight, self._workers = 0, False, 0, 0
-        self._told: dict[str, int] = {}
-        """Pages that workers read since their last commit."""
-        self._began, self._before = time.monotonic(), 0
-        self._line_at = self._began
+        self._pages, self._complete, self._workers = 0, False, 0
+        self._line_at = time.monotonic()
         self._live = Live(console=console, refresh_per_second=2, transient=True, get_renderable=self._drawn)
         self._draws = sys.stderr.isatty()
 
@@ -55,7 +52,7 @@ class ClusterProgress:
 
     def committed(self, figures: Figures, in_flight: int, workers: int) -> None:
         with self._changing:
-            self._figures, self._in_flight, self._workers = figures, in_flight, workers
+            self._figures, self._workers = figures, workers
             line = None
             if not self._draws and time.monotonic() - self._line_at > LINE_EVERY_S:
                 self._line_at = time.monotonic()
@@ -64,8 +61,7 @@ class ClusterProgress:
             self._console.print(line, markup=False)
 
     def told(self, worker: str, words: Mapping[str, Any]) -> None:
-        with self._changing:
-            self._told[worker] = self._told.get(worker, 0) + int(words.get("read", 0))
+        """Pages are shown when their shard is committed."""
 
     def said(self, words: str) -> None:
         self._console.print(words, markup=False, highlight=False)

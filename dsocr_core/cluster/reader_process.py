@@ -107,7 +107,7 @@ class ReaderProcess:
         """Open and preprocess a page; None, and its error said, where that cannot be."""
         self.say({"began": page["id"]})
         image, made = None, False
-        from dsocr_core.outputs.result_store import page_file
+        from dsocr_core.outputs.fingerprints import page_file
 
         try:
             image, made = self.files.image(page["path"], page["page"])

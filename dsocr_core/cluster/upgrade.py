@@ -39,7 +39,7 @@ from dsocr_core.outputs.input_parity import (
     TILES_HASH,
 )
 from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.records import BOXES_NOT_KNOWN, OcrResult, StageTiming, ngram_words
+from dsocr_core.records import BOXES_NOT_KNOWN, SIDES, OcrResult, StageTiming, ngram_words
 from dsocr_core.settings import Settings, settings_of
 from dsocr_core.stages import Stage
 
@@ -49,10 +49,14 @@ _FAULTS = (Refused, OSError, LookupError, TypeError, ValueError, pa.ArrowExcepti
 """Errors that a damaged or foreign shard raises."""
 
 
-def is_output(location: str) -> bool:
-    """Tell whether an output of `run --cluster` is there, of any version. Raises DsocrError."""
-    document = Output(location).document(RUN)
-    return document is not None and ("cluster" in document or "shard_pages" in document)
+def outputs_at(location: str) -> list[str]:
+    """The outputs of `run --cluster` there, of any version, or the two of `compare`. Raises DsocrError."""
+
+    def is_one(place: str) -> bool:
+        document = Output(place).document(RUN) or {}
+        return "cluster" in document or "shard_pages" in document
+
+    return list(filter(is_one, [location])) or list(filter(is_one, (f"{location}/{side}" for side in SIDES)))
 
 
 def upgrade_output(

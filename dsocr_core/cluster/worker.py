@@ -21,7 +21,7 @@ from dsocr_core.cluster.reader import MODULE, Limits, PieceRead, Reader, ReaderE
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.errors import Cancelled, DsocrError, one_line
 from dsocr_core.history.sharded import PageReading
-from dsocr_core.outputs.result_store import code_version
+from dsocr_core.outputs.fingerprints import code_version
 
 TOLD_EVERY_S = 2.0
 """Seconds after which a worker says how many pages it has read."""

@@ -1,4 +1,4 @@
-"""What a reader of many pages takes and calls back: no torch, no triton."""
+"""Protocols of a reader of many pages: no torch, no triton."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Work:
 
 
 class Source(Protocol):
-    """Where prepared pages come from."""
+    """Source of prepared pages."""
 
     def take(self, timeout_s: float) -> Work | None:
         """The next page; None when none is ready within that time, or there are no more."""
@@ -54,7 +54,7 @@ class Prefetch(Generic[P]):
     def __init__(
         self, prepare: Callable[[Any], P], pages: Iterable[Any] | None = None, threads: int | None = None
     ) -> None:
-        """Of `pages`, or without those of what is `put`, of which there is no end."""
+        """Prefetch `pages`, or without those of what is `put`, of which there is no end."""
         threads = threads or max(1, min(MOST_THREADS, (os.cpu_count() or 2) - 1))
         self._prepare, self._most, self._endless = prepare, 2 * threads, pages is None
         self._pages = iter(pages or ())

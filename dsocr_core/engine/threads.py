@@ -1,4 +1,4 @@
-"""How CPU threads wait. Call before torch is imported; imports nothing heavy itself."""
+"""Waiting of CPU threads. Call before torch is imported; imports nothing heavy itself."""
 
 import os
 
@@ -8,5 +8,9 @@ def wait_politely() -> None:
 
     Two spinning threads on two cores that also serve a browser made a decoded token take 100 ms instead
     of 6; sleeping costs a few microseconds a parallel region (docs/decisions/0005).
+
+    MKL may take fewer threads than it was given where it sees fit, and a product summed by fewer threads has
+    other bits: it keeps their number, in the worker too, which inherits this.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("MKL_DYNAMIC", "FALSE")

@@ -62,13 +62,13 @@ def _on(device: torch.device, views: Bytes) -> Tensor:
 
 
 def can_resize(device: torch.device) -> bool:
-    """Whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
+    """Tell whether views are made there: on a GPU, with a Pillow that resizes as is known of it."""
     return device.type == "cuda" and order_holds() and _bytes_hold()
 
 
 @functools.cache
 def _bytes_hold() -> bool:
-    """Whether a few images have Pillow's bytes: another compiler may round a weight otherwise."""
+    """Tell whether a few images have Pillow's bytes: another compiler may round a weight otherwise."""
     noise = np.random.default_rng(0).integers(0, 256, (97, 131, 3), np.uint8)
     page = Image.fromarray(noise)
     return all(

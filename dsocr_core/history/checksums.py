@@ -25,11 +25,12 @@ class Damaged(DsocrError):
         self.cause = cause
 
 
-def write_checksums(directory: Path) -> None:
-    """List every file under a directory with its SHA-256. Raises OSError."""
+def write_checksums(directory: Path, also: Mapping[str, Path] = {}) -> None:
+    """List every file under a directory, and others by name, with its SHA-256. Raises OSError."""
     lines = []
-    for name in _files(directory):
-        with (directory / name).open("rb") as handle:
+    files = {**{name: directory / name for name in _files(directory)}, **also}
+    for name, file in sorted(files.items()):
+        with file.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
         lines.append(f"{digest}  {name}\n")
     content = os.fsencode("".join(lines))

@@ -33,7 +33,7 @@ def command_of(record: RunRecord, images: Sequence[str]) -> str | None:
 
 
 def checkout_words(record: RunRecord) -> str:
-    """Which code made the run."""
+    """The code that made the run."""
     if record.git_commit is None:
         return "Its commit is not known."
     changed = {True: ", with changes that were not committed", False: "", None: ", perhaps with changes"}

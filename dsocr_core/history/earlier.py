@@ -1,4 +1,4 @@
-"""What the page took in earlier runs on this machine: how long a run will take, and what is left of it."""
+"""Times of the page in earlier runs on this machine: how long a run will take, and what is left of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _spread(one: Earlier) -> str:
 
 
 def left_words(one: Earlier | None, seconds: float) -> str:
-    """How much of a run is left when it takes as long as earlier ones; "" where these tell nothing."""
+    """Say how much of a run is left when it takes as long as earlier ones; "" where these tell nothing."""
     if one is None or 1000 * seconds >= one.median_ms:
         return ""
     return f"about {duration(one.median_ms - 1000 * seconds)} left, by earlier runs"

@@ -48,7 +48,7 @@ class ExportError(DsocrError):
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written."""
+    """Report of what was written."""
 
     target: Path
     runs: int

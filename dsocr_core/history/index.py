@@ -21,7 +21,7 @@ from dsocr_core.history.taking import Taken
 from dsocr_core.parity_records import VERDICTS
 
 FORM = 2
-"""Of the tables below; a file of another form is not opened."""
+"""Form of the tables below; a file of another form is not opened."""
 
 _TABLES = """
 CREATE TABLE entries (
@@ -87,7 +87,7 @@ CREATE VIEW marks AS
     FROM latest GROUP BY run_id;
 """
 )
-"""Of each connection to an index: what came since its file was made lies beside it."""
+"""Tables of each connection to an index: what came since its file was made lies beside it."""
 
 # Files are read column by column, some of them twice: cheaper than keeping ten million texts for a moment.
 _GIVEN = "(SELECT * FROM read_parquet($files) SEMI JOIN expected USING (run_id)) AS given"
@@ -167,7 +167,7 @@ _FORGET = (
 
 
 class Filling:
-    """What is added to an index, in one transaction: to its file, attached as `ix`, or beside it.
+    """Addition to an index, in one transaction: to its file, attached as `ix`, or beside it.
 
     Names of tables mean the whole index to the connection; rows go `into` one part of it.
     """

@@ -34,7 +34,7 @@ def judged_anew(directory: Path, record: RunRecord) -> Counter[str]:
         results: dict[tuple[str, str], OcrResult] = {}
         for row in read:
             if row["error"] is None and row["text_raw"] is not None:
-                whole = result_of(row, ()) if is_whole(row) else None
+                whole = result_of(row) if is_whole(row) else None
                 results[row["page"], row["backend"]] = whole or older_result(record, row)
         for page in again:
             a, b = (results.get((page, side)) for side in sides)

@@ -1,4 +1,4 @@
-"""What Nsight Compute measured of a launch, as one row of figures: names of all versions and pages, one unit.
+"""Figures of a launch under Nsight Compute, one row: names of all versions and pages, one unit.
 
 And the class of a launch, by a stated rule.
 """
@@ -95,7 +95,7 @@ _TWICE = re.compile(
 _LABEL = re.compile(r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Executed Per Cycle")
 """The other rates of the section on the details page."""
 _TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
-"""How many FLOPs one is depends on the card: where there are some, FLOPs were not counted whole."""
+"""FLOPs of one depend on the card: where there are some, FLOPs were not counted whole."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = {"s", "second", "sec"}
 _BYTES = {"byte", "B", "b"}
@@ -204,7 +204,7 @@ _VERDICTS = {
     "well-balanced": "balanced",
     "greater than 80": "near a peak",
 }
-"""What the rule of Nsight Compute about the bottleneck concludes, by words of its text."""
+"""Conclusion of Nsight Compute's rule about the bottleneck, by words of its text."""
 
 
 def nsight_verdict(rule: str, text: str) -> str | None:
@@ -226,7 +226,7 @@ def _figure(
 
 
 def _limiter(values: Mapping[str, float]) -> str | None:
-    """Which limits allow the fewest blocks on an SM, and how many."""
+    """Find the limits that allow the fewest blocks on an SM, and how many."""
     limits = {
         word: next(values[name] for name in names if name in values)
         for word, names in _LIMITS.items()

@@ -11,7 +11,7 @@ H = TypeVar("H", bound=Hashable)
 
 
 def has_value(value: object) -> bool:
-    """Whether a cell holds something: null comes as None, NaN, NaT or NA."""
+    """Tell whether a cell holds something: null comes as None, NaN, NaT or NA."""
     return value is not None and not (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
 
 
@@ -50,8 +50,8 @@ CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
 
 
 def condition(run: Mapping[str, object]) -> str:
-    """What a run's times may only be compared under: GPU, engine, dtype, attention and preset, as far as
-    recorded."""
+    """Conditions of a run's times, under which alone they may be compared: GPU, engine, dtype, attention and
+    preset, as far as recorded."""
     gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
     values = (gpu, *(run.get(name) for name in CONDITION[2:]))
     words = [

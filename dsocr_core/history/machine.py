@@ -1,4 +1,4 @@
-"""What else went on while a run was made: load, other programs' share of the CPU, the GPU's clocks and power.
+"""Work beside a run while it was made: load, other programs' share of the CPU, the GPU's clocks and power.
 
 The GPU is asked through nvidia-smi, which comes with the driver: no library is needed for it. What a machine
 does not tell is left out, never 0.
@@ -38,7 +38,7 @@ class CpuTime:
     at: float
     busy_s: float
     own_s: float
-    """Of this process and of those that it started."""
+    """CPU time of this process and of those that it started."""
 
 
 def cpu_time(proc: Path = Path("/proc")) -> CpuTime | None:
@@ -69,7 +69,7 @@ def _own_ticks(proc: Path) -> int:
 
 
 def others_share(begin: CpuTime | None, end: CpuTime | None) -> float | None:
-    """What other programs took of the machine's CPU time between the two, 0 to 1; None when not known."""
+    """Share of other programs in the machine's CPU time between the two, 0 to 1; None when not known."""
     if begin is None or end is None or end.at - begin.at < _SHORTEST_S:
         return None
     there = (end.at - begin.at) * (os.cpu_count() or 1)
@@ -113,7 +113,7 @@ class MachineWatch:
                 self._gpu.append(state)
 
     def facts(self) -> Mapping[str, Any]:
-        """What a record's environment says of the machine."""
+        """Take what a record's environment says of the machine."""
         facts: dict[str, Any] = {"cores": os.cpu_count()}
         if hasattr(os, "getloadavg"):
             facts["load_1m"] = round(os.getloadavg()[0], 2)

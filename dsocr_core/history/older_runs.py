@@ -12,7 +12,7 @@ from dsocr_core.backend_specs.conversion import converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EndpointSpec, EngineSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import parse_backends
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.readings import Row, inputs_of, request_of, top_two_of
+from dsocr_core.history.readings import Row, inputs_of, request_of, timings_of, top_two_of
 from dsocr_core.history.record import RunRecord, described_backend
 from dsocr_core.markup import DET
 from dsocr_core.models.deepseek_ocr import PROMPTS
@@ -34,7 +34,6 @@ from dsocr_core.records import (
     FinishReason,
     OcrRequest,
     OcrResult,
-    StageTiming,
     ngram_words,
     published_ngram_size,
 )
@@ -175,7 +174,6 @@ def _spec(record: RunRecord, backend: str | None) -> BackendSpec | None:
 def older_result(
     record: RunRecord,
     row: Row,
-    timings: tuple[StageTiming, ...] = (),
     plain_text: Callable[[], str | None] = lambda: None,
 ) -> OcrResult:
     """Make the result of a page of a run whose tables hold less.
@@ -218,7 +216,7 @@ def older_result(
         token_texts=tuple(row["token_texts"] or ()),
         finish_reason=finish if finish in get_args(FinishReason) else None,
         inputs=given,
-        timings=timings,
+        timings=timings_of(row),
         environment=environment,
         top_two=top_two_of(row),
     )

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dsocr_core.history.schema import TABLES, SchemaError, encodable_value
-from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.outside.untrusted import Refused, parse_json
 from dsocr_core.outside.visible import name_text, text_name
 from dsocr_core.records import (
@@ -26,6 +27,7 @@ from dsocr_core.records import (
     to_jsonable,
     top_two_steps,
 )
+from dsocr_core.stages import Stage
 
 Row = Mapping[str, Any]
 Key = tuple[str, str | None]
@@ -40,15 +42,19 @@ _TUPLES = ("prompt_ids", "global_shape", "tiles_shape")
 # --- to a row -------------------------------------------------------------------------------------
 
 
-def reading_table(page: str, result: OcrResult, file: PageFile | None, run_id: str = "") -> pa.Table:
+def reading_table(
+    page: str, result: OcrResult, file: PageFile | None, key: str | None = None, path: Path | None = None
+) -> pa.Table:
     """The row of a result. What a column cannot hold (half a surrogate pair, a number too large) is in
-    `exact`, and replaced in the column.
+    `exact`, and replaced in the column. `key` is a name for all that decided the result, `path` the page's
+    file where that is not to be the request's.
     """
-    row = result_row(page, result, file)
+    row = result_row(page, result, file) | {"key": key}
+    row |= {} if path is None else {"path": name_text(path)}
     columns, exact = [], False
     for field in SCHEMA:
         if field.name == "run_id":
-            columns.append(pa.array([run_id], field.type))
+            columns.append(pa.array([""], field.type))
         elif field.name == "exact":
             continue  # last, when it is known
         else:
@@ -59,20 +65,29 @@ def reading_table(page: str, result: OcrResult, file: PageFile | None, run_id: s
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def timing_rows(page: str, result: OcrResult) -> list[Row]:
-    """The rows of a result in the table `timings`."""
+def few_rows(table: pa.Table, about: Mapping[str, str]) -> bytes:
+    """A few readings as a Parquet file, with what else there is to say: without what many rows gain by."""
+    content = pa.BufferOutputStream()
+    table = table.replace_schema_metadata(dict(about))
+    pq.write_table(table, content, compression="zstd", use_dictionary=False, write_statistics=False)
+    return content.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def timing_rows(readings: pa.Table) -> list[Row]:
+    """The rows of the table `timings` that readings make."""
+    names, inside = ("page", "backend", "times"), {*inside_prefill()}
     return [
-        {
-            "page": page,
-            "backend": result.backend,
-            "stage": timing.stage.value,
-            "milliseconds": timing.milliseconds,
-            "calls": timing.calls,
-            "inside_prefill": timing.stage in inside_prefill(),
-            "aggregate": "page",
-        }
-        for timing in result.timings
+        {"page": row["page"], "backend": row["backend"], **time, "aggregate": "page"}
+        | {"inside_prefill": time["stage"] in inside}
+        for row in readings.select(names).to_pylist()
+        for time in row["times"] or ()
     ]
+
+
+def with_run_id(readings: pa.Table, run_id: str) -> pa.Table:
+    """Rows as those of a run."""
+    ids = pa.repeat(pa.scalar(run_id, pa.string()), len(readings))
+    return readings.set_column(0, SCHEMA.field(0), ids)
 
 
 def rows_table(rows: Sequence[Row], run_id: str = "") -> pa.Table:
@@ -104,7 +119,11 @@ def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str,
         "text_raw": result.text_raw,
         "error": None,
         "text_tokens": result.text_tokens,
-        "request": {**known, "image": name_text(request.image)},
+        "request": {
+            **known,
+            "image": name_text(request.image),
+            "more": [name_text(path) for path in request.more],
+        },
         "token_ids": result.token_ids,
         "token_texts": result.token_texts or None,
         "top_ids": [token for step in top for token in step.ids] or None,
@@ -116,6 +135,10 @@ def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str,
             for box in result.boxes
         ],
         "environment": [{"name": name, "value": value} for name, value in result.environment.items()],
+        "times": [
+            {"stage": timing.stage.value, "milliseconds": timing.milliseconds, "calls": timing.calls}
+            for timing in result.timings
+        ],
     }
 
 
@@ -138,7 +161,7 @@ def _column(field: pa.Field, value: Any) -> tuple[pa.Array, bool]:
 # --- and back -------------------------------------------------------------------------------------
 
 
-def result_of(row: Row, timings: Iterable[StageTiming] = ()) -> OcrResult | None:
+def result_of(row: Row) -> OcrResult | None:
     """The result of a row; None for a page that failed, or whose text nobody wrote down."""
     if row["exact"] is not None:
         try:
@@ -157,7 +180,7 @@ def result_of(row: Row, timings: Iterable[StageTiming] = ()) -> OcrResult | None
         token_texts=tuple(row.get("token_texts") or ()),
         finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
         inputs=inputs_of(row),
-        timings=tuple(timings),
+        timings=timings_of(row),
         environment={each["name"]: each["value"] for each in row["environment"] or ()},
         top_two=top_two_of(row),
         text_tokens=row["text_tokens"],
@@ -165,12 +188,12 @@ def result_of(row: Row, timings: Iterable[StageTiming] = ()) -> OcrResult | None
 
 
 def is_whole(row: Row) -> bool:
-    """Whether a row is a result of ours: it says what was asked, and what of that nobody told."""
+    """Tell a result of ours by its row: it says what was asked, and what of that nobody told."""
     return row["exact"] is not None or (row["request"] or {}).get("unknown") is not None
 
 
 def request_of(row: Row) -> OcrRequest:
-    """What was asked of the page of a row; what nobody told is not known."""
+    """Return what was asked of the page of a row; what nobody told is not known."""
     told = dict(row["request"] or {})
     image = Path(text_name(told.pop("image", None) or row["path"] or row["source"] or row["page"]))
     size, sha256 = row["bytes"], row["sha256"]
@@ -184,6 +207,8 @@ def request_of(row: Row) -> OcrRequest:
     values |= {name: value for name, value in NOT_TOLD.items() if name in unknown}
     if "ngram_whitelist" in values:
         values["ngram_whitelist"] = tuple(values["ngram_whitelist"])
+    if "more" in values:
+        values["more"] = tuple(Path(text_name(path)) for path in values["more"])
     values.setdefault("max_new_tokens", None)
     return OcrRequest(image, **values, file=file, unknown=tuple(unknown))
 
@@ -209,6 +234,16 @@ def inputs_of(row: Row) -> ModelInputs | None:
 
 
 _NEEDED = {field.name for field in fields(ModelInputs)} - {"grid", "ngram_window", "ngram_whitelist"}
+
+
+def timings_of(row: Row) -> tuple[StageTiming, ...]:
+    """Return the times of a row as they were written; stages of other programs are left out."""
+    known = {*all_stages()}
+    return tuple(
+        StageTiming(Stage(each["stage"]), each["milliseconds"], 1 if each["calls"] is None else each["calls"])
+        for each in row["times"] or ()
+        if each["stage"] in known and each["milliseconds"] is not None
+    )
 
 
 def top_two_of(row: Row) -> Any:
@@ -258,6 +293,19 @@ def folded(flat: Mapping[str, Sequence[Row]]) -> list[Row]:
         box = {name: row.get(name) for name in ("number", "label", "x1", "y1", "x2", "y2", "text")}
         row_of(row, count).setdefault("boxes", []).append(box)
     return list(made.values())
+
+
+def with_times(readings: pa.Table, timings: pa.Table | None) -> pa.Table:
+    """Readings with the times that lie in a table of their own; of several of a stage the last."""
+    found: dict[Key, dict[str, Row]] = {}
+    for row in timings.to_pylist() if timings is not None else ():
+        if row["aggregate"] == "page" and row["page"] is not None:
+            time = {name: row[name] for name in ("stage", "milliseconds", "calls")}
+            found.setdefault((row["page"], row["backend"]), {})[row["stage"]] = time
+    keys = zip(readings["page"].to_pylist(), readings["backend"].to_pylist(), strict=True)
+    times = [[*found[key].values()] if key in found else None for key in keys]
+    at = SCHEMA.get_field_index("times")
+    return readings.set_column(at, SCHEMA.field(at), pa.array(times, SCHEMA.field(at).type))
 
 
 def _counted(rows: Iterable[Row]) -> Iterable[tuple[Row, int]]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from dsocr_core.errors import DsocrError
+from dsocr_core.history.importers.own_run import read_own_run
 from dsocr_core.history.older_runs import older_result
-from dsocr_core.history.readings import is_whole, result_of
+from dsocr_core.history.readings import is_whole, result_of, timings_of
 from dsocr_core.history.record import RunRecord, tolerance_of
 from dsocr_core.history.schema import TABLES
 from dsocr_core.history.store import History
-from dsocr_core.models.family import all_stages
 from dsocr_core.outputs.artifacts import RESULT_MMD
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.parity_records import Tolerance
@@ -26,7 +27,6 @@ from dsocr_core.records import (
     Side,
     StageTiming,
 )
-from dsocr_core.stages import Stage
 
 Key = tuple[str, str | None]
 """(page, backend)"""
@@ -46,12 +46,12 @@ _MMD_LIMIT = 16 * 1024 * 1024
 
 @dataclass
 class Readings:
-    """What a run holds of its pages: results, and for the others why there is none."""
+    """Pages of a run: results, and for the others why there is none."""
 
     results: dict[Key, OcrResult] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
     requests: dict[Key, OcrRequest] = field(default_factory=dict)
-    """What is known of every page, read or not."""
+    """Requests of every page, read or not."""
 
 
 def results(history: History, run_id: str, pages: Sequence[str] | None = None) -> dict[Key, OcrResult]:
@@ -64,7 +64,6 @@ def readings(
     run_id: str,
     pages: Sequence[str] | None = None,
     with_steps: bool | Mapping[str, int] = True,
-    with_times: bool = True,
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
@@ -72,18 +71,36 @@ def readings(
     of each page. Raises HistoryError where there is no such run.
     """
     record = history.record(run_id)
-    timed = times(history, run_id, pages) if with_times else {}
+    columns = _WITH_STEPS if with_steps else _WITHOUT_STEPS
+    rows = history.readings(run_id, pages, columns).to_pylist()
+    return _collected(record, rows, lambda: _folder_text(history, record), with_steps)
+
+
+def readings_in(directory: Path) -> Readings:
+    """Results and failures of a run by its directory, which may be anybody's. Raises Refused."""
+    run = read_own_run(directory)
+    table = run.tables.get("readings")
+    rows = table.to_pylist() if isinstance(table, pa.Table) else []
+    return _collected(run.record, rows, lambda: None)
+
+
+def _collected(
+    record: RunRecord,
+    rows: Iterable[Row],
+    plain_text: Callable[[], str | None],
+    with_steps: bool | Mapping[str, int] = True,
+) -> Readings:
     found = Readings()
-    for row in history.readings(run_id, pages, _WITH_STEPS if with_steps else _WITHOUT_STEPS).to_pylist():
+    for row in rows:
         key = (row["page"], row["backend"])
         if not with_steps:
             row |= dict.fromkeys(_STEPS)
         elif isinstance(with_steps, Mapping):
             last = with_steps[row["page"]] + 1
             row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
-        made = result_of(row, timed.get(key, ())) if is_whole(row) else None
+        made = result_of(row) if is_whole(row) else None
         if made is None:
-            made = older_result(record, row, timed.get(key, ()), partial(_folder_text, history, record))
+            made = older_result(record, row, plain_text)
         elif not with_steps:
             made = replace(made, token_texts=(), top_two=())
         found.requests[key] = made.request
@@ -153,20 +170,10 @@ def _value(value: Any) -> Any:
     return None if missing else value
 
 
-def times(
-    history: History, run_id: str, pages: Sequence[str] | None = None
-) -> dict[Key, tuple[StageTiming, ...]]:
-    """Times in the order of the stages; stages of other programs are left out."""
-    stages = {stage.value: stage for stage in all_stages()}
-    one = pages[0] if pages is not None and len(pages) == 1 else None
-    found: dict[Key, dict[Stage, StageTiming]] = {}
-    for row in rows(history.query("page_timings", run_ids=[run_id], page=one)[0]):
-        if (stage := stages.get(row["stage"])) is not None:
-            calls = 1 if row["calls"] is None else int(row["calls"])
-            found.setdefault((row["page"], row["backend"]), {})[stage] = StageTiming(
-                stage, float(row["milliseconds"]), calls
-            )
-    return {key: tuple(of[stage] for stage in all_stages() if stage in of) for key, of in found.items()}
+def times(history: History, run_id: str) -> dict[Key, tuple[StageTiming, ...]]:
+    """Every page's times, of pages without a text too."""
+    table = history.readings(run_id, columns=["page", "backend", "times"])
+    return {(row["page"], row["backend"]): timings_of(row) for row in table.to_pylist()}
 
 
 def _folder_text(history: History, record: RunRecord) -> str | None:

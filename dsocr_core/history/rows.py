@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsocr_core.markup import Box
+from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.parity_row import parity_figures
 from dsocr_core.parity_records import ParityReport
 
@@ -39,6 +40,13 @@ def parity_row(page: str, report: ParityReport) -> Row:
         "boxes_matched": report.boxes_matched,
         "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
     }
+
+
+def parity_of(page: str, comparison: Comparison) -> Row | None:
+    """The parity row of a page; None where it was not to be compared."""
+    if comparison.report is not None:
+        return parity_row(page, comparison.report)
+    return not_compared_row(page, comparison.reasons) if comparison.compared else None
 
 
 def not_compared_row(page: str, reasons: Sequence[str]) -> Row:

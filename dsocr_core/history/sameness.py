@@ -15,7 +15,7 @@ _PATHS = frozenset({("settings", "checkpoint")})
 
 
 def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
-    """Whether runs differ in a value; None is a run that has no such value, and differs from one that has."""
+    """Tell whether runs differ in a value; None, of a run without such a value, differs from one that has."""
     if (section, name) in NOT_OF_THE_RUN:
         return False
     found = set(values)
@@ -25,7 +25,7 @@ def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
 
 
 def _one_path(texts: list[str]) -> bool:
-    """Whether paths can be one: an absolute one and its end count as the same."""
+    """Tell whether paths can be one: an absolute one and its end count as the same."""
     parts = sorted((PurePosixPath(text.replace("\\", "/")).parts for text in texts), key=len)
     return all(len(parts[0]) > 0 and longer[-len(parts[0]) :] == parts[0] for longer in parts)
 
@@ -37,7 +37,7 @@ FIELDS: Mapping[str, str] = {
     "host": "host", "dtype": "number type", "attention": "attention", "preset": "preset",
     "profiled": "profiled", "git_commit": "commit", "git_dirty": "uncommitted changes",
 }  # fmt: skip
-"""What a run's record says of where and how it ran, beside settings, environment and versions, with words."""
+"""Fields of a record that say where and how a run ran, beside settings, environment and versions."""
 
 
 def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:

@@ -34,9 +34,10 @@ def _struct(**columns: pa.DataType) -> pa.DataType:
 
 TABLES: dict[str, pa.Schema] = {
     # A page as one backend read it: `readings` in this room leads from an OcrResult to a row and back. Null
-    # is what is not known; a page that failed has its error. exact: the whole result as JSON, where a column
-    # cannot hold it. boxes: pixels of the EXIF-corrected page. image_mask: start and length, run after run;
-    # top_ids and top_logits: the two likeliest of each step, in turns.
+    # is what is not known; a page that failed has its error. key: a name for all that decided the result.
+    # exact: the whole result as JSON, where a column cannot hold it. boxes: pixels of the upright page.
+    # image_mask: start and length, run after run; top_ids and top_logits: the two likeliest of each step, in
+    # turns. times: in the order they were measured; `timings` has the same, flat.
     "readings": _schema(
         "page",
         page=_TEXT, backend=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT,
@@ -45,7 +46,8 @@ TABLES: dict[str, pa.Schema] = {
         request=_struct(
             image=_TEXT, preset=_TEXT, prompt=_TEXT, max_new_tokens=_INT, no_repeat_ngram_size=_INT,
             source=_TEXT, eval_mode=_BOOL, test_compress=_BOOL, ngram_window=_INT, ngram_whitelist=_TEXTS,
-            max_tiles=_INT, tile_size=_INT, template=_TEXT, exif=_BOOL, unknown=_TEXTS,
+            max_tiles=_INT, tile_size=_INT, template=_TEXT, exif=_BOOL, model=_TEXT, more=_TEXTS,
+            unknown=_TEXTS,
         ),
         token_ids=_IDS, token_texts=_TEXTS, top_ids=_IDS, top_logits=pa.list_(_REAL),
         inputs=_struct(
@@ -56,7 +58,8 @@ TABLES: dict[str, pa.Schema] = {
         boxes=pa.list_(
             _struct(number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT)
         ),
-        environment=pa.list_(_struct(name=_TEXT, value=_TEXT)), exact=_TEXT,
+        environment=pa.list_(_struct(name=_TEXT, value=_TEXT)),
+        times=pa.list_(_struct(stage=_TEXT, milliseconds=_REAL, calls=_INT)), key=_TEXT, exact=_TEXT,
     ),
     # aggregate: "page" for one page's time; "mean" or "std" over a run's pages, page null, where an
     # imported run has nothing else. inside_prefill: the time is part of prefill's, never added to it.
@@ -295,7 +298,7 @@ def encodable_value(value: Any) -> Any:
 # --- versions -----------------------------------------------------------------------------------
 
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of a run; `history upgrade` takes runs of earlier ones over."""
 UPGRADE = "written by an earlier version of the program; dsocr history upgrade takes it over"
 

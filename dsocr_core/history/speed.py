@@ -22,6 +22,7 @@ RunSide = tuple[str, str | None]
 
 _MOST_RUNS = 30
 _TOGETHER = re.compile(r", (\d+) pages together$")
+LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
 ONE_DRAFTED = "one of the two verified drafts, which decide how fast it was"
 ONE_KIND = "A and B are runs of one commit, machine and setting: they differ as such runs do"
@@ -47,12 +48,13 @@ def compare_speed(
     )  # fmt: skip
     found = compare_runs(_with_totals(draws), (a[0], b[0]), neutral)
     records = [history.record(run) for run, _ in (a, b)]
-    if why := _latency_and_throughput(*records):
-        return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
+    why = _latency_and_throughput(*records)
     if not contended and records[0].drafted != records[1].drafted:
-        return found.assign(verdict="inconclusive", why=ONE_DRAFTED)
+        why = why or ONE_DRAFTED
     if not contended and any(record.contended for record in records):
-        return found.assign(verdict="inconclusive", why=CONTENDED)
+        why = why or CONTENDED
+    if why:
+        return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
     return found.assign(why=ONE_KIND) if one_kind else found
 
 
@@ -68,7 +70,7 @@ def _latency_and_throughput(a: RunRecord, b: RunRecord) -> str:
     counts = [int(each[1]) if each else 1 for each in found]
     if counts[0] == counts[1]:
         return ""
-    return f"A reads {counts[0]} and B {counts[1]} pages at a time: latency is not throughput"
+    return f"A reads {counts[0]} and B {counts[1]} pages at a time: {LATENCY}"
 
 
 def against_baseline(history: History, baseline: RunSide, backends: Mapping[str, str]) -> dict[str, Ratio]:
@@ -79,8 +81,9 @@ def against_baseline(history: History, baseline: RunSide, backends: Mapping[str,
     """
     backends = {**backends, baseline[0]: str(baseline[1])}
     kinds, _ = history.query("kinds", run_ids=list(backends))
-    kind = kinds.set_index("run_id")["kind"].to_dict()
-    engine = kinds.set_index("run_id")["together"].to_dict()
+    kind, together, contended = (
+        kinds.set_index("run_id")[name].to_dict() for name in ("kind", "together", "contended")
+    )
     totals, _ = history.query("page_totals", run_ids=list(kind))
     totals = totals[totals["backend"] == totals["run_id"].map(backends)]
     totals = totals.assign(kind=totals["run_id"].map(kind), names=totals["stages"].map("\n".join))
@@ -94,8 +97,10 @@ def against_baseline(history: History, baseline: RunSide, backends: Mapping[str,
             rows = compare_runs(draws, (baseline[0], run_id)).to_dict("records")
             for row in rows:
                 ratio = Ratio(**{str(name): value for name, value in row.items() if name != "stage"})
-                other = engine[run_id] != engine[baseline[0]]
-                found[run_id] = replace(ratio, verdict="inconclusive", ratio=math.nan) if other else ratio
+                unlike = together[run_id] != together[baseline[0]]
+                if unlike or contended[run_id] or contended[baseline[0]]:
+                    ratio = replace(ratio, verdict="inconclusive", ratio=math.nan)
+                found[run_id] = ratio
     return found
 
 

@@ -29,7 +29,7 @@ _LOCKS = (
     "BEGIN TRANSACTION READ ONLY",
 )
 _MOST_VECTORS = 64
-"""Of 2,048 rows: at most so much of an answer is taken between two looks at its size."""
+"""Vectors of 2,048 rows: at most so much of an answer is taken between two looks at its size."""
 _GRACE_S, _TRIES = 5.0, 100
 """For a function that DuckDB cannot interrupt; then its thread is left behind."""
 
@@ -40,7 +40,7 @@ class OverLimit(DsocrError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a statement may take.
+    """Limits of a statement.
 
     Args:
         seconds: until its answer is there, and written

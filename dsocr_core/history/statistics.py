@@ -75,7 +75,8 @@ def ratio_of_runs(a: Array, b: Array, paired: bool = False, neutral: float = NEU
     if pages < FEWEST_PAGES:
         return replace(nothing, why=f"{plural(pages, 'page')}: too few")
     if min(runs) < FEWEST_RUNS:
-        return replace(nothing, why=_ONE_RUN)
+        which = "a side" if max(runs) < FEWEST_RUNS else "of A" if runs[0] < runs[1] else "of B"
+        return replace(nothing, why=f"one run {which}: {_ONE_RUN}")
     if paired:
         degrees = runs[0] - 1
         of_runs = float(np.var(places_b - places_a, ddof=1)) / runs[0]
@@ -89,7 +90,7 @@ def ratio_of_runs(a: Array, b: Array, paired: bool = False, neutral: float = NEU
     return replace(nothing, ratio=math.exp(middle), low=low, high=high, verdict=verdict(low, high, neutral))
 
 
-_ONE_RUN = "one run a side: how much runs of one commit differ is not known; record more of both"
+_ONE_RUN = "how much runs of one commit differ is not known; record more"
 _T_975 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -203,9 +204,7 @@ def _segment(x: Array, price: float, fewest: int) -> list[int]:
 # --- a value run after run ------------------------------------------------------------------------
 
 _FEWEST_RUNS = 6
-"""With fewer, `change_points` has no noise between runs to go by."""
-_STEP = 0.1
-"""By how much two runs alone have to differ: from one run to the next machines drift by some percent."""
+"""With fewer there is no noise between runs to go by, and no change is told: a run is one process."""
 
 
 def with_spread(rows: pd.DataFrame) -> pd.DataFrame:
@@ -232,22 +231,10 @@ def with_levels(rows: pd.DataFrame) -> pd.DataFrame:
     every = rows["value"].to_numpy()
     for at in rows.groupby("condition").indices.values():
         values = every[at]
-        points = change_points(values) if len(at) >= _FEWEST_RUNS else _steps(rows.iloc[at])
+        points = change_points(values) if len(at) >= _FEWEST_RUNS else []
         for point in _telling(values, points):
             level[at[point:]] += 1
     return rows.assign(level=level)
-
-
-def _steps(group: pd.DataFrame) -> list[int]:
-    """Where, in a series of few runs, a run's p5 to p95 lies apart from that of the run before."""
-    columns = (group[name].tolist() for name in ("n", "low", "high", "value"))
-    return [
-        number
-        for number, ((n, low, high, value), after) in enumerate(pairwise(zip(*columns, strict=True)), start=1)
-        if min(n, after[0]) >= FEWEST_PAGES
-        and (after[2] < low or high < after[1])
-        and abs(np.log(after[3] / value)) > np.log(1 + _STEP)
-    ]
 
 
 def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:

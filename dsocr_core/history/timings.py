@@ -99,7 +99,7 @@ _WORK = {
 
 
 def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
-    """Of each row what its series is called: the run's condition, the checkpoint where there are several, and
+    """The name of each row's series: the run's condition, the checkpoint where there are several, and
     what else of its work is not as usual."""
     columns = [name for name in CONDITION if name in runs]
     # Many runs, few conditions: each is put into words once.
@@ -200,7 +200,7 @@ def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Of the query `coverage`: each reason why a page is not compared, with pages, stages and names."""
+    """Take from the query `coverage` each reason why a page is not compared, with pages, stages and names."""
     rows = [
         {
             "reason": reason,
@@ -224,7 +224,7 @@ _OUTCOMES = {
 
 
 def coverage_words(coverage: pd.DataFrame) -> str:
-    """How many pages are in both, and why the others are not."""
+    """Say how many pages are in both, and why the others are not."""
     pages = coverage["page"].nunique()
     compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique()
     whole = coverage[~coverage["page"].isin(coverage.loc[coverage["outcome"] == "compared", "page"])]

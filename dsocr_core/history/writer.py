@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.history.checksums import CHECKSUMS, write_checksums
-from dsocr_core.history.readings import folded, reading_table, rows_table, timing_rows
+from dsocr_core.history.readings import folded, reading_table, rows_table, timing_rows, with_times
 from dsocr_core.history.record import RunRecord, json_bytes
 from dsocr_core.history.rows import Row, not_compared_row, parity_row
 from dsocr_core.history.schema import FLAT, TABLES, checked_table, rows_to_table, stored
 from dsocr_core.history.storage.entries import Storage
 from dsocr_core.history.storage.store import writing
 from dsocr_core.outputs.clean import CleanPage
-from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outputs.verdict import RULE
 from dsocr_core.parity_records import ParityReport
 from dsocr_core.records import OcrResult
@@ -45,10 +45,10 @@ class RunWriter:
         self._storage = Storage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
         self._flat: dict[str, list[Row]] = {}
-        """What importers say of pages, table by table."""
+        """Rows of importers, table by table."""
         self._exit = contextlib.ExitStack()
         self.directory = self._exit.enter_context(self._storage.scratch(record.id))
-        """Where the run is written for now; further files may be put here."""
+        """Directory where the run is written for now; further files may be put here."""
         self._finished: Path | None = None
 
     def __enter__(self) -> RunWriter:
@@ -82,12 +82,13 @@ class RunWriter:
             self._tables.setdefault(table, []).append(made)
 
     def add_result(self, page: str, result: OcrResult) -> None:
-        """What a backend read on a page, and its times.
+        """Add what a backend read on a page, and its times.
 
         `page` names it within the run; the same name pairs it with a page of another run.
         """
-        self.add("readings", reading_table(page, result, file_of(result.request)))
-        self.add("timings", timing_rows(page, result))
+        rows = reading_table(page, result, file_of(result.request))
+        self.add("readings", rows)
+        self.add("timings", timing_rows(rows))
 
     def add_clean(self, page: CleanPage) -> None:
         """The picture of a page without boxes, for both backends. Raises StorageError."""
@@ -99,7 +100,7 @@ class RunWriter:
         self.add("readings", [{"page": page, "backend": backend, "error": error}])
 
     def add_parity(self, page: str, report: ParityReport) -> None:
-        """What A and B have in common on a page."""
+        """Add what A and B have in common on a page."""
         self.add("parity", [parity_row(page, report)])
 
     def add_not_compared(self, page: str, reasons: Sequence[str]) -> None:
@@ -127,20 +128,30 @@ class RunWriter:
     def complete(self) -> Path:
         """Write everything that is not there yet, under the temporary name. Raises StorageError."""
         if self._flat:
-            self.add("readings", rows_table(folded(self._flat)))
+            times = self._tables.get("timings")
+            self.add(
+                "readings", with_times(rows_table(folded(self._flat)), times and pa.concat_tables(times))
+            )
         tables = {name: pa.concat_tables(parts) for name, parts in self._tables.items()}
         with writing(self.directory):
             for name in TABLES:
                 if name in tables:
                     write_table(tables[name], self.directory / f"{name}.parquet")
-            document = self.record.to_json() | {
-                "tables": {name: len(table) for name, table in tables.items()},
-                "checksums": CHECKSUMS,
-                **({"parity_rule": RULE} if "parity" in tables else {}),
-            }
-            (self.directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
-            write_checksums(self.directory)
+            seal(self.directory, self.record, {name: len(table) for name, table in tables.items()})
         return self.directory
+
+
+def seal(
+    directory: Path, record: RunRecord, rows: Mapping[str, int], pictures: Mapping[str, Path] = {}
+) -> None:
+    """Write the document of a run whose tables are there, and the checksums. Raises OSError.
+
+    `pictures` are files of the run, by their names in it, that lie elsewhere.
+    """
+    rule = {"parity_rule": RULE} if "parity" in rows else {}
+    document = record.to_json() | {"tables": dict(rows), "checksums": CHECKSUMS, **rule}
+    (directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
+    write_checksums(directory, pictures)
 
 
 def write_table(table: pa.Table, file: Path) -> None:

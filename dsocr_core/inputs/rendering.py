@@ -63,7 +63,7 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
 
 
 CELL_GAP = 0.7
-"""Of a line's height: a wider gap parts a table's cells, a narrower one words."""
+"""Share of a line's height: a wider gap parts a table's cells, a narrower one words."""
 MOST_RUNS, MOST_CHARACTERS = 4000, 60_000
 """Limits of one page's text layer: what a page may show, many times over. The rest is left out."""
 

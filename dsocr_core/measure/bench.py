@@ -20,7 +20,7 @@ from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, OnDevice, engine_backend, published_backend
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread, StageFigures
+from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
 from dsocr_core.measure.device import (
     copy_bandwidth,
     launches_a_token,
@@ -128,9 +128,6 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
             meter.figures(device, _costs(meter.subject, plan, meter.results[0])) for meter in meters
         )
     first = meters[0].results[0]
-    ratios = tuple(
-        Ratio.of(engine, other) for number, engine in enumerate(engines) for other in engines[:number]
-    )
     return Bench(
         preset=first.request.preset,
         size=plan.size,
@@ -143,7 +140,6 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         nvtx_only=plan.nvtx_only,
         device=device,
         engines=engines,
-        ratios=ratios,
         results={meter.subject.name: tuple(meter.results) for meter in meters},
     )
 

@@ -1,4 +1,4 @@
-"""The figures of a bench: their spread, ratios between engines, tables for people and JSON."""
+"""The figures of a bench: their spread, tables for people and JSON; one process gives no ratio of engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rich.table import Table
 from dsocr_core.console import titled_table
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.records import OcrResult
-from dsocr_core.stages import Stage
 from dsocr_core.words import percent, significant
 
 
@@ -77,34 +76,6 @@ class EngineFigures:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """Speed of one engine over another's, by medians."""
-
-    engine: str
-    to: str
-    decode: float | None
-    prefill: float | None
-    pages: float | None
-
-    @classmethod
-    def of(cls, engine: EngineFigures, other: EngineFigures) -> Ratio:
-        def faster(mine: Spread | None, theirs: Spread | None) -> float | None:
-            return mine.median / theirs.median if mine and theirs and theirs.median else None
-
-        def prefill(figures: EngineFigures) -> Spread | None:
-            stage = figures.stages.get(Stage.PREFILL.value)
-            return stage.milliseconds if stage else None
-
-        return cls(
-            engine.name,
-            other.name,
-            faster(engine.tokens_per_s, other.tokens_per_s),
-            faster(prefill(other), prefill(engine)),
-            faster(engine.pages_per_s, other.pages_per_s),
-        )
-
-
-@dataclass(frozen=True)
 class DeviceFigures:
     name: str
     torch: str
@@ -127,7 +98,6 @@ class Bench:
     nvtx_only: bool
     device: DeviceFigures
     engines: tuple[EngineFigures, ...]
-    ratios: tuple[Ratio, ...]
     results: dict[str, tuple[OcrResult, ...]]
     pages: int = 1
     """Pages of one pass."""
@@ -157,12 +127,6 @@ class Bench:
         for engine in self.engines:
             console.print(_stage_table(engine))
         console.print(_engine_table(self.engines))
-        for ratio in self.ratios:
-            console.print(
-                f"{ratio.engine} against {ratio.to}: decode {_times(ratio.decode)}, "
-                f"prefill {_times(ratio.prefill)}, pages {_times(ratio.pages)}",
-                highlight=False,
-            )
 
 
 def _stage_table(engine: EngineFigures) -> Table:
@@ -216,7 +180,3 @@ def _number(value: float | None, unit: float = 1.0) -> str:
 
 def _percent(share: float | None) -> str:
     return percent(None if share is None else 100 * share, "-")
-
-
-def _times(ratio: float | None) -> str:
-    return "not measured" if ratio is None else f"{ratio:.3g}x"

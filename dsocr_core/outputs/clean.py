@@ -16,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outputs.writing import write_whole
 from dsocr_core.records import OcrRequest
 

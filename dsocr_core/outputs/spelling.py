@@ -23,6 +23,7 @@ _TAG = re.compile(
 _RAISED = re.compile(r"<(sup|sub)\s*>([^<>]{1,40})</\1\s*>", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?<=\d)\^\{?(?:\\text)?\{?(st|nd|rd|th|er|re|ème)\b\}?\}?")
 _LINK = re.compile(r"(?<!!)\[([^\[\]\n]*)\]\((?:https?:|mailto:|www\.|[#/.])[^()\s]*\)")
+_AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^<>\s]+)>")
 _NOTE = re.compile(r"\[\^(\w{1,9})\]")
 
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -45,7 +46,7 @@ _MATH = re.compile(
 _FORMULA = re.compile(r"[\\^_={]")
 _WORD = re.compile(r"[^\W\d_]{2}")
 _LEFT_OPEN = re.compile(r"\\[()\[\]]|\$\$")
-_FONT = re.compile(r"\\(?:text[a-z]*|math[a-z]+|operatorname|emph)\s*\{([^{}]*)\}")
+_FONT = re.compile(r"([a-zA-Z]?)\\(?:text[a-z]*|math[a-z]+|operatorname|emph)\s*\{([^{}]*)\}")
 _SET = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![a-zA-Z])"
     r"|\\(?:begin|end)\{[^{}]*\}(?:\{[clr|]*\})?|\\\\"
@@ -87,7 +88,7 @@ _YEARS = re.compile(r"(?:(?:19|20)\d\d ?)+")
 def tidy(text: str) -> str:
     """A text without the spelling of its markup: tags, entities, emphasis, bullets, LaTeX."""
     text = _RAISED.sub(lambda mark: f"{'^' if mark[1].lower() == 'sup' else '_'}{{{mark[2]}}}", text)
-    text = html.unescape(_TAG.sub(_of_tag, _COMMENT.sub(" ", text)))
+    text = html.unescape(_TAG.sub(_of_tag, _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text))))
     text = _ORDINAL.sub(r"\1", _NOTE.sub(r"^{\1}", _LINK.sub(r"\1", text)))
     text = _LEFT_OPEN.sub(" ", _MATH.sub(_of_math, _same_characters(text)))
     text = _without_commands(text)
@@ -151,11 +152,15 @@ def _same_characters(text: str) -> str:
     return unicodedata.normalize("NFKC", text).translate(_LOOKALIKE)
 
 
+def _of_font(found: re.Match[str]) -> str:
+    return f"{found[1]} {found[2]}" if found[1] else found[2]  # the name of a command ends before it
+
+
 def _of_math(found: re.Match[str]) -> str:
     content = next(group for group in found.groups() if group is not None)
     if found["dollars"] is not None and _WORD.search(content) and not _FORMULA.search(content):
         return found[0]  # two amounts in dollars with words between
-    content = _SPACE.sub(" ", _SEPARATOR.sub(r"\1", _FONT.sub(r"\1", content)))
+    content = _SPACE.sub(" ", _SEPARATOR.sub(r"\1", _FONT.sub(_of_font, content)))
     content = _LOWERED_ONE.sub(r"_{\1}", _SPACED_DIGITS.sub("", content))
     return f" {_without_commands(content)} "
 
@@ -167,7 +172,7 @@ def _without_commands(text: str) -> str:
         text = _SIGN.sub(lambda found: _SIGN_OF[found[1]], text)
         text = _SMALL_QUOTIENT.sub(r"\1 \2/\3 ", _QUOTIENT.sub(_of_quotient, text))
         text = _ROOT.sub(r"√\1", text)
-        text = _ESCAPE.sub(r"\1", _SET.sub(" ", _FONT.sub(r"\1", text)))
+        text = _ESCAPE.sub(r"\1", _SET.sub(" ", _FONT.sub(_of_font, text)))
     text = _LOWERED.sub(lambda found: found[1] + _apart(found[2]), text)
     return _RAISED_GROUP.sub(lambda found: found[1] + "".join(found[2].split()) + _apart(found[3]), text)
 

@@ -27,12 +27,14 @@ _NEAR = 4
 _NEGATIVE = re.compile(r"\([ \t]*([^\w\s]?[ \t]*\d[\d.,' ]*[ \t]*[^\w\s()]?)[ \t]*\)")
 _CJK_DIGITS = "〇零一二三四五六七八九十百千万億亿兆萬两壹贰叁肆伍陆柒捌玖拾佰仟"
 _CJK_NUMBER = re.compile(rf"第?[{_CJK_DIGITS}]+")
-_MARKS = "☐☑☒✗✘"
+_MARKS = "☐☑☒✗✘○●◯◉"
 """Boxes to tick: whether one is ticked is a value."""
 _APART = re.compile(
     rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
 )
 """Characters that are tokens by themselves, and numbers in Chinese."""
+_ROMAN_SMALL = re.compile(r"(?=.)m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE)
+"""A number where it stands against another one."""
 _ROMAN = re.compile(r"(?=[MDCLXVI]{2})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})[a-z]?")
 _CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円"
 _PREFIXES = "+-±<>≤≥≈~#№§=≠×÷√" + _CURRENCY_SIGNS
@@ -48,6 +50,7 @@ def _words(text: str) -> frozenset[str]:
 _CURRENCIES = _words("""
     EUR USD GBP CHF JPY CNY RMB INR RUB KRW TRY CAD AUD NZD SEK NOK DKK PLN CZK HUF RON BRL MXN ZAR SGD HKD
     THB IDR ILS AED SAR UAH euro euros dollar dollars yen pounds Euro Dollar
+    kr Kr Fr SFr zł Kč Ft lei руб. руб ريال ریال درهم دينار
 """)
 _UNITS = _words("""
     % ‰ ° °C °F K g t lb lbs oz m mi ft in yd l L m2 m3 m^2 m^3 cm^2 cm^3 km^2 mm^2 ha s min h hr hrs d
@@ -233,7 +236,9 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
         if values_a != values_b:
             values += _paired(values_a, values_b, place)
         words_a, words_b = ([token for token in side if not is_value(token)] for side in (left, right))
-        if words_a != words_b:
+        if len(words_a) == len(words_b) == 1 and all(map(_ROMAN_SMALL.fullmatch, (*words_a, *words_b))):
+            values.append(Change(words_a[0], words_b[0], place))
+        elif words_a != words_b:
             label = j < len(tokens_a) and is_value(tokens_a[j].text)
             words.append(Change(" ".join(words_a), " ".join(words_b), place, label))
     return TextChanges(tuple(values), (), tuple(words))
@@ -305,11 +310,16 @@ def tokens(text: str) -> list[Token]:
 
 def is_value(token: str) -> bool:
     """Tell whether a token is a value: a number, a currency, a box to tick."""
-    if any(map(str.isdigit, token)) or token in _CURRENCIES or _ROMAN.fullmatch(token):
+    if any(map(str.isdigit, token)) or _is_currency(token) or _ROMAN.fullmatch(token):
         return True
     if len(token) == 1:
-        return token in _CURRENCY_SIGNS + _MARKS
+        return token in _MARKS
     return _CJK_NUMBER.match(token) is not None
+
+
+def _is_currency(token: str) -> bool:
+    """Tell whether a token is EUR, $ or US$."""
+    return token in _CURRENCIES or (token[-1:] in _CURRENCY_SIGNS and len(token) < 5 and bool(token))
 
 
 def _is_sign(chunk: str) -> bool:
@@ -337,7 +347,7 @@ def _joined_values(chunks: Sequence[Token]) -> list[Token]:
             prefix = None
         elif not prefix and (any(map(str.isdigit, last)) or _CJK_NUMBER.fullmatch(last)) and _follows(text):
             found[-1] = _merged(found[-1], chunk)
-        elif _is_sign(text) or text in _CURRENCIES:
+        elif _is_sign(text) or _is_currency(text):
             prefix = _merged(prefix, chunk)
         else:
             found += [prefix, chunk] if prefix else [chunk]
@@ -354,7 +364,7 @@ def _merged(first: Token | None, second: Token) -> Token:
 def _follows(chunk: str) -> bool:
     if "/" in chunk or "·" in chunk:
         return all(map(_is_unit, re.split("[/·]", chunk)))
-    return _is_unit(chunk) or chunk in _CURRENCIES or chunk in _CURRENCY_SIGNS or chunk.lower() in _MONTHS
+    return _is_unit(chunk) or _is_currency(chunk) or chunk.lower() in _MONTHS
 
 
 def _is_unit(chunk: str) -> bool:

@@ -206,10 +206,10 @@ def history_loops(history: History, run_ids: Sequence[str]) -> list[BackendLoops
 
     found = []
     for run_id in run_ids:
-        light = readings(history, run_id, with_steps=False, with_times=False).results
+        light = readings(history, run_id, with_steps=False).results
         repeating = [page for (page, _), result in light.items() if _may_matter(result.token_ids or ())]
         groups: dict[str | None, list[LoopPage]] = {}
-        whole = readings(history, run_id, repeating, with_times=False).results if repeating else {}
+        whole = readings(history, run_id, repeating).results if repeating else {}
         for (page, backend), result in light.items():
             texts = whole.get((page, backend), result).token_texts
             of_page = LoopPage(page, result.text_raw, result.token_ids, texts)

@@ -181,10 +181,7 @@ def open_review(
     """
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
-    read = {
-        run: readings(history, run, with_steps=False, with_times=False)
-        for run in dict.fromkeys((run_a, run_b))
-    }
+    read = {run: readings(history, run, with_steps=False) for run in dict.fromkeys((run_a, run_b))}
     found = {run: _backends_of(history.record(run), read[run]) for run in read}
     usual = _usual_backends(found[run_a], found[run_b], run_a == run_b)
     backends = _chosen_backends(found, (run_a, run_b), (backend_a, backend_b), usual)
@@ -240,9 +237,7 @@ def _pages(
             for side, name in zip((a, b), both, strict=True):
                 of_run = wanted.setdefault(side.record.id, {})
                 of_run[str(name)] = max(step, of_run.get(str(name), 0))
-        whole = {
-            run: readings(history, run, [*of], with_steps=of, with_times=False) for run, of in wanted.items()
-        }
+        whole = {run: readings(history, run, [*of], with_steps=of) for run, of in wanted.items()}
         yield from (compare_page(names, comparison(names, whole)) for names, _ in some)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TextIO
@@ -16,19 +16,17 @@ from rich.text import Text
 from dsocr_core.console import Name, page_table, verdict_text
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
-from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.parity_row import parity_document
 from dsocr_core.outside.visible import json_line
 from dsocr_core.parity_records import VERDICTS, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import BackendName, CancelToken
-from dsocr_core.run.lock import writing_into
 from dsocr_core.run.loop import read_each
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageFailed, PageReader, PageToRead
 from dsocr_core.run.progress import Progress
-from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
+from dsocr_core.run.recorders import HistoryRecorder, Recorders, RunDirectory
 from dsocr_core.run.report import SHOWN, left_over_lines
 from dsocr_core.run.session import Session
 
@@ -170,7 +168,7 @@ def read_against(
 ) -> AgainstReport:
     """Read every page with A and each B into the run directory; `sessions` are under `settings_against`.
 
-    `histories`, none or one for each of them, collect the pages of A and that B.
+    `histories`, none or one for each of them, are the runs of A and that B; they end with this.
 
     A backend that fails on a page costs that page of its own. Raises DsocrError for what concerns all pages,
     Cancelled when `cancel` is set.
@@ -178,18 +176,18 @@ def read_against(
     settings = [session.settings for session in sessions]
     first = settings[0]
     a, names = first.backend("a"), [each.backend("b") for each in settings]
-    with writing_into(plan.directory):
+    run = RunRecorder(first, plan.command, out=plan.directory, save=False)
+    with ExitStack() as stack:
+        directory = stack.enter_context(RunDirectory(plan.directory, run, sessions[0], (a, *names)))
+        for history in histories:
+            stack.enter_context(history)
         rendered, limits = plan.directory / "pages", (first.pdf_dpi, first.max_pixels)
         pages = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
         sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
         both = list(zip(sessions, sides, strict=True))
         for session, own in both:
             session.check(own)
-        record = RunRecorder(first, plan.command).record
-        directory = RunDirectory(plan.directory, record.to_json(), a)
-        recorders = [
-            Recorders(each, [DirectoryRecorder(directory, each, each.side_names)]) for each in settings
-        ]
+        recorders = Recorders(first, [directory])
         saved = [
             Recorders(each, [HistoryRecorder(history, each.side_names)])
             for each, history in zip(settings, histories, strict=bool(histories))
@@ -214,8 +212,7 @@ def read_against(
                 name: replace(part, a=whole.a, errors={**part.errors, **a_errors})  # type: ignore[dict-item]
                 for name, part in zip(names, parts, strict=True)
             }
-            for recorder, part in zip(recorders, parts, strict=True):
-                recorder.add(page, part)
+            recorders.add(page, whole, list(zip(settings, parts, strict=True))[1:])
             for recorder, name in zip(saved, names, strict=False):
                 recorder.add(page, compared[name])
             report.add(page.source, compared)
@@ -228,7 +225,7 @@ def read_against(
                 if isinstance(page, PageToRead) and parts is not None:
                     keep(page, parts)
                 elif isinstance(page, PageFailed):
-                    for recorder in saved:
+                    for recorder in (recorders, *saved):
                         recorder.add_failure(page)
                     report.add_failure(page.source, page.error)
                 progress.advance()

@@ -10,18 +10,16 @@ import logging
 from collections.abc import Generator
 from contextlib import closing
 
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.errors import DsocrError
 from dsocr_core.history.recorder import RunRecorder
 from dsocr_core.inputs.documents import expand
-from dsocr_core.outputs.artifacts import RunDirectory
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import CancelToken
-from dsocr_core.run.lock import writing_into
 from dsocr_core.run.loop import Outcome, read_each, read_together
 from dsocr_core.run.plan import RunPlan
 from dsocr_core.run.prefetch import PageReader, PageToRead
 from dsocr_core.run.progress import Progress
-from dsocr_core.run.recorders import DirectoryRecorder, HistoryRecorder, Recorders
+from dsocr_core.run.recorders import Recorders, RunDirectory
 from dsocr_core.run.report import Report
 from dsocr_core.run.session import Session
 
@@ -35,54 +33,34 @@ def read_pages(
     session: Session,
     plan: RunPlan,
     progress: Progress,
-    history: RunRecorder | None = None,
+    run: RunRecorder | None = None,
     cancel: CancelToken | None = None,
 ) -> Report:
-    """Read every page and write the run directory, each page as it finishes; into `history` too if given.
+    """Read every page and write the run directory, each page as it finishes.
 
-    The fast engine reads up to `plan.batch` pages together, and they finish in any order; everything else
-    reads one after another, in order. A page that fails is recorded with its error and the others go on.
-    Raises DsocrError for what concerns all pages (no such path, no checkpoint, a directory that another run
-    writes into), Cancelled when `cancel` is
-    set: what was finished by then is written.
+    `run` writes there, and ends with this. The fast engine reads up to `plan.batch` pages together, and they
+    finish in any order; everything else reads one after another, in order. A page that fails is recorded with
+    its error and the others go on. Raises DsocrError for what concerns all pages (no such path, a directory
+    that another run writes into), Cancelled when `cancel` is set: what was finished by then is written.
     """
     if plan.resume and not plan.directory.is_dir():
         raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
-    with writing_into(plan.directory):
-        return _read_pages(session, plan, progress, history, cancel)
-
-
-def _read_pages(
-    session: Session,
-    plan: RunPlan,
-    progress: Progress,
-    history: RunRecorder | None,
-    cancel: CancelToken | None,
-) -> Report:
     settings, sides = session.settings, plan.sides
     backends = tuple(settings.backend(side) for side in sides)
-    rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
-    found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
-    # What is wrong for every page is raised once, before the first one.
-    session.check(sides)
-    record = (history or RunRecorder(settings, plan.command)).record
-    directory = RunDirectory(plan.directory, record.to_json(), backends[0])
-    directory.repair(backends)
-    done = directory.done(backends) if plan.resume else frozenset()
-    report = Report(backends, plan.spans)
-    progress.start(len(found))
-    in_history = [HistoryRecorder(history, backends)] if history else []
-    recorders = Recorders(
-        settings, [DirectoryRecorder(directory, settings, backends), *in_history, report, progress]
-    )
-    taken_up = PageReader(session, found, sides, done)
-    try:
+    run = run or RunRecorder(settings, plan.command, out=plan.directory, save=False)
+    with RunDirectory(plan.directory, run, session, backends) as directory:
+        rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
+        found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        # What is wrong for every page is raised once, before the first one.
+        session.check(sides)
+        done = directory.done() if plan.resume else frozenset()
+        report = Report(backends, plan.spans)
+        progress.start(len(found))
+        recorders = Recorders(settings, [directory, report, progress])
+        taken_up = PageReader(session, found, sides, done)
         with closing(_outcomes(session, plan, taken_up, len(found), progress, cancel)) as outcomes:
             for page, comparison in outcomes:
                 recorders.take(page, comparison)
-    except Cancelled:
-        recorders.cancel()
-        raise
     report.left_over = session.left_over(sides)
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)

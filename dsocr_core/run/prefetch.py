@@ -17,7 +17,7 @@ from dsocr_core.engine.page import PreparedPage, open_page
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.error_log import page_error
 from dsocr_core.inputs.documents import Pages, load_image
-from dsocr_core.outputs.result_store import required_file
+from dsocr_core.outputs.fingerprints import required_file
 from dsocr_core.outside.visible import encodable
 from dsocr_core.records import BackendName, OcrRequest, Side
 from dsocr_core.run.session import Session

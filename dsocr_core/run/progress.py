@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from PIL import Image
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,11 +20,9 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from dsocr_core.outputs.clean import CleanPage
-from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import Observer, SilentObserver
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
-from dsocr_core.run.recorders import Recorder
+from dsocr_core.run.prefetch import PageDone, PageFailed
+from dsocr_core.run.recorders import PageRead, Recorder
 from dsocr_core.stages import Stage
 
 
@@ -69,9 +66,7 @@ class Progress(Recorder):
         self._left -= 1
         self._bar.update(self._task, total=self._left)
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
+    def add(self, read: PageRead) -> None:
         self.advance()
 
     def add_failure(self, page: PageFailed) -> None:

@@ -5,21 +5,52 @@ bar.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 from PIL import Image
 
 from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import DsocrError
-from dsocr_core.history.recorder import CANCELLED, RunRecorder
-from dsocr_core.outputs.artifacts import ArtifactError, RunDirectory
+from dsocr_core.history.readings import result_of
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.run_folder import run_rows
+from dsocr_core.outputs.artifacts import Export, failure, prediction
 from dsocr_core.outputs.clean import CleanPage, clean_page
 from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.outside.visible import text_name
 from dsocr_core.records import BackendName
+from dsocr_core.run.lock import writing_into
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead, ReadyPage
+from dsocr_core.run.session import Session
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
+
+LINE_COLUMNS = (
+    "run_id", "page", "backend", "source", "path", "width", "height", "bytes", "sha256", "preset", "error",
+    "text_raw", "finish_reason", "text_tokens", "request", "token_ids", "environment", "times", "key",
+    "exact",
+)  # fmt: skip
+"""Columns that a line of predictions is made of."""
+
+
+@dataclass(frozen=True)
+class PageRead:
+    """A page with what the backends gave on it, errors of one of them included."""
+
+    page: PageToRead
+    comparison: Comparison
+    picture: Image.Image | None = None
+    """The page in RGB; None where no backend gave a result."""
+    clean: CleanPage | None = None
+    """The picture that a run stores of it."""
+    more: Sequence[tuple[Settings, Comparison]] = ()
+    """Results of further backends, under their settings."""
 
 
 class Recorder:
@@ -28,20 +59,11 @@ class Recorder:
     def skip(self, page: PageDone) -> None:
         """An earlier run has read the page."""
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
-        """Take what the backends gave, errors of one of them included. Raises DsocrError.
-
-        `picture` is the page in RGB, None where no backend gave a result; `clean` is what a run
-        stores of it.
-        """
+    def add(self, read: PageRead) -> None:
+        """Take a page that was read. Raises DsocrError."""
 
     def add_failure(self, page: PageFailed) -> None:
         """No backend could read the page."""
-
-    def cancel(self) -> None:
-        """The run was cancelled: no page comes any more. Raises DsocrError."""
 
 
 class Recorders:
@@ -67,12 +89,17 @@ class Recorders:
         for recorder in self._recorders:
             recorder.skip(page)
 
-    def add(self, page: PageToRead, comparison: Comparison) -> None:
+    def add(
+        self, page: PageToRead, comparison: Comparison, more: Sequence[tuple[Settings, Comparison]] = ()
+    ) -> None:
+        """Tell all of a page's results; `more` is what further ones did under their settings."""
+        parts = [comparison, *(part for _, part in more)]
         try:
-            picture = page.load_picture(self._settings.max_pixels) if comparison.results else None
+            read = any(part.results for part in parts)
+            picture = page.load_picture(self._settings.max_pixels) if read else None
             clean = clean_page(page.request, picture) if picture and self._settings.clean_pages else None
             for recorder in self._recorders:
-                recorder.add(page, comparison, picture, clean)
+                recorder.add(PageRead(page, comparison, picture, clean, more))
         except DsocrError as error:
             self.add_failure(page.failed(str(error)))
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
@@ -82,50 +109,90 @@ class Recorders:
         for recorder in self._recorders:
             recorder.add_failure(page)
 
-    def cancel(self) -> None:
-        for recorder in self._recorders:
-            recorder.cancel()
 
+class RunDirectory(Recorder):
+    """Writes each page into a run directory as it comes: what users of llm-perf-opt know, then its rows.
 
-class DirectoryRecorder(Recorder):
-    """Writes each page into a run directory as it comes."""
+    Holds the directory while it is open. At the end the run is whole, its lines are written anew, and its
+    results are found in the result cache.
+    """
 
-    def __init__(self, directory: RunDirectory, settings: Settings, backends: Sequence[BackendName]) -> None:
-        self._directory, self._settings, self._backends = directory, settings, backends
+    def __init__(self, directory: Path, run: RunRecorder, session: Session, backends: Sequence[BackendName]):
+        """`run` writes into that directory; `backends` read each page, A's first."""
+        self._directory, self.run, self._session, self._backends = directory, run, session, backends
+        self._export = Export(directory, run.record.id, backends[0])
+        self._keys: list[str] = []
+        self._exit = ExitStack()
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
+    def __enter__(self) -> RunDirectory:
+        with ExitStack() as stack:
+            stack.enter_context(writing_into(self._directory))
+            stack.callback(self._end)
+            stack.enter_context(self.run)
+            self._export.clear(self._backends)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for result in comparison.results.values():
-            assert picture is not None
-            self._directory.add(result, picture, page.keys[result.backend], clean)
-        for side, error in comparison.errors.items():
-            self._write_failure(self._settings.backend(side), page.failed(error))
+        self._exit.__exit__(kind, error, trace)
+
+    def done(self) -> set[tuple[BackendName, str, str]]:
+        """(backend, source, key) of every page that was read, and whose folders are there."""
+        return {
+            (known.backend, known.source, known.key)
+            for known in self.run.done()
+            if self._export.folder(known.backend, known.image).is_dir()
+        }
+
+    def add(self, read: PageRead) -> None:
+        page, local = read.page, self._session.cached
+        for settings, part in [(self._session.settings, read.comparison), *read.more]:
+            for result in part.results.values():
+                assert read.picture is not None
+                key = page.keys.get(result.backend)
+                self._export.add(result, read.picture, key)
+                self._keys += [key] if key and result.backend in local else []
+            for side, error in part.errors.items():
+                self._export.add_failure(settings.backend(side), page.source, page.request.image, error)
+        self.run.add(page.source, read.comparison, read.clean, page.keys, read.more)
 
     def add_failure(self, page: PageFailed) -> None:
-        for backend in self._backends:
-            self._write_failure(backend, page)
-
-    def cancel(self) -> None:
-        self._directory.note(CANCELLED)
-
-    def _write_failure(self, backend: BackendName, page: PageFailed) -> None:
         try:
-            self._directory.add_failure(backend, page.source, page.image, page.error)
-        except ArtifactError as failure:  # a full disk, say: the report still has the page's own error
+            for backend in self._backends:
+                self._export.add_failure(backend, page.source, page.image, page.error)
+            self.run.add_failure(page.source, self._backends, page.error, page.image)
+        except DsocrError as failure:  # a full disk, say: the report still has the page's own error
             log.warning("%s", failure)
+
+    def _end(self) -> None:
+        self._export.write_lines(run_lines(self._directory))
+        if self._keys:
+            self._session.link(self._keys, self._directory)
+
+
+def run_lines(directory: Path) -> Iterator[dict[str, Any]]:
+    """The lines of predictions that the rows of a run directory make; none where there is no run."""
+    for row in run_rows(directory, LINE_COLUMNS):
+        result, run = result_of(row), {"run": row["run_id"]}
+        image = None if row["path"] is None else Path(text_name(row["path"]))
+        if result is not None and image is not None:
+            result = replace(result, request=replace(result.request, image=image))
+            yield prediction(result, row["key"]) | run
+        elif row["error"] is not None:
+            yield failure(row["backend"], row["source"], image, row["error"]) | run
 
 
 class HistoryRecorder(Recorder):
-    """Collects pages for a run of the history, which its owner writes when all is over."""
+    """Puts pages into a run of the history, which its owner ends."""
 
-    def __init__(self, history: RunRecorder, backends: tuple[BackendName, ...]) -> None:
+    def __init__(self, history: RunRecorder, backends: Sequence[BackendName]) -> None:
         self._history, self._backends = history, backends
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
-        self._history.add(page.source, comparison, clean)
+    def add(self, read: PageRead) -> None:
+        page = read.page
+        self._history.add(page.source, read.comparison, read.clean, page.keys)
 
     def add_failure(self, page: PageFailed) -> None:
-        self._history.add_failure(page.source, self._backends, page.error)
+        self._history.add_failure(page.source, self._backends, page.error, page.image)

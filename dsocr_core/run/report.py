@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
-from PIL import Image
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from dsocr_core.console import Name, page_table, verdict_text
 from dsocr_core.drafts.given import Given
 from dsocr_core.markup import Span
-from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.parity_row import parity_document
@@ -25,8 +23,8 @@ from dsocr_core.outside.visible import json_line, visible
 from dsocr_core.parity_records import NOT_KNOWN, passes
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
-from dsocr_core.run.recorders import Recorder
+from dsocr_core.run.prefetch import PageDone, PageFailed
+from dsocr_core.run.recorders import PageRead, Recorder
 from dsocr_core.stages import Stage
 from dsocr_core.words import duration, percent
 
@@ -81,10 +79,8 @@ class Report(Recorder):
     def skip(self, page: PageDone) -> None:
         self.skipped += 1
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
-        self.take(page.source, comparison)
+    def add(self, read: PageRead) -> None:
+        self.take(read.page.source, read.comparison)
 
     def take(self, source: str, comparison: Comparison) -> None:
         """Add what the backends gave on a page of that name."""

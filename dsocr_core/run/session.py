@@ -6,14 +6,15 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.backends.backend import Backend, OnWait, Opening
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.error_log import page_error
 from dsocr_core.errors import Cancelled
+from dsocr_core.history.result_cache import LOCAL_KINDS, ResultCache
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.result_cache import ResultCache
 from dsocr_core.predictions.by_name import LeftOver
 from dsocr_core.records import (
     SIDES,
@@ -97,6 +98,18 @@ class Session:
     def recorded(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """Find what the sides gave for the same page before, if all of them have it. Opens no backend."""
         return ResultCache(self.settings, self._opening.results).find(request, sides)
+
+    @property
+    def cached(self) -> set[BackendName]:
+        """The backends whose results the result cache takes."""
+        if not self._opening.cached:
+            return set()
+        specs = [self.settings.spec(side) for side in SIDES]
+        return {spec.name for spec in specs if spec.kind in LOCAL_KINDS}
+
+    def link(self, keys: Iterable[str], run: Path) -> None:
+        """Have the rows of these keys in a run directory found by `recorded`."""
+        ResultCache(self.settings, self._opening.results).link(keys, run)
 
     def concurrency(self, sides: Iterable[Side]) -> int:
         """Pages that may be on their way at once: those of the side that takes the most."""

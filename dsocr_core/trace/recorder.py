@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from dsocr_core.history.record import RunRecord, record_run
 from dsocr_core.history.storage.entries import open_storage
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.result_store import file_of
+from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings, history_location

@@ -17,7 +17,7 @@ from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.result_cache import ResultCache
+from dsocr_core.history.result_cache import ResultCache
 from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.outside.temporary import Temporary
 from dsocr_core.parity_records import Divergence

@@ -42,6 +42,7 @@ def _environment(directory: Path) -> dict[str, str]:
         # Threads that spin while they wait make a page 10 to 30 times slower when the cores are shared
         # with another busy process, and gain nothing measurable when they are not.
         "OMP_WAIT_POLICY": "PASSIVE",
+        "MKL_DYNAMIC": "FALSE",
         **module_environment(os.environ),
         "PYTHONUTF8": "1",
         "PYTHONUNBUFFERED": "1",

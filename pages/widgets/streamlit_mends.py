@@ -1,4 +1,4 @@
-"""What Streamlit 1.67 lacks for this app, each mend with the upstream issue that it waits for."""
+"""Mends of what Streamlit 1.67 lacks for this app, each mend with the upstream issue that it waits for."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "content-security-policy": "frame-ancestors 'self'",
 }
-"""Of every answer: types are not guessed, addresses stay here, no other site shows the app in a frame."""
+"""Headers: types are not guessed, addresses stay here, no other site shows the app in a frame."""
 
 
 class OwnOrigin:

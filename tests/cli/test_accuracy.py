@@ -83,6 +83,30 @@ def test_the_table_names_what_is_missing(
     assert "Formula CDM and Overall are not computed" in words
 
 
+def test_figures_of_the_benchmarks_own_evaluator_stand_beside(
+    tmp_path: Path, sides: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, result = truth(tmp_path), tmp_path / "metric_result.json"
+    result.write_text(json.dumps({
+        "text_block": {"all": {"Edit_dist": {"ALL_page_avg": 0.0304}}},
+        "display_formula": {"all": {"Edit_dist": {"ALL_page_avg": "NaN"}}},
+        "table": {"all": {"TEDS": {"all": 0.94}}, "page": {"TEDS": {"ALL": 0.91}}},
+        "reading_order": {"all": {"Edit_dist": {"ALL_page_avg": 0.0}}},
+    }))  # fmt: skip
+    given = ("accuracy", "--ground-truth", str(file), str(sides[0]), "--official", str(result))
+    assert answer(capsys, *given, "--json")["official"] == {
+        "text_edit": 0.0304, "order_edit": 0.0, "formula_edit": None, "table_teds": 0.91,
+        "table_structure": None,
+    }  # fmt: skip
+    assert main([*given]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "OmniDocBench's own – – 0.030 0.000" in words
+    for content in ("{}", "[]", '{"text_block": {"all": {"Edit_dist": {"ALL_page_avg": 7}}}}', "{"):
+        result.write_text(content)
+        assert main([*given]) == 2
+        assert "metric_result.json" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("layout", "names"),
     [

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.cli.examine as examine
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.errors import Cancelled
@@ -128,10 +128,11 @@ def test_a_cancelled_run_says_what_is_left_of_it(
 ) -> None:
     def cancelled(_: object, plan: RunPlan, __: object, history: RunRecorder | None, ___: object) -> None:
         plan.directory.mkdir(exist_ok=True)
-        if history is not None:
+        assert history is not None
+        with history:
             read = make_result(backend="eager", image=page)
             history.add("page.png", results.Comparison(OcrRequest(page, "tiny"), read))
-        raise Cancelled
+            raise Cancelled
 
     monkeypatch.setattr("dsocr_core.run.pages.read_pages", cancelled)
     arguments = (command, page, "--checkpoint", checkpoint, "--out", tmp_path / "out")

@@ -58,6 +58,17 @@ def test_every_source_gives_the_same_verdicts_and_reports(
     assert reported(capsys, tmp_path, run.name, *history) == expected
 
 
+def test_a_run_that_only_a_report_needed_is_not_told(
+    folders: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, a, b = folders
+    command = ["compare", f"folder:{a}", f"folder:{b}", "--junit", str(tmp_path / "x.xml")]
+    main(command)
+    assert "recorded as run" not in capsys.readouterr().out
+    main([*command, "--save", "--history", str(tmp_path / "history")])
+    assert "recorded as run" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

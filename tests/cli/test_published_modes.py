@@ -11,11 +11,13 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.backends.on_device import PublishedBackend
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, OK
 from dsocr_core.engine import checkpoint as checkpoint_module
+from dsocr_core.history.readings import SCHEMA
+from dsocr_core.history.run_folder import run_rows
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -70,9 +72,8 @@ def compare(page: Path, checkpoint: Path, *more: str) -> int:
 
 def written(page: Path, backend: str) -> dict:
     """The result that a comparison left of a backend."""
-    [file] = (page.parent / "out" / backend / "viz").glob("*/result.json")
-    info = json.loads(file.with_name("info.json").read_text())
-    return {**json.loads(file.read_text()), "text_raw": info["text_raw"]}
+    rows = run_rows(page.parent / "out", SCHEMA.names)
+    return {row["backend"]: row for row in rows}[backend or "eager"]
 
 
 def test_both_modes_reach_both_backends(

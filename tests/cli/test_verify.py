@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageDraw
 from safetensors.torch import load_file, save_file
 
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.history.results import results as results_of

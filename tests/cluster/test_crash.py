@@ -52,6 +52,7 @@ def kill_often(python: Path, root: Path, times: int) -> None:
         output = Output(str(out))
         assert [page.number for page in readings(str(out))] == list(range(DRIVEN))
         assert (output.clear_attempts(), output.store.names("drivers")) == (0, [])
+        assert not any(out.rglob(".part-*"))
 
 
 def test_a_driver_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:

@@ -6,24 +6,17 @@ from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
 from dsocr_core.history.readings import reading_table, result_of
-from dsocr_core.history.results import results as results_of_run
-from dsocr_core.history.store import History
-from dsocr_core.history.writer import RunWriter
 from dsocr_core.records import OcrResult
 from tests.support.any_results import any_result
-from tests.support.made_up_runs import record
+from tests.support.result_stores import STORES
 
-EXAMPLES = settings(max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
-SEEDS = st.integers(0, 2**32)
 TOGETHER = 100
-"""Results of an example: 20 examples of 100 make 2,000."""
+"""Results of an example."""
 
 
 def drawn(seed: int) -> dict[tuple[str, str], OcrResult]:
@@ -41,42 +34,37 @@ def equal(found: OcrResult | None, given: OcrResult) -> bool:
     assert found is not None
     for field in fields(OcrResult):
         read, written = (getattr(each, field.name) for each in (found, given))
-        if field.name == "timings":  # the history gives one a stage, in the order of the stages
-            read, written = ({timing.stage: timing for timing in each} for each in (read, written))
         assert read == written, field.name
     assert given.request.file in (None, found.request.file)
     return True
 
 
-@EXAMPLES
-@given(SEEDS)
-def test_any_result_is_read_back_from_its_row(seed: int) -> None:
-    results = drawn(seed)
-    parts = [reading_table(page, result, result.request.file) for (page, _), result in results.items()]
-    rows = pa.concat_tables(parts).to_pylist()
-    for row, result in zip(rows, results.values(), strict=True):
-        assert equal(result_of(row, result.timings), result)
+@pytest.mark.parametrize("store", STORES)
+def test_any_result_equals_itself_after(store: str) -> None:
+    holds_for_any(store, 200)
 
 
-@EXAMPLES
-@given(SEEDS)
-def test_any_result_is_read_back_from_the_history_and_from_an_imported_zip(seed: int) -> None:
-    results = drawn(seed)
-    with TemporaryDirectory() as folder:
-        root = Path(folder)
-        with RunWriter(root / "h", record()) as writer:
-            for (page, _), result in results.items():
-                writer.add_result(page, result)
-            writer.add_failure("failed", "eager", "why")
-        with History(root / "h") as history:
-            here = results_of_run(history, "run-1")
-            export_runs(history, ["run-1"], root / "out.zip", "zip")
-        with History(root / "elsewhere") as other:
-            assert import_paths(other, [root / "out.zip"]).skipped == []
-            there = results_of_run(other, "run-1")
-    assert here.keys() == there.keys() == results.keys()
-    for key, result in results.items():
-        assert equal(here[key], result) and equal(there[key], result)
+@pytest.mark.slow
+@pytest.mark.parametrize("store", STORES)
+def test_two_thousand_results_equal_themselves_after(store: str) -> None:
+    holds_for_any(store, 2000)
+
+
+def holds_for_any(store: str, results: int) -> None:
+    @settings(
+        max_examples=results // TOGETHER, deadline=None, derandomize=True, database=None,
+        phases=[Phase.generate],
+    )  # fmt: skip
+    @given(st.integers(0, 2**32))
+    def holds(seed: int) -> None:
+        written = drawn(seed)
+        with TemporaryDirectory() as folder:
+            read = STORES[store](Path(folder), written)
+        assert read.keys() == written.keys()
+        for key, result in written.items():
+            assert equal(read[key], result)
+
+    holds()
 
 
 def test_what_a_row_cannot_hold_is_in_exact_and_replaced_in_its_column() -> None:

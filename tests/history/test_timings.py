@@ -72,20 +72,15 @@ def test_another_decode_policy_is_a_series_of_its_own() -> None:
     assert rows["condition"].tolist() == ["H200, fast", "H200, fast", "H200, fast, ngram_window 90"]
 
 
-def test_a_series_of_few_runs_steps_where_their_pages_lie_apart() -> None:
+def test_a_series_of_few_runs_tells_no_change() -> None:
+    """Each of them is one process."""
     runs = pd.DataFrame({"run_id": list("abcde"), "gpu": "H200", "engine": "fast"})
     medians = np.array([1260.0, 550.0, 450.0, 420.0, 419.0])
     found = pd.DataFrame(
         {"run_id": runs["run_id"], "created": pd.date_range("2026-01-01", periods=5), "git_commit": None,
          "n": 5, "p5": medians - 5, "p95": medians + 5, "mean": np.nan, "std": np.nan, "median": medians}
     )  # fmt: skip
-
-    def starts(trend: pd.DataFrame) -> list[str]:
-        return statistics.changes(statistics.levels(timings.trend_rows(trend, runs)))["run_id"].tolist()
-
-    assert starts(found) == ["b", "c"]  # 1.07x and less from one run to the next may be drift
-    assert starts(found.assign(n=4)) == []
-    assert starts(found.assign(p5=medians / 3, p95=medians * 3)) == []
+    assert statistics.changes(statistics.levels(timings.trend_rows(found, runs))).empty
 
 
 def test_levels_within_the_neutral_band_are_one() -> None:

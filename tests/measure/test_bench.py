@@ -20,7 +20,7 @@ from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.errors import DsocrError
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
 from dsocr_core.measure.bench_record import record_bench
-from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Ratio, Spread
+from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.models.family import all_stages, load_config
 from dsocr_core.records import StageTiming
@@ -101,7 +101,6 @@ def test_every_pass_is_a_sample_and_every_token_is_decoded(checkpoint: str, smal
     assert eager.peak_memory_bytes and eager.peak_memory_bytes > 10**7
     assert (eager.kernels_per_token, eager.launches_per_token) == (None, None)
     assert found.device.copy_bytes_per_s and found.device.matmul_flops_per_s
-    assert found.ratios == ()
 
 
 def test_bytes_a_token_are_the_analytic_models(checkpoint: str, small_device: None) -> None:
@@ -139,14 +138,6 @@ def test_rates_and_shares_follow_from_times_and_counts() -> None:
     assert found.stages["preprocess"].flops is None
 
 
-def test_ratios_are_above_one_for_what_is_faster() -> None:
-    slow, fast = figures("eager", 500.0), figures("fast", 100.0)
-    ratio = Ratio.of(fast, slow)
-    assert (ratio.engine, ratio.to) == ("fast", "eager")
-    assert (ratio.decode, ratio.prefill, ratio.pages) == pytest.approx((5.0, 1.0, 1.0))
-    assert Ratio.of(replace(fast, stages={}, tokens_per_s=None), slow).decode is None
-
-
 def test_tables_fit_a_hundred_columns() -> None:
     spread = Spread(25012.3, 24891.7, 24950.1, 25130.9, 20)
     wide = replace(
@@ -154,8 +145,7 @@ def test_tables_fit_a_hundred_columns() -> None:
         peak_memory_bytes=7_123_456_789,
     )  # fmt: skip
     engines = (wide, replace(wide, name="eager"), replace(wide, name="fast"))
-    ratios = (Ratio.of(engines[1], engines[0]), Ratio.of(engines[2], engines[0]))
-    found = Bench("gundam", (1280, 1280), (2, 2), 1000, 256, 20, 2, False, DEVICE, engines, ratios, {})
+    found = Bench("gundam", (1280, 1280), (2, 2), 1000, 256, 20, 2, False, DEVICE, engines, {})
     stream = io.StringIO()
     found.print(Console(file=stream, width=100))
     lines = stream.getvalue().splitlines()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 
 from dsocr_core.cli.main import main
 from dsocr_core.console import OK
+from dsocr_core.history.importers.torch_profile import read_trace
 from dsocr_core.measure.timeline import BETWEEN, Span, Timeline, merged, timeline_of
 
 DEVICE = torch.autograd.DeviceType
@@ -74,20 +76,11 @@ def test_spans_that_touch_are_one() -> None:
     assert Timeline(Span("page", 0, 5), (), (), 5.0).gaps(1.0)[0].host == {BETWEEN: 5.0}
 
 
-def test_a_real_page_has_its_stages_in_order(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [
-        "measure",
-        "timeline",
-        "--size",
-        "200x100",
-        "--preset",
-        "tiny",
-        "--tokens",
-        "2",
-        "--repeat",
-        "1",
-    ]
-    assert main([*command, "--json"]) == OK
+def test_a_real_page_has_its_stages_in_order_and_so_has_its_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--size", "200x100", "--preset", "tiny", "--tokens", "2", "--repeat", "1")
+    assert main(["measure", "timeline", *size, "--json", "--trace", str(tmp_path / "trace.json")]) == OK
     answer = json.loads(capsys.readouterr().out)
     names = [stage["name"] for stage in answer["stages"]]
     assert names[:3] == ["preprocess", "tokenizer", "prefill"] and names[-2:] == ["decode", "postprocess"]
@@ -97,3 +90,7 @@ def test_a_real_page_has_its_stages_in_order(capsys: pytest.CaptureFixture[str])
     assert ends == sorted(ends) and ends[-1] <= answer["page_ms"]
     if not torch.cuda.is_available():
         assert answer["gaps"] == [] and answer["device_busy_ms"] is None
+    (run,) = read_trace(tmp_path / "trace.json")
+    traced = {row["stage"]: row["milliseconds"] for row in run.tables["timings"]}  # type: ignore[index]
+    measured = {stage["name"]: stage["end"] - stage["start"] for stage in answer["stages"]}
+    assert traced == pytest.approx({name: measured[name] for name in names}, rel=0.02, abs=0.05)

@@ -1,8 +1,7 @@
-"""Run directories: what is in them, and that a failing disk leaves nothing half-written."""
+"""What users of llm-perf-opt know of a run, field by field, and that a failing disk leaves no half of it."""
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ from PIL import Image
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.models.family import all_stages
-from dsocr_core.outputs.artifacts import RunDirectory, page_key
-from dsocr_core.outputs.clean import CleanPage
-from dsocr_core.records import result_from_jsonable
+from dsocr_core.outputs.artifacts import Export, failure, page_key, prediction
 from tests.support.results import make_result
 
 TEXT = (
@@ -38,10 +35,12 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     image = tmp_path / "scans" / "ä.png"
     result = make_result(TEXT, image=image, image_size=(999, 999))
     run = tmp_path / "run"
-    folder = RunDirectory(run).add(result, page())
+    export = Export(run, "id", "eager")
+    export.add(result, page(), "key")
+    folder = export.folder("eager", image)
     key = hashlib.md5(str(image.resolve()).encode("utf-8")).hexdigest()
     assert folder == run / "viz" / key == run / "viz" / page_key(image)
-    names = ["images/0.jpg", "info.json", "result.json", "result.mmd", "result_with_boxes.jpg"]
+    names = ["images/0.jpg", "info.json", "result.mmd", "result_with_boxes.jpg"]
     assert files(run) == sorted(["predictions.jsonl", *(f"viz/{key}/{name}" for name in names)])
     with Image.open(folder / "images" / "0.jpg") as crop:
         assert crop.size == (200, 200)
@@ -49,9 +48,6 @@ def test_layout_and_contents(tmp_path: Path) -> None:
         assert drawn.size == (999, 999)
     assert (folder / "result.mmd").read_bytes().decode() == "\n# Hello\n![](images/0.jpg)\n\n\nend"
 
-    beside = json.loads((folder / "result.json").read_text("utf-8"))
-    assert beside["text_raw"] is None  # its line has it
-    assert result_from_jsonable({**beside, "text_raw": result.text_raw}) == result
     info = json.loads((folder / "info.json").read_text("utf-8"))
     assert set(info) == {
         "source_image", "result_image", "result_mmd", "text_raw", "text_clean", "timings_ms", "boxes",
@@ -70,6 +66,10 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert line["image"] == str(image.resolve()) and line["text_raw"] == TEXT
     assert line["text_clean"] == info["text_clean"] and line["tokens"] == len(TEXT)
     assert (line["prefill_ms"], line["decode_ms"], line["vision_ms"]) == (50.0, 100.0, 37.0)
+    assert list(line) == [
+        "image", "source", "backend", "text_raw", "text_clean", "prefill_ms", "decode_ms", "vision_ms",
+        "tokens", "finish_reason", "preset", "prompt", "environment", "bytes", "sha256", "key", "run",
+    ]  # fmt: skip
 
 
 def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,55 +77,35 @@ def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.Mon
     assert page_key(Path("x/../a.png")) == hashlib.md5(f"{tmp_path.resolve()}/a.png".encode()).hexdigest()
 
 
-def test_a_line_names_the_run_it_is_of(tmp_path: Path) -> None:
+def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"12345")
-    for name in ("one", "two"):
-        run = RunDirectory(tmp_path / "run", {"id": name, "command": "run ä"})
-        run.add(make_result(TEXT, image=image.with_stem(name)), page())
-        run.add_failure("eager", "gone.png", None, "no such file")
-    run.add(make_result(TEXT, image=image), page())
-    assert [line["run"] for line in lines(tmp_path / "run")] == ["one", "two", "two", "two"]
-    assert lines(tmp_path / "run")[-1]["bytes"] == 5
-    assert lines(tmp_path / "run")[-1]["sha256"] == hashlib.sha256(b"12345").hexdigest()
-    records = tmp_path / "run" / "records"
-    assert {file.name: json.loads(file.read_text("utf-8"))["command"] for file in records.iterdir()} == {
-        "one.json": "run ä", "two.json": "run ä",
-    }  # fmt: skip
-
-
-def test_the_vendors_backend_lies_below(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    ours = run.add(make_result(TEXT), page())
-    vendor = run.add(make_result(TEXT, backend="vendor"), page())
-    assert ours.parent.parent == tmp_path and vendor.parent.parent == tmp_path / "vendor"
-    assert len(lines(tmp_path)) == len(lines(tmp_path / "vendor")) == 1
-
-
-def test_both_backends_share_the_clean_page(tmp_path: Path) -> None:
-    run, clean = RunDirectory(tmp_path), CleanPage("clean/ab.jpg", b"picture")
-    run.add(make_result(TEXT), page(), clean=clean)
-    run.add(make_result(TEXT, backend="vendor"), page(), clean=clean)
-    (tmp_path / "clean" / ".part-0").write_bytes(b"half")
-    run.repair(("eager", "vendor"))
-    assert [name for name in files(tmp_path) if "clean" in name] == ["clean/ab.jpg"]
-
-
-def test_foreign_lines_are_kept(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    run.add(make_result("one"), page())
+    export = Export(tmp_path, "one", "fast")
+    export.add(make_result("first", "fast", image=image), page(), None)
     with (tmp_path / "predictions.jsonl").open("a", encoding="utf-8") as handle:
-        handle.write('not json\n[1]\n{"image": 5}\n')
-    run.add(make_result("two"), page())
-    kept = (tmp_path / "predictions.jsonl").read_text("utf-8").splitlines()
-    assert kept[:3] == ["not json", "[1]", '{"image": 5}'] and json.loads(kept[3])["text_raw"] == "two"
-    assert len(kept) == 4
+        handle.write('{"image": "half a li')
+    export.write_lines(
+        [
+            {**prediction(make_result("second", "fast", image=image), None), "run": "two"},
+            {**prediction(make_result("ours", "eager", image=image), None), "run": "two"},
+            {**failure("vendor", "gone.png", None, "no such file"), "run": "two"},
+        ]
+    )
+    (line,) = lines(tmp_path)
+    assert (line["text_raw"], line["run"], line["bytes"]) == ("second", "two", 5)
+    assert line["sha256"] == hashlib.sha256(b"12345").hexdigest()
+    assert [row["text_raw"] for row in lines(tmp_path / "backends" / "eager")] == ["ours"]
+    (line,) = lines(tmp_path / "vendor")
+    assert (line["source"], line["error"]) == ("gone.png", "no such file")
+    assert [name for name in files(tmp_path) if ".part" in name] == []
 
 
 def test_hostile_boxes_do_not_fill_the_disk(tmp_path: Path) -> None:
     rows = ", ".join(["[0, 0, 999, 999]"] * 5000)
-    run = RunDirectory(tmp_path)
-    folder = run.add(make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>"), page())
+    export = Export(tmp_path, "id", "eager")
+    result = make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>")
+    export.add(result, page(), None)
+    folder = export.folder("eager", result.request.image)
     assert len(list((folder / "images").iterdir())) < 20
 
 
@@ -133,35 +113,18 @@ def no_space(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("failing", ["Image.save", "Path.write_bytes", "os.write", "os.fsync"])
+@pytest.mark.parametrize("failing", ["Image.save", "Path.write_bytes"])
 def test_a_full_disk_leaves_nothing_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    run = RunDirectory(tmp_path)
-    run.add(make_result("first", image=Path("a.png")), page())
+    export = Export(tmp_path, "id", "eager")
+    export.add(make_result("first", image=Path("a.png")), page(), None)
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     with monkeypatch.context() as patch:
-        match failing:
-            case "Image.save":
-                patch.setattr(Image.Image, "save", no_space)
-            case "Path.write_bytes":
-                patch.setattr(Path, "write_bytes", no_space)
-            case "os.fsync":
-                patch.setattr(os, "fsync", no_space)
-            case "os.write":
-                real, calls = os.write, []
-
-                def half(descriptor: int, data: memoryview) -> int:
-                    calls.append(1)
-                    if len(calls) > 1:
-                        no_space()
-                    return real(descriptor, data[: len(data) // 2])
-
-                patch.setattr(os, "write", half)
+        owner = Image.Image if failing == "Image.save" else Path
+        patch.setattr(owner, failing.partition(".")[2], no_space)
         with pytest.raises(DsocrError, match=r"could not be written \(No space left on device\)") as error:
-            run.add(make_result("second", image=Path("b.png")), page(), clean=CleanPage("clean/b.jpg", b"b"))
+            export.add(make_result("second", image=Path("b.png")), page(), None)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
     assert len(list((tmp_path / "viz").iterdir())) == 1
-    run.add(make_result("second", image=Path("b.png")), page())
-    assert [line["text_raw"] for line in lines(tmp_path)] == ["first", "second"]

@@ -1,4 +1,7 @@
-"""A stranger's text stays text: in every view, wherever it may stand, no tag or link of it comes alive."""
+"""A stranger's text stays text: in every view, wherever it may stand, no tag or link of it comes alive.
+
+A stranger's address is refused in words, and a history that cannot be opened is one line.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,20 @@ import streamlit as st
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.history.store import History
 from dsocr_core.settings import Settings
+from pages.widgets.compare import address as compare
+from pages.widgets.flops import address as flops
+from pages.widgets.review import address as review
+from pages.widgets.runs import address as runs
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
+from pages.widgets.timing import address as timing
 from tests.support import listed_runs, timed_history
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.made_up_output import MadeUpOutput
-from tests.support.opened_page import opened
+from tests.support.opened_page import checked, opened, words
 from tests.support.review_sides import both, changed, markup, write
 
 SCRIPT = "</div></span><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:x)"
@@ -51,6 +60,10 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
       for tab in ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")),
     *(("flops", {"work": "Run", "run": SCRIPT, "view": view}) for view in ("Cost", "Against measured")),
 ]  # fmt: skip
+
+ADDRESSES = {
+    module.__name__.split(".")[-2]: module.PARAMETERS for module in (compare, review, timing, runs, flops)
+}
 
 
 class Tags(HTMLParser):
@@ -115,3 +128,24 @@ def test_a_strangers_text_is_text(page: str, address: dict[str, Any], world: Pat
     for element in test.get("plotly_chart"):
         spec = json.loads(element.proto.spec)
         assert not re.search(r"<(img|script|a|b onmouseover)\b", json.dumps(spec))
+
+
+@pytest.mark.parametrize("page", ADDRESSES)
+def test_what_is_foreign_in_an_address_is_said_and_can_be_left(page: str, world: Path) -> None:
+    of_choice = {name for name, of in ADDRESSES[page].items() if of.linked and of.choices}
+    test = opened(page, no="<b>", **dict.fromkeys(of_choice, "<b>"))
+    said = words(test)
+    assert all(f"{name} <b>" in said for name in of_choice) and not LIVE.search(test.error[0].value)
+    assert "does not know" not in words(checked(test.button(key="open without").click().run()))
+
+
+@pytest.mark.parametrize("page", ["review", "timing", "runs", "flops"])
+def test_a_history_that_cannot_be_opened_is_one_line(
+    page: str, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> History:
+        raise DsocrError("*s3*://nowhere: not there")
+
+    monkeypatch.setattr(resources, "history", fail)
+    (error,) = opened(page, **({"work": "Run"} if page == "flops" else {})).error
+    assert "not there" in error.value

@@ -266,9 +266,6 @@ def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
     assert EAGER not in listed(test)
 
 
-# --- refresh --------------------------------------------------------------------------------------
-
-
 # --- commands -------------------------------------------------------------------------------------
 
 
@@ -368,7 +365,7 @@ def test_csv_cells_are_shown_and_not_run() -> None:
     assert back["n"].tolist() == ["1", "", "3"]
 
 
-# --- strangers' words -----------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------------
 
 
 def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
     assert table.loc["decode", ["runs_a", "runs_b", "pages"]].tolist() == [3, 3, 12]
     assert table.loc["decode", "low"] < table.loc["decode", "ratio"] < table.loc["decode", "high"]
     assert "SLOWER" in strip(test) and "3 and 3 runs, 12 pages" in strip(test)
+    assert "FASTER" in strip(checked(test.button(key="timing swap").click().run()))
     wide = open_page(view="A against B", a="old-0", b="new-1", neutral="50")
     assert set(wide.dataframe[0].value["verdict"]) == {"within"}
     assert "WITHIN ±50 %" in strip(wide)

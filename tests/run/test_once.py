@@ -13,15 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import dsocr_core.engine.base as engine
+import dsocr_core.history.result_cache as result_cache
 import dsocr_core.outputs.artifacts as artifacts
 import dsocr_core.outputs.postprocess as postprocess
-import dsocr_core.outputs.result_cache as result_cache
 import dsocr_core.records as records
 from dsocr_core.cli.main import main
 from dsocr_core.inputs import opener
+from dsocr_core.run.session import Session
+from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import ROOT
 
 _IN_OPEN, _EVENT_BYTES = 0x20, 16
@@ -82,7 +85,8 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     counts.of(monkeypatch, hashlib, "file_digest", "hashed", lambda file, *_: file.name == str(page))
     counts.of(monkeypatch, opener._Opener, "ask", "decoded")
     for module in (records, engine, postprocess):
-        counts.of(monkeypatch, module, "parse", "parsed")
+        # What is left of a text without its markup is another text, and is looked at for markup, too.
+        counts.of(monkeypatch, module, "parse", "parsed", lambda text: "<|ref|>" in text)
     counts.of(monkeypatch, artifacts, "draw_boxes", "drawn")
     opens = Opens(page)
     command = ["compare", str(page), "--save", "--out", str(out), "--history", str(history)]
@@ -92,8 +96,18 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     assert counts["hashed"] == 1 and counts["decoded"] == 1
     assert counts["parsed"] == 2
     assert counts["drawn"] == 2
-    # The record of the history, the line of predictions and the page's info.json.
-    assert all(len(files) <= 3 for files in files_with_text(tmp_path).values())
+    # The record, which the directory and the history share, the line of predictions and the page's info.json.
+    found = files_with_text(tmp_path)
+    names = ["info.json", "predictions.jsonl", "readings.parquet"]
+    assert {name: sorted({file.name for file in files}) for name, files in found.items()} == {
+        "eager": names, "vendor": names,
+    }  # fmt: skip
+    assert all(len({file.stat().st_ino for file in files}) == 3 for files in found.values())
+    # The result cache names the directory that has them.
+    settings = Settings(preset="tiny", infer=InferSettings(max_new_tokens=60))
+    session = Session(settings.for_comparison())
+    recorded = session.recorded(session.settings.request(page))
+    assert recorded is not None and recorded.verdict == "identical"
 
 
 def files_with_text(folder: Path) -> dict[str, list[Path]]:
@@ -103,10 +117,13 @@ def files_with_text(folder: Path) -> dict[str, list[Path]]:
     assert len(texts) == 2
     found: dict[str, list[Path]] = {name: [] for name in texts}
     for file in folder.rglob("*"):
-        if file.is_file() and file.suffix != ".png" and file.parent.name != "results":  # the result cache
-            content = file.read_bytes()
-            for name, text in texts.items():
+        for name, text in texts.items():
+            if file.suffix == ".parquet":
+                rows = pq.read_table(file).to_pylist()
+                holds = any(row.get("text_raw") == text and row["backend"] == name for row in rows)
+            else:
                 start = json.dumps(text)[1:40].encode()
-                if start in content and (name == "vendor") == ("vendor" in str(file)):
-                    found[name].append(file)
+                of_vendor = "vendor" in file.relative_to(folder).parts
+                holds = file.is_file() and start in file.read_bytes() and (name == "vendor") == of_vendor
+            found[name] += [file] if holds else []
     return found

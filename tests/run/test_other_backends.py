@@ -110,8 +110,8 @@ def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_p
         )
         assert settings.side_names == ("endpoint", "endpoint-2")
         out = tmp_path / "out"
-        with RunRecorder(settings) as recorder:
-            report = read(settings, RunPlan(tuple(pages[:2]), out, sides=SIDES), recorder)
+        recorder = RunRecorder(settings, out=out)
+        report = read(settings, RunPlan(tuple(pages[:2]), out, sides=SIDES), recorder)
     rows = document(report)["pages"]
     assert [row["verdict"] for row in rows] == ["identical", "differs"]  # type: ignore[union-attr,index]
     assert (out / "predictions.jsonl").is_file()
@@ -194,10 +194,8 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
         all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
         plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
         recorders = [RunRecorder(each) for each in all_settings]
-        with recorders[0], recorders[1]:
-            read_against(
-                list(map(Session, all_settings)), plan, Progress(Console(quiet=True)), histories=recorders
-            )
+        sessions = list(map(Session, all_settings))
+        read_against(sessions, plan, Progress(Console(quiet=True)), histories=recorders)
         assert len(a.bodies) == 2  # A still reads a page once
     with History(history) as recorded:
         runs = [recorder.id for recorder in recorders]
@@ -234,8 +232,8 @@ def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tm
             b=served(b.address, name="m"),
             history=str(tmp_path / "history"),
         )
-        with RunRecorder(settings) as recorder:
-            read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), recorder)
+        recorder = RunRecorder(settings, out=tmp_path / "out")
+        read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), recorder)
     assert recorder.id is not None
     with History(str(tmp_path / "history")) as history:
         review = open_review(history, recorder.id, recorder.id, None, None)

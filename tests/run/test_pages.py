@@ -14,18 +14,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from rich.console import Console
 
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 import dsocr_core.run.loop as loop
 from dsocr_core import error_log
 from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.record import RunRecord
 from dsocr_core.history.recorder import CANCELLED, RunRecorder
 from dsocr_core.history.store import History
 from dsocr_core.inputs.preprocess import PreparedImage, prepare
@@ -112,14 +112,15 @@ def lines(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
 
 
-def files(out: Path) -> dict[str, bytes]:
-    """All files but for what tells one call from another."""
-    found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    return {
-        name: re.sub(rb', "run": "[^"]*"', b"", content)
-        for name, content in found.items()
-        if not name.startswith("records/")
-    }
+def files(out: Path) -> dict[str, object]:
+    """All that a directory holds but for what tells one call from another."""
+    found: dict[str, object] = {}
+    for path in out.rglob("*"):
+        if path.suffix == ".parquet":
+            found[path.name] = pq.read_table(path).drop_columns("run_id").to_pylist()
+        elif path.is_file() and path.name not in ("run.json", "SHA256SUMS"):
+            found[str(path.relative_to(out))] = re.sub(rb', "run": "[^"]*"', b"", path.read_bytes())
+    return found
 
 
 def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
@@ -259,17 +260,12 @@ class CancelledVendor:
     def close(self) -> None: ...
 
 
-def without_machine(record: RunRecord) -> RunRecord:
-    """As a directory has it, which is described before the first page: nothing was measured by then."""
-    assert record.environment["machine"]["cores"]
-    return replace(record, environment={k: v for k, v in record.environment.items() if k != "machine"})
-
-
 def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
     pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
     session = session_of(settings, tmp_path / "results", PlainEngine(), CancelledVendor())
-    with pytest.raises(Cancelled), RunRecorder(settings) as recorder:
+    recorder = RunRecorder(settings, out=out)
+    with pytest.raises(Cancelled):
         read_pages(session, RunPlan(tuple(pages), out, SIDES), Progress(Console(quiet=True)), recorder)
     expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
     assert [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))] == [
@@ -282,19 +278,21 @@ def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_histor
         images = flat_tables(history, recorder.id)["images"].to_pylist()
         assert [(row["page"], row["backend"]) for row in images] == expected
         assert len(history.tables(recorder.id)["parity"]) == 1
-        with History(tmp_path / "elsewhere") as elsewhere:
-            assert [run.run_id for run in import_paths(elsewhere, [out]).imported] == [recorder.id]
-            assert elsewhere.record(recorder.id) == without_machine(history.record(recorder.id))
 
 
-def test_a_directory_imports_as_the_run_that_was_recorded(tmp_path: Path) -> None:
+def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
+    """The same files under two names, known to an import."""
     pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
     pages[1].write_bytes(b"no picture")
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
     session = session_of(settings, tmp_path / "results", FakeEngine())
-    with RunRecorder(settings, "python -m dsocr_core run pages") as recorder:
-        read_pages(session, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), recorder)
+    recorder = RunRecorder(settings, "python -m dsocr_core run pages", out=out)
+    read_pages(session, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), recorder)
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
+        assert recorder.id is not None
+        saved = Path(settings.history) / "runs" / recorder.id
+        for file in saved.rglob("*.*"):
+            assert file.samefile(out / file.relative_to(saved))
         report = import_paths(history, [out])
         assert ([run.run_id for run in report.known], report.imported, report.skipped) == (
             [recorder.id],
@@ -303,21 +301,21 @@ def test_a_directory_imports_as_the_run_that_was_recorded(tmp_path: Path) -> Non
         )
         report = import_paths(elsewhere, [out])
         assert ([run.run_id for run in report.imported], report.skipped) == ([recorder.id], [])
-        assert import_paths(elsewhere, [out]).imported == []
-        assert recorder.id is not None
-        assert elsewhere.record(recorder.id) == without_machine(history.record(recorder.id))
+        assert elsewhere.record(recorder.id) == history.record(recorder.id)
         assert elsewhere.tables(recorder.id) == history.tables(recorder.id)
-        assert flat_tables(elsewhere, recorder.id)["images"].num_rows == 3
-        # Beside what was recorded the directory has each page's own folder.
-        imported, written = (set(of.file_names(recorder.id)) for of in (elsewhere, history))
-        assert written < imported and all(name.startswith("viz/") for name in imported - written)
-        for name in written:
-            assert (
-                elsewhere.file(recorder.id, name).read_bytes() == history.file(recorder.id, name).read_bytes()
-            )
-        read(pages, out, FakeEngine(), resume=True)  # the page that failed is tried again
-        report = import_paths(elsewhere, [out])
-        assert len(report.imported) == 1 and elsewhere.record(report.imported[0].run_id).command is None
+        assert elsewhere.file_names(recorder.id) == history.file_names(recorder.id)
+        # The page that failed is tried again: the directory is another run then, the saved one is as it was.
+        pages[1].write_bytes(pages[0].read_bytes())
+        again = RunRecorder(settings, out=out)
+        read_pages(session, RunPlan(tuple(pages), out, resume=True), Progress(Console(quiet=True)), again)
+        history.refresh()
+        assert len(history.tables(recorder.id)["readings"]) == 3
+        assert len(history.tables(str(again.id))["readings"]) == 1
+        [whole] = import_paths(elsewhere, [out]).imported
+        assert whole.run_id not in (recorder.id, again.id)
+        rows = elsewhere.tables(whole.run_id)["readings"].to_pylist()
+        assert sorted(row["page"] for row in rows) == [page.name for page in pages]
+        assert not any(row["error"] for row in rows)
 
 
 class PlainEngine(FakeEngine):
@@ -344,12 +342,9 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     pages[0].rename(odd)
     settings = Settings(device="cpu", history=str(tmp_path / "h"))
     session = session_of(settings, tmp_path / "results", FakeEngine())
-    with RunRecorder(settings) as recorder:
-        plan = RunPlan((odd, pages[1], pages[1].with_name("page000.png")), tmp_path / "out")
-        with pytest.raises(DsocrError, match="no such file"):
-            read_pages(session, plan, Progress(Console(quiet=True)), recorder)
-        plan = replace(plan, images=(odd, pages[1]))
-        report = read_pages(session, plan, Progress(Console(quiet=True)), recorder)
+    recorder = RunRecorder(settings, out=tmp_path / "out")
+    plan = RunPlan((odd, pages[1]), tmp_path / "out")
+    report = read_pages(session, plan, Progress(Console(quiet=True)), recorder)
     assert report.failed == 0
     shown = "caf\\xe9 \\\\x41 \x1b[2J.png"
     assert [line["source"] for line in lines(tmp_path / "out")] == [shown, "page001.png"]
@@ -364,7 +359,6 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     with History(tmp_path / "imported") as history:
         assert len(import_paths(history, [tmp_path / "out"]).imported) == 1
         [run_id] = history.run_ids()
-        assert name in history.file_names(run_id)
         assert sorted(history.query("pages", run_ids=[run_id])[0]["page"]) == sorted([shown, "page001.png"])
 
 

@@ -8,11 +8,10 @@ import pytest
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.records import OcrRequest
 from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead
-from dsocr_core.run.recorders import Recorder, Recorders
+from dsocr_core.run.recorders import PageRead, Recorder, Recorders
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
@@ -26,22 +25,16 @@ class Notebook(Recorder):
     def skip(self, page: PageDone) -> None:
         self.heard.append(("skip", page.source))
 
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
-        self.heard.append(("add", page.source, picture.size if picture else None, clean is not None))
+    def add(self, read: PageRead) -> None:
+        size = read.picture.size if read.picture else None
+        self.heard.append(("add", read.page.source, size, read.clean is not None))
 
     def add_failure(self, page: PageFailed) -> None:
         self.heard.append(("failure", page.source, page.error, page.image))
 
-    def cancel(self) -> None:
-        self.heard.append(("cancel",))
-
 
 class FullDisk(Notebook):
-    def add(
-        self, page: PageToRead, comparison: Comparison, picture: Image.Image | None, clean: CleanPage | None
-    ) -> None:
+    def add(self, read: PageRead) -> None:
         raise DsocrError("disk: no space left")
 
 
@@ -62,7 +55,6 @@ def test_every_recorder_hears_of_every_page(page: PageToRead) -> None:
     recorders.skip(PageDone("first.png"))
     recorders.add(page, read(page))
     recorders.add_failure(PageFailed("third.png", "torn"))
-    recorders.cancel()
     assert (
         notebooks[0].heard
         == notebooks[1].heard
@@ -70,7 +62,6 @@ def test_every_recorder_hears_of_every_page(page: PageToRead) -> None:
             ("skip", "first.png"),
             ("add", "page.png", (16, 12), False),
             ("failure", "third.png", "torn", None),
-            ("cancel",),
         ]
     )
 

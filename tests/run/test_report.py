@@ -16,6 +16,7 @@ from dsocr_core.outputs.comparison import Comparison
 from dsocr_core.parity_records import Margins, Verdict, passes
 from dsocr_core.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.run.prefetch import PageFailed, PageToRead
+from dsocr_core.run.recorders import PageRead
 from dsocr_core.run.report import Report
 from tests.support.results import make_result
 
@@ -34,7 +35,7 @@ def comparison(a: str, b: str) -> Comparison:
 def compared(*comparisons: Comparison) -> Report:
     report = Report(("fast", "vendor"))
     for each in comparisons:
-        report.add(PAGE, each, None, None)
+        report.add(PageRead(PAGE, each))
     return report
 
 
@@ -54,7 +55,7 @@ def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
     report = Report(("eager",))
     for reason in ("length", "length", "eos"):
         result = replace(side("text", "eager"), finish_reason=reason)
-        report.add(PAGE, Comparison(REQUEST, result), None, None)
+        report.add(PageRead(PAGE, Comparison(REQUEST, result)))
     assert "1 passed, 2 stopped at the token limit, 0 failed" in shown(report)
     stream = io.StringIO()
     report.write_json(stream)
@@ -65,7 +66,7 @@ def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
 def test_a_long_name_loses_its_middle_and_stays_on_its_line() -> None:
     report = compared()
     page = replace(PAGE, source="scan-of-the-contract-of-the-harbour-works-0001.png")
-    report.add(page, comparison("text", "text"), None, None)
+    report.add(PageRead(page, comparison("text", "text")))
     for width, whole in ((80, False), (160, True)):
         console = Console(width=width, file=io.StringIO(), color_system=None)
         report.print(console)
@@ -101,7 +102,7 @@ def test_the_table_names_what_a_and_b_are() -> None:
 def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:
     report = Report(("fast", "vendor"))
     report.add_failure(PageFailed("torn.png", "torn.png: no image"))
-    report.add(PAGE, Comparison(REQUEST, side("a", "fast"), errors={"b": "the worker died"}), None, None)
+    report.add(PageRead(PAGE, Comparison(REQUEST, side("a", "fast"), errors={"b": "the worker died"})))
     assert (report.passed, report.failed) == (0, 2)
     assert [(row["verdict"], row["error"]) for row in rows(report)] == [
         ("not_comparable", "torn.png: no image"),
@@ -123,7 +124,7 @@ def test_a_run_whose_divergences_are_all_ties_says_how_many() -> None:
     same, one, other = comparison("same", "same"), comparison("abc", "abd"), comparison("abc", "axc")
     report = Report(("fast", "vendor"))
     for found in (same, tied(one, True), tied(other, True)):
-        report.add(PAGE, found, None, None)
+        report.add(PageRead(PAGE, found))
     assert (report.ties.divergences, report.ties.ties) == (2, 2)
     assert "All 2 divergences (on 3 pages) are ties." in " ".join(shown(report).split())
     assert rows(report)[0]["verdict"] == "identical"

@@ -75,6 +75,8 @@ def _request(draw: random.Random, seed: int) -> OcrRequest:
         tile_size=draw.choice([640, 2**70]),
         template=draw.choice(["plain", "no_newline", "roles"]),
         exif=draw.random() < 0.5,
+        model=draw.choice(["deepseek_ocr", _text(draw)]),
+        more=tuple(Path(f"more-{number}.png") for number in range(draw.randrange(0, 3))),
         file=draw.choice([None, PageFile(draw.randrange(0, 2**40), "ab" * 32)]),
     )
 

@@ -1,4 +1,4 @@
-"""A process that writes or reads a history: `busy_process.py write|index|read|drive ROOT NAME STOP_FILE`.
+"""A process that writes or reads a history: `busy_process.py write|out|index|read|drive ROOT NAME STOP_FILE`.
 
 A writer names each run when it is whole, with `index` when it is in the index too, which it makes anew. A
 reader checks all it sees, and says in the end what that was. `drive` writes an output of a cluster, shard by
@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.support.flat_tables import flat_tables
 
@@ -47,6 +50,28 @@ def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
             history.refresh()
             assert run_id in history
         print(run_id, flush=True)
+
+
+def out(root: Path, _: str, stop: Path) -> None:
+    """Run after run into one directory, three pages each; each page is named when it was read."""
+    from PIL import Image
+
+    from tests.support.directory_writes import opened, read_into
+
+    def run(root: Path, tell: Callable[[str], None]) -> None:
+        with opened(root) as directory:
+            first = len(directory.done())
+            for number in range(first, first + 3):
+                name = f"page-{number}.png"
+                Image.new("RGB", (8, 8)).save(root / name)
+                read_into(directory, root, "text", name)
+                tell(name)
+
+    with TemporaryDirectory() as other:  # imports what is imported late
+        run(Path(other), lambda _: None)
+    print("ready", flush=True)
+    while not stop.exists():
+        run(root, lambda name: print(name, flush=True))
 
 
 def index(root: Path, name: str, stop: Path) -> None:
@@ -111,7 +136,7 @@ def drive(root: Path, _: str, __: Path) -> None:
 
     def read(shard: Shard) -> None:
         committed(output, shard, lambda page: page.read(a_result(f"page {page.number}")))
-        print(shard.name, flush=True)
+        os.write(1, f"{shard.name}\n".encode())  # whole, whichever thread it is
 
     with Lease(output).take(threading.Event()), ThreadPoolExecutor(2) as threads:
         shards = planned(output, job, files)
@@ -121,6 +146,6 @@ def drive(root: Path, _: str, __: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "index": index, "read": read, "drive": drive}[sys.argv[1]](
+    {"write": write, "out": out, "index": index, "read": read, "drive": drive}[sys.argv[1]](
         Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     )

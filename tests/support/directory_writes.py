@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from PIL import Image
 
-from dsocr_core.outputs.artifacts import RunDirectory
-from dsocr_core.outputs.clean import clean_page
-from dsocr_core.outputs.result_store import RecordedResult, ResultStore
-from dsocr_core.run.lock import writing_into
+from dsocr_core.backends.backend import Opening
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.result_cache import RecordedResult, ResultStore
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import OcrRequest, PageFile
+from dsocr_core.run.prefetch import PageFailed, PageToRead
+from dsocr_core.run.recorders import Recorders, RunDirectory
+from dsocr_core.run.session import Session
+from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
 PAGES = ("a.png", "b.png")
+BACKENDS = ("eager",)
 
 
 def base(root: Path) -> None:
@@ -28,15 +35,27 @@ def base_read(root: Path) -> None:
     read(root)
 
 
+def opened(root: Path) -> RunDirectory:
+    session = Session(Settings(device="cpu"), Opening(root / "results"))
+    recorder = RunRecorder(session.settings, out=root / "out", save=False)
+    return RunDirectory(root / "out", recorder, session, BACKENDS)
+
+
+def read_into(directory: RunDirectory, root: Path, text: str, name: str) -> None:
+    """A page as a backend would have read it."""
+    file = PageFile(1, hashlib.sha256(name.encode()).hexdigest())
+    request = OcrRequest(root / name, "tiny", source=name, file=file)
+    result = make_result(f"<|ref|>{text}<|/ref|><|det|>[[1, 1, 500, 500]]<|/det|>", image=root / name)
+    page = PageToRead(name, request, {"eager": f"key-{text}"})
+    Recorders(Settings(), [directory]).add(page, Comparison(request, result))
+
+
 def _read(root: Path, text: str, names: tuple[str, ...]) -> None:
-    with writing_into(root / "out"):
-        directory = RunDirectory(root / "out", {"id": f"run-{text}", "notes": None})
-        directory.repair(["eager"])
+    with opened(root) as directory:
+        done = {source for _, source, key in directory.done() if key == f"key-{text}"}
         for name in names:
-            result = make_result(f"<|ref|>{text}<|/ref|><|det|>[[1, 1, 500, 500]]<|/det|>", image=root / name)
-            page = Image.open(root / name)
-            directory.add(result, page, f"key-{text}", clean_page(result.request, page))
-        directory.note("cancelled")
+            if name not in done:
+                read_into(directory, root, text, name)
 
 
 def read(root: Path) -> None:
@@ -50,10 +69,8 @@ def read_again(root: Path) -> None:
 
 def fail_again(root: Path) -> None:
     """A page that was read before cannot be read."""
-    with writing_into(root / "out"):
-        directory = RunDirectory(root / "out", {"id": "run-failed"})
-        directory.repair(["eager"])
-        directory.add_failure("eager", PAGES[0], root / PAGES[0], "damaged")
+    with opened(root) as directory:
+        directory.add_failure(PageFailed(PAGES[0], "damaged", root / PAGES[0]))
 
 
 def cache(root: Path) -> None:

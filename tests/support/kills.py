@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 
 
-def killed(command: Sequence[str | Path], moments: Random, most_s: float = 0.3) -> list[str]:
-    """Start a process, kill it within so many seconds after its line `ready`; returns its later lines.
+def killed(command: Sequence[str | Path], moments: Random, most_s: float = 0.3, after: int = 0) -> list[str]:
+    """Start a process, kill it within so many seconds after `ready` and some more lines; returns these.
 
     Each line that it wrote whole is something that it had finished by then.
     """
@@ -18,9 +18,10 @@ def killed(command: Sequence[str | Path], moments: Random, most_s: float = 0.3) 
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "ready\n"
+            first = [process.stdout.readline() for _ in range(after)]
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(moments.uniform(0.0, most_s))
         finally:
             process.kill()
-        lines = process.stdout.read().splitlines(keepends=True)
+        lines = [*first, *process.stdout.read().splitlines(keepends=True)]
     return [line.rstrip("\n") for line in lines if line.endswith("\n")]

@@ -19,13 +19,12 @@ from functools import cache
 from pathlib import Path
 
 from dsocr_core.history.record import RunRecord
+from dsocr_core.history.result_cache import SHIPPED_RESULTS, ResultStore
 from dsocr_core.history.store import History
 from dsocr_core.markup import END_MARKER
 from dsocr_core.outputs.parity import parity
-from dsocr_core.records import OcrResult, result_from_jsonable
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.records import OcrResult
 
-RECORDED = PROJECT_ROOT / "data" / "samples" / "recorded"
 RUN_ID = "planted-run"
 PAGES, PLANTED = 500, 50
 LIMIT = 8192
@@ -59,8 +58,11 @@ Change = Callable[[Page, random.Random], Page]
 def sample_results() -> tuple[tuple[OcrResult, OcrResult], ...]:
     """Both backends of every sample as recorded with the project, by name."""
     found: dict[str, dict[str, OcrResult]] = {}
-    for file in RECORDED.glob("*.json"):
-        result = result_from_jsonable(json.loads(file.read_text(encoding="utf-8"))["result"])
+    store = ResultStore(SHIPPED_RESULTS)
+    for file in SHIPPED_RESULTS.glob("*.parquet"):
+        recorded = store.find(file.stem)
+        assert recorded is not None
+        result = recorded.result
         if result.required_inputs.dtype != "float32":
             continue  # the example that differs
         found.setdefault(result.request.name, {})[result.backend] = result

@@ -302,6 +302,29 @@ def test_cancel_of_code_that_does_not_listen_ends_the_worker(backend: VendorBack
     assert pid_of(backend) is None
 
 
+def test_who_waits_for_the_worker_may_give_up(backend: VendorBackend, page: Path) -> None:
+    """Asked for while it reads for another, and before it is started."""
+    cancel = threading.Event()
+    cancel.set()
+    refused: list[Cancelled] = []
+
+    def second() -> None:
+        with pytest.raises(Cancelled) as error:
+            backend.recognize(request(page), None, cancel)
+        refused.append(error.value)
+
+    def meanwhile() -> None:
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(60)
+
+    backend.close()
+    second()
+    assert backend.worker_pid is None
+    assert backend.recognize(request(page), Watcher(Stage.DECODE, meanwhile)).token_ids
+    assert len(refused) == 2
+
+
 def test_observer_that_raises_leaves_no_half_run_behind(backend: VendorBackend, page: Path) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -417,6 +440,12 @@ def test_interpreter_that_is_no_worker(
     assert pid_of(backend) is None
     if error is VendorCrashed:
         assert "no torch here" in failure.value.stderr_tail
+
+
+def test_a_missing_interpreter_is_named(checkpoint: Path, page: Path) -> None:
+    backend = VendorBackend(checkpoint, interpreter="/nowhere/python", trusted_directories=(checkpoint,))
+    with pytest.raises(VendorFailed, match="/nowhere/python"):
+        backend.recognize(request(page))
 
 
 def test_a_silent_worker_is_not_waited_for_beyond_the_limit(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.backend_specs.parsing import names_backend
 from dsocr_core.cli.main import main
 from dsocr_core.console import BAD_USAGE, FAILED, OK

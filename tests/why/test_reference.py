@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.artifacts import RESULT
-from dsocr_core.records import OcrRequest, OcrResult, to_jsonable
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.settings import Settings
 from dsocr_core.why.match import Other
 from dsocr_core.why.reader import Reading
 from dsocr_core.why.reference import read_other
@@ -24,10 +25,12 @@ def result(page: str, backend: str = "fast") -> OcrResult:
     return OcrResult(backend, request, (8, 8), TEXT, (1, 2), (), "eos", INPUTS, ())
 
 
-def written(directory: Path, one: OcrResult) -> Path:
-    directory.mkdir(parents=True)
-    (directory / RESULT).write_text(json.dumps(to_jsonable(one)))
-    return directory / RESULT
+def written(directory: Path, *results: OcrResult) -> str:
+    """A run directory of these results."""
+    with RunRecorder(Settings(), out=directory, save=False) as recorder:
+        for one in results:
+            recorder.add(one.request.source, Comparison(one.request, one))
+    return str(directory)
 
 
 def test_a_text_tells_nothing_of_itself(tmp_path: Path) -> None:
@@ -37,28 +40,29 @@ def test_a_text_tells_nothing_of_itself(tmp_path: Path) -> None:
 
 
 def test_a_result_tells_all(tmp_path: Path) -> None:
-    file = written(tmp_path / "a", result("page.png"))
-    found = read_other(str(file), "page.png", "")
+    found = read_other(written(tmp_path / "a", result("page.png")), "page.png", "")
     assert (found.text, found.tokens, found.finish, found.inputs) == (TEXT, (1, 2), "eos", INPUTS)
     assert found.quantisation == "none"
-    assert read_other(str(written(tmp_path / "b", result("p", "port"))), "p", "").quantisation is None
+    assert read_other(written(tmp_path / "b", result("p", "port")), "p", "").quantisation is None
 
 
-def test_a_directory_is_searched_for_the_page(tmp_path: Path) -> None:
-    written(tmp_path / "out" / "one", result("one.png"))
-    written(tmp_path / "out" / "two", result("two.png", "vendor"))
-    assert read_other(str(tmp_path / "out"), "two.png", "").name == "vendor"
-    with pytest.raises(DsocrError, match=r"has nothing of three\.png"):
-        read_other(str(tmp_path / "out"), "three.png", "")
-    (tmp_path / "out" / "three.mmd").write_text("clean")
-    (tmp_path / "out" / "three_det.mmd").write_text("raw")
-    assert read_other(str(tmp_path / "out"), "three.png", "").text == "raw"
+def test_a_run_directory_or_a_folder_of_texts_is_searched_for_the_page(tmp_path: Path) -> None:
+    out = written(tmp_path / "out", result("one.png"), result("two.png", "vendor"))
+    assert read_other(out, "two.png", "").name == f"vendor of {out}"
+    with pytest.raises(DsocrError, match=r"has no page three\.png"):
+        read_other(out, "three.png", "")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "three.mmd").write_text("clean")
+    (tmp_path / "texts" / "three_det.mmd").write_text("raw")
+    assert read_other(str(tmp_path / "texts"), "three.png", "").text == "raw"
+    with pytest.raises(DsocrError, match=r"has nothing of four\.png"):
+        read_other(str(tmp_path / "texts"), "four.png", "")
 
 
 def test_what_is_no_result_is_named(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("[]")
-    with pytest.raises(DsocrError, match="neither a result of this project nor a text"):
+    with pytest.raises(DsocrError, match="not a text"):
         read_other(str(file), "page.png", "")
     with pytest.raises(DsocrError, match="has no run of that name"):
         read_other("no-such-run", "page.png", str(tmp_path / "history"))

@@ -30,7 +30,7 @@ from dsocr_core.backends.endpoint.flavours import (
 from dsocr_core.backends.left_behind import size_of
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.result_store import required_file, result_key
+from dsocr_core.outputs.fingerprints import required_file, result_key
 from dsocr_core.outside.untrusted import Refused, read_bytes
 from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings

@@ -44,7 +44,7 @@ from dsocr_core.stages import Stage
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
 SPARED_BYTES = 4 * 2**30
-"""Of the free device memory, what slots may use and must leave; vision and prefill work in the rest."""
+"""Parts of the free device memory that slots may use and must leave; vision and prefill work in the rest."""
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
@@ -91,16 +91,18 @@ class BatchReader:
 
     @property
     def slots(self) -> int:
-        """How many pages are decoded together; available once the first page was read."""
+        """Give the number of pages that are decoded together; available once the first page was read."""
         return 0 if self._decoder is None else self._decoder.step.slots
 
     @property
     def times(self) -> tuple[GroupTime, ...]:
-        """Of the newest groups of steps, the newest last."""
+        """List the times of the newest groups of steps, the newest last."""
         return () if self._decoder is None else tuple(self._decoder.times)
 
     def bytes_of(self, positions: int) -> int:
-        """What a step reads over caches of so many positions: all weights once, and the caches."""
+        """Count the bytes that a step reads over caches of so many positions: all weights once, and the
+        caches.
+        """
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         if self._weights is None:
             return 0
@@ -348,14 +350,14 @@ class _Run:
 
 
 def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
-    """What the page failed with."""
+    """Give what the page failed with."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return DsocrError(f"{request.name}: the GPU is out of memory; choose a smaller preset")
     return page_error(error, request.name)
 
 
 def most_positions(page: PageInputs, context: int | None) -> int:
-    """What a slot must hold for any page read like this one, however it is cut."""
+    """Count the positions that a slot must hold for any page read like this one, however it is cut."""
     preset = page.request.resolution
     text = len(page.prompt.ids) - page.unhashed.image_token_count
     prompt = text + most_image_tokens(preset)
@@ -365,7 +367,7 @@ def most_positions(page: PageInputs, context: int | None) -> int:
 
 
 def most_image_tokens(preset: Preset) -> int:
-    """Of the grid that takes the most."""
+    """Count those of the grid that takes the most."""
     if not preset.crop_mode:
         return image_token_count(preset, NO_TILES)
     most = preset.max_tiles

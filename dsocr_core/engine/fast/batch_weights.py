@@ -47,13 +47,13 @@ class BatchLayer:
 
     @property
     def shared_bytes(self) -> int:
-        """What a step reads of this layer whatever the router chooses."""
+        """Count what a step reads of this layer whatever the router chooses."""
         held = (self.attention_norm, self.qkv, self.o, self.norm, self.wide, self.down)
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
 
     @property
     def routed_bytes(self) -> int:
-        """Of all routed experts."""
+        """Count the bytes of all routed experts."""
         held = () if self.routed is None else (self.routed.gate, self.routed.up, self.routed.down)
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
 

@@ -1,4 +1,4 @@
-"""How the kernels of a decode step are launched: block sizes, and what overlaps.
+"""Launches of the kernels of a decode step: block sizes, and what overlaps.
 
 The defaults are what was measured fastest on an H200 at the published sizes, each change timed inside the
 whole token (`dsocr measure decode-step --sweep`; `docs/performance-trials.md`).
@@ -48,7 +48,7 @@ class StepLaunches:
         return launch
 
     def read_before_wait(self) -> dict[str, tuple[str, ...]]:
-        """Who wrote what a kernel reads before its wait, weights aside, for `launch.unready`.
+        """Name who wrote what a kernel reads before its wait, weights aside, for `launch.unready`.
 
         Older rows of the cache come from the step before, so `take_best` stands for them. The shared part of
         `gate_up` also writes without a wait: what the down product a layer ago has read, and that ended

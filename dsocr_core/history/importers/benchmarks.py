@@ -80,7 +80,7 @@ class Form:
 
 
 def may_be_results(head: Head) -> bool:
-    """Whether a file begins as a document of such results; which they are is seen when it is read."""
+    """Tell whether a file begins as a document of such results; which they are is seen when it is read."""
     if head.text.lstrip().startswith(("{", "[")):
         return _MARK.search(head.text) is not None
     return _is_llama_csv(head.lines[0]) if head.lines else False
@@ -233,7 +233,7 @@ def _is_llama_csv(line: str) -> bool:
 
 
 def _time_of(document: Mapping[str, Any]) -> str | None:
-    """When a result says that it was made; one without a zone is taken as UTC."""
+    """Read when a result says that it was made; one without a zone is taken as UTC."""
     for key, form in (("date", "%Y%m%d-%H%M%S"), ("test_time", None), ("timestamp", None)):
         value = document.get(key)
         try:

@@ -13,13 +13,13 @@ import pyarrow as pa
 from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.history.importers import archive
 from dsocr_core.history.importers.archive import DEPTH_LIMIT
-from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped
+from dsocr_core.history.importers.imported import ImportedRun, NothingTaken, Row, Skipped, put
 from dsocr_core.history.importers.kinds import FILES, FOLDERS, Kind, why_a_stranger, why_by_name
-from dsocr_core.history.importers.reading import PICTURE_LIMIT, Head
+from dsocr_core.history.importers.reading import Head
 from dsocr_core.history.importers.report import ImportReport, Taken
 from dsocr_core.history.storage.store import EntryExists
 from dsocr_core.history.store import History
-from dsocr_core.outside.untrusted import Refused, read_bytes
+from dsocr_core.outside.untrusted import Refused
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""
@@ -189,13 +189,7 @@ class _Import:
                 with writer:
                     for table, rows in run.tables.items():
                         _check_counts(table, rows)
-                        writer.add(table, rows)
-                    for place, content in run.files.items():
-                        target = writer.directory / place
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        if isinstance(content, Path):
-                            content = read_bytes(content, PICTURE_LIMIT)
-                        target.write_bytes(content)
+                    put(run, writer)
             except BaseException:
                 shutil.rmtree(writer.directory, ignore_errors=True)
                 raise

@@ -15,8 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from dsocr_core.history.importers.reading import PICTURE_LIMIT
 from dsocr_core.history.record import RunRecord
-from dsocr_core.outside.untrusted import Refused
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.outside.untrusted import Refused, read_bytes
 
 Row = Mapping[str, Any]
 
@@ -53,6 +55,18 @@ class NothingTaken(Refused):
     def __init__(self, reason: str, skipped: Iterable[Skipped]) -> None:
         super().__init__(reason)
         self.skipped = tuple(skipped)
+
+
+def put(run: ImportedRun, writer: RunWriter) -> None:
+    """Give a writer everything of a run. Raises DsocrError, OSError."""
+    for table, rows in run.tables.items():
+        writer.add(table, rows)
+    for place, content in run.files.items():
+        target = writer.directory / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            content = read_bytes(content, PICTURE_LIMIT)
+        target.write_bytes(content)
 
 
 def content_id(source: str, digests: Mapping[str, str]) -> str:

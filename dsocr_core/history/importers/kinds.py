@@ -1,4 +1,4 @@
-"""What the history takes of files and folders: a row a kind, in the order in which they are asked."""
+"""Kinds of files and folders that the history takes: a row a kind, in the order in which they are asked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dsocr_core.history.importers import (
     nsys,
     nsys_sqlite,
     own_run,
-    run_directory,
     sharded_run,
     sweeps,
     torch_profile,
@@ -26,7 +25,7 @@ from dsocr_core.history.importers.imported import ImportedRun
 from dsocr_core.history.importers.reading import Head
 
 Place = TypeVar("Place", Path, Head)
-"""What a kind is recognised by: a folder, or how a file begins."""
+"""Mark by which a kind is recognised: a folder, or how a file begins."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,6 @@ FOLDERS: tuple[Kind[Path], ...] = (
     Kind(
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
         lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,
-    ),
-    Kind(
-        "dsocr", run_directory.is_run_directory, run_directory.read_run_directory,
-        lambda _: run_directory.OWN_FOLDERS, run_directory.unread_reason,
     ),
     Kind(
         "vendor", vllm_document.is_documents, vllm_document.read_documents_of,

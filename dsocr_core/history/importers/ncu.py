@@ -40,12 +40,12 @@ _DIGESTS = frozenset({"classification_summary.csv", "metrics_summary.csv", "all_
 
 
 def is_kernel_folder(directory: Path) -> bool:
-    """Whether a folder is one kernel's, by its name and what lies in it."""
+    """Tell whether a folder is one kernel's, by its name and what lies in it."""
     return _KERNEL_FOLDER.fullmatch(directory.name) is not None and bool(_tables(directory))
 
 
 def is_profile(directory: Path) -> bool:
-    """Whether a folder is one kernel's, or has kernels' folders in it."""
+    """Tell whether a folder is one kernel's, or has kernels' folders in it."""
     return is_kernel_folder(directory) or bool(kernel_folders(directory))
 
 
@@ -159,7 +159,7 @@ def _beyond(known: Launch, launch: Launch) -> Launch:
 def _command(
     file: Path, skipped: list[Skipped], looked_at: set[Path]
 ) -> tuple[str | None, str | None, list[str]]:
-    """When a profile was taken, the profiled command, the sections; None where nothing says so."""
+    """Tell when a profile was taken, the profiled command, the sections; None where nothing says so."""
     try:
         data = as_yaml(as_text(read_bytes(file, TEXT_LIMIT)))
         looked_at.add(file)

@@ -26,7 +26,7 @@ _TEXT_LIMIT = 4_000
 _BEFORE_LIMIT = 10_000
 """Lines of the profiled program and of ncu itself before the table."""
 _OWN_LINE = "=="
-"""What ncu says about itself begins with it, also between rows."""
+"""Begin of what ncu says about itself, also between rows."""
 _ID, _KERNEL = "ID", "Kernel Name"
 _SECTION, _METRIC, _UNIT, _VALUE = "Section Name", "Metric Name", "Metric Unit", "Metric Value"
 _RULE, _RULE_TYPE, _RULE_TEXT = "Rule Name", "Rule Type", "Rule Description"
@@ -38,7 +38,7 @@ _LAUNCH_COLUMNS = frozenset(
         "Block Size", "Grid Size", "Device", "CC",
     }
 )  # fmt: skip
-"""Of the raw page; every other column is a metric."""
+"""Columns of the raw page; every other column is a metric."""
 _RANGES = ("Push/Pop_Range", "Start/Stop_Range")
 """In the names of columns that hold NVTX ranges."""
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
@@ -64,7 +64,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a rule of Nsight Compute says about a launch."""
+    """Finding of a rule of Nsight Compute about a launch."""
 
     section: str | None
     name: str
@@ -88,13 +88,13 @@ class Launch:
     device: str | None
     compute_capability: str | None
     stage: Stage | None
-    """Of the innermost NVTX range that is a stage's."""
+    """Stage of the innermost NVTX range that is a stage's."""
     metrics: list[Metric] = field(default_factory=list)
     rules: list[Rule] = field(default_factory=list)
 
 
 def is_ncu(text: str) -> bool:
-    """Whether a text holds the head of such a table, within the first lines of it."""
+    """Tell whether a text holds the head of such a table, within the first lines of it."""
     return _head_at(text) is not None
 
 
@@ -126,7 +126,7 @@ def launches(text: str) -> tuple[Launch, ...]:
 
 
 def _head_at(text: str) -> int | None:
-    """Where the table's head begins: after what the program and ncu itself printed."""
+    """Find where the table's head begins: after what the program and ncu itself printed."""
     at = 0
     for _ in range(_BEFORE_LIMIT):
         end = text.find("\n", at)
@@ -171,10 +171,10 @@ class _Table:
         """Rules with their estimated speedup as it stands."""
         self.metrics = 0
         self.units: dict[str, str | None] | None = None
-        """Of the raw page's columns, which its first row has."""
+        """Units of the raw page's columns, which its first row has."""
         self.value = _VALUE if _ID in self.at else _AVERAGE
         self.shapes: dict[tuple[str | None, ...], int] = {}
-        """Of a summary, which has no launches: what stands for one, by its number."""
+        """Shapes of a summary, which has no launches: what stands for one, by its number."""
         self.metric_columns = [
             name for name in self.head if name not in _LAUNCH_COLUMNS and self.at[name] not in self.ranges
         ]
@@ -209,7 +209,7 @@ class _Table:
         return known
 
     def stage(self, row: Sequence[str]) -> Stage | None:
-        """Of the innermost range that names one; ncu lists the outermost first."""
+        """Name the stage of the innermost range that names one; ncu lists the outermost first."""
         found = None
         for place in self.ranges:
             for match in _RANGE_NAME.finditer(row[place] if place < len(row) else ""):
@@ -286,7 +286,7 @@ class _Table:
         return tuple(self.found.values())
 
     def _decimal_comma(self) -> bool:
-        """How the table writes its figures: one way for all, ncu's own unless that cannot be."""
+        """Tell how the table writes its figures: one way for all, ncu's own unless that cannot be."""
         written = [
             (text, number) for figures in self.figures.values() for _, text, number in figures.values()
         ]

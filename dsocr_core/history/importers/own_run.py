@@ -1,8 +1,9 @@
-"""Runs of this project: directories of a history, as `history export` puts them into a zip."""
+"""Runs of this project: directories of a history, those that `--out` names, and exported ones."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.history.checksums import CHECKSUMS
+from dsocr_core.history.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.history.importers.imported import ImportedRun, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, as_json, as_text
 from dsocr_core.history.record import RunRecord
-from dsocr_core.history.schema import FLAT, TABLES, version_of
+from dsocr_core.history.run_folder import UNFINISHED
+from dsocr_core.history.schema import FLAT, TABLES, UPGRADE, version_of
 from dsocr_core.history.storage.entries import DOCUMENT_LIMITS
 from dsocr_core.history.upgrade.migrations import Tables, migrate
+from dsocr_core.history.upgrade.run_directories import is_run_directory
 from dsocr_core.outputs.artifacts import PREDICTIONS
 from dsocr_core.outside.untrusted import Refused, read_bytes
 
@@ -31,28 +34,43 @@ _FILE_LIMIT = 100_000
 
 
 def is_own_run(directory: Path) -> bool:
-    return (directory / DOCUMENT).is_file()
+    return (directory / DOCUMENT).is_file() or why_not(directory) is not None
 
 
-def read_own_run(directory: Path) -> ImportedRun:
+def why_not(directory: Path) -> str | None:
+    """Why a directory of ours is no run that can be taken; None for one that can, and for a stranger."""
+    if (directory / UNFINISHED).is_dir():
+        return "not finished: dsocr run --resume goes on with it"
+    if not (directory / DOCUMENT).is_file() and is_run_directory(directory):
+        return f"a run directory {UPGRADE}"
+    return None
+
+
+def read_own_run(directory: Path, bounded: bool = True) -> ImportedRun:
     """The run in a directory with a `run.json`, brought to the current version.
 
-    Unlike foreign runs it is taken whole or not at all: a run is immutable. Raises Refused.
+    Unlike foreign runs it is taken whole or not at all: a run is immutable. What `SHA256SUMS` lists is held
+    against it, and nothing else is part of the run. Not `bounded` is for what this machine wrote. Raises
+    Refused.
     """
+    if reason := why_not(directory):
+        raise Refused(reason)
     document = as_json(as_text(read_bytes(directory / DOCUMENT, DOCUMENT_LIMITS["runs"])))
     try:
         version_of(document)
-        document, tables = migrate(document, _tables(directory, document))
+        checksums = read_checksums(directory)
+        verify(directory, checksums or {}, checksums or ())
+        document, tables = migrate(document, _tables(directory, document, bounded))
         record = RunRecord.from_json(document)
         # Kept under its own name, which is checked to be one.
         rows = {name: _own_rows(table, record.id) for name, table in tables.items() if len(table)}
     except (DsocrError, LookupError, TypeError, ValueError, OverflowError, OSError) as error:
         raise Refused(" ".join(str(error).split())[:300]) from error
-    files, skipped = _other_files(directory)
+    files, skipped = _other_files(directory, None if checksums is None else checksums.keys())
     return ImportedRun(record, directory, rows, files, skipped)
 
 
-def _tables(directory: Path, document: dict[str, Any]) -> Tables:
+def _tables(directory: Path, document: dict[str, Any], bounded: bool) -> Tables:
     listed = document.get("tables")
     if not isinstance(listed, dict):
         raise Refused("does not say which tables it has")
@@ -60,22 +78,29 @@ def _tables(directory: Path, document: dict[str, Any]) -> Tables:
     for name, count in listed.items():
         if name not in TABLES and name not in _EARLIER:
             raise Refused(f"there is no table '{name[:40]}'")
-        content = read_bytes(directory / f"{name}.parquet", _TABLE_BYTES)
         try:
-            file = pq.ParquetFile(pa.BufferReader(content))
-            columns = file.schema_arrow.names
-            if len(set(columns)) < len(columns):
-                raise Refused(f"{name}.parquet has a column twice")
-            groups = range(file.metadata.num_row_groups)
-            unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
-            if file.metadata.num_rows > _ROW_LIMIT or unpacked > _TABLE_BYTES:
-                raise Refused(f"{name}.parquet has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
-            tables[name] = _decoded(name, file)
+            if bounded:
+                tables[name] = _bounded(name, read_bytes(directory / f"{name}.parquet", _TABLE_BYTES))
+            else:
+                tables[name] = pq.read_table(directory / f"{name}.parquet")
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise Refused(f"{name}.parquet: {one_line(error, 200)}") from error
         if len(tables[name]) != count:
             raise Refused(f"{name}.parquet has {len(tables[name])} rows, {DOCUMENT} says {str(count)[:20]}")
     return tables
+
+
+def _bounded(name: str, content: bytes) -> pa.Table:
+    """A table that may be anybody's. Raises Refused."""
+    file = pq.ParquetFile(pa.BufferReader(content))
+    columns = file.schema_arrow.names
+    if len(set(columns)) < len(columns):
+        raise Refused(f"{name}.parquet has a column twice")
+    groups = range(file.metadata.num_row_groups)
+    unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+    if file.metadata.num_rows > _ROW_LIMIT or unpacked > _TABLE_BYTES:
+        raise Refused(f"{name}.parquet has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
+    return _decoded(name, file)
 
 
 def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
@@ -101,23 +126,20 @@ def _own_rows(table: pa.Table, run_id: str) -> pa.Table:
     return table
 
 
-def _other_files(directory: Path) -> tuple[dict[str, bytes | Path], tuple[Skipped, ...]]:
-    """What lies beside the tables, by its place; predictions are made anew from the tables."""
+def _other_files(
+    directory: Path, listed: Collection[str] | None
+) -> tuple[dict[str, bytes | Path], tuple[Skipped, ...]]:
+    """Find what is listed beside the tables, by its place; without a list all but what is made of them."""
     files: dict[str, bytes | Path] = {}
     skipped: list[Skipped] = []
-    made = {
-        DOCUMENT,
-        CHECKSUMS,
-        PREDICTIONS,
-        f"vendor/{PREDICTIONS}",
-        *(f"{name}.parquet" for name in (*TABLES, *_EARLIER)),
-    }
+    tables = (f"{name}.parquet" for name in (*TABLES, *_EARLIER))
+    made = {DOCUMENT, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *tables}
     for folder, folders, names in os.walk(directory):
         folders.sort()
         for name in sorted(names):
             file = Path(folder, name)
             place = file.relative_to(directory).as_posix()
-            if place in made:
+            if place in made or (listed is not None and place not in listed):
                 continue
             if len(files) >= _FILE_LIMIT:
                 skipped.append(Skipped(directory, f"has more than {_FILE_LIMIT:,} files"))

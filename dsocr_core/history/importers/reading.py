@@ -29,7 +29,9 @@ TABLE_LIMIT = 64 * MIB
 
 PICTURE_LIMIT = 64 * MIB
 HEAD_BYTES, HEAD_LINES = 64 * 1024, 2_000
-"""Of a file that are looked at to tell its form: what a profiled program printed comes before a table."""
+"""Parts of a file that are looked at to tell its form: what a profiled program printed comes before a
+table.
+"""
 GZIP, UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 _INT64 = 2**63
 _NUMBER_LIMIT = 1e18
@@ -37,13 +39,13 @@ _COUNT_LIMIT = 2**31
 
 
 def has_link(directory: Path, place: str) -> bool:
-    """Whether a folder on the way from a directory to a place below it is a link."""
+    """Tell whether a folder on the way from a directory to a place below it is a link."""
     return any((directory / folder).is_symlink() for folder in list(PurePath(place).parents)[:-1])
 
 
 @dataclass(frozen=True)
 class Head:
-    """How a file begins, unpacked where it is gzip: enough to tell its form."""
+    """Begin of a file, unpacked where it is gzip: enough to tell its form."""
 
     file: Path
     start: bytes
@@ -208,7 +210,7 @@ def digest(content: bytes) -> str:
 
 
 def file_digest(file: Path) -> str:
-    """Of a file that is too large to be held. Raises Refused."""
+    """Hash a file that is too large to be held. Raises Refused."""
     try:
         with file.open("rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
@@ -220,7 +222,7 @@ FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
 
 
 def file_time(file: Path) -> str:
-    """When a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
+    """Tell when a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
     except (OSError, OverflowError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What became of everything that was to be imported."""
+"""Outcome of everything that was to be imported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of everything of one source."""
+    """Outcome of everything of one source."""
 
     kind: str
     """In words."""
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass
 class ImportReport:
-    """What became of everything under the given paths."""
+    """Outcome of everything under the given paths."""
 
     imported: list[Taken] = field(default_factory=list)
     known: list[Taken] = field(default_factory=list)
@@ -76,7 +76,7 @@ class ImportReport:
         self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
 
     def kinds(self) -> list[Outcome]:
-        """What was taken and what not, by source in the order of `WORDS`; without those of nothing."""
+        """Sum up what was taken and what not, by source in the order of `WORDS`; without those of nothing."""
         found = []
         for source, words in WORDS.items():
             reasons = Counter(item.reason for item in self.skipped if item.kind == source)

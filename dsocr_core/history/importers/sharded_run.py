@@ -59,9 +59,10 @@ def read_sharded_run(location: str) -> ImportedRun:
     readings = readings_table(named)
     at = readings.schema.get_field_index("backend")
     backend = pc.fill_null(readings["backend"], next(iter(record.backends), "unknown"))
-    readings = readings.set_column(at, readings.schema.field(at), backend).drop_columns("run_id")
-    times = [row for page in named if page.result for row in timing_rows(page.name, page.result)]
-    tables: dict[str, Sequence[object] | pa.Table] = {"readings": readings, "timings": times}
+    readings = readings.set_column(at, readings.schema.field(at), backend)
+    tables: dict[str, Sequence[object] | pa.Table] = {
+        "readings": readings.drop_columns("run_id"), "timings": timing_rows(readings)
+    }  # fmt: skip
     return ImportedRun(record, Path(location), tables)
 
 

@@ -1,4 +1,4 @@
-"""What a run of llm-perf-opt says of itself as a whole: `metrics.json` or `stakeholder_summary.md`.
+"""Summary of a run of llm-perf-opt as a whole: `metrics.json` or `stakeholder_summary.md`.
 
 In runs under Nsight the summary is the only place that has it.
 """
@@ -30,7 +30,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run says of itself as a whole. Times in ms; a stage that it does not name was not measured."""
+    """Summary of a run as a whole. Times in ms; a stage that it does not name was not measured."""
 
     generated: str | None = None
     """ISO 8601 time in UTC."""

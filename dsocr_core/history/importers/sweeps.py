@@ -34,7 +34,7 @@ FILES: Mapping[str, str] = {
     "e2e_vision_prefill_sweep.json": "prefill",
     "e2e_decode_sweep.json": "decode",
 }
-"""What each file estimates."""
+"""Estimates by file."""
 OWN_FOLDERS = ("vision_crops", "e2e_vision_prefill", "e2e_decode")
 _ENGINES = {
     "vision": {"eager": "vision", "flash": "vision_flash", "counted": "vision_vendor"},
@@ -45,7 +45,7 @@ _ENGINES = {
 
 
 def is_sweep_folder(directory: Path) -> bool:
-    """Whether a folder has a sweep's folders in it."""
+    """Tell whether a folder has a sweep's folders in it."""
     return bool(_files(directory))
 
 

@@ -13,6 +13,7 @@ import json
 import math
 import re
 import zlib
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -35,14 +36,16 @@ from dsocr_core.history.importers.reading import (
 from dsocr_core.history.record import RunRecord
 from dsocr_core.outside.untrusted import Refused, read_bytes
 
-TRACE_LIMIT = 1024 * MIB
-"""Bytes of a trace, unpacked: some 3 million events."""
+TRACE_LIMIT = 768 * MIB
+"""Bytes of a trace, unpacked: some 3 million events, which take 15 s of computing and 0.4 GB."""
 EVENT_LIMIT, VALUE_LIMIT = 4_000_000, 16 * MIB
 _CHUNK = 4 * MIB
 _NAME_LIMIT = 4_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
+_OWN = "host "
+"""Before the names of stages in the traces of `measure timeline`."""
 _TIMES = {"us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "ns": 1.0}
 _TIME = re.compile(r"([\d.]+)(ns|us|μs|ms|s)", re.ASCII)
 _SELF = re.compile(r"Self (CUDA|HIP|XPU|MPS|NPU|MTIA|device)", re.IGNORECASE)
@@ -92,9 +95,14 @@ class _Trace:
 
     def __init__(self) -> None:
         self.about: dict[str, Any] = {}
-        self._launched: list[tuple[str, float, float, object]] = []
-        """Of what ran on the device: its name, when it began and for how long (us), and its correlation."""
-        self._calls: dict[object, tuple[str, float]] = {}
+        self._names: dict[str, int] = {}
+        """Few texts stand in millions of events: each is held once, and its number with what bears it."""
+        self._ran = array("q"), array("d"), array("d"), array("q")
+        """Of what ran on the device: its name, when it began and for how long (us), its correlation or -1."""
+        self._calls: dict[int, int] = {}
+        """By correlation the place of a launch in the next."""
+        self._called = array("q"), array("d")
+        """Threads of launches, and when."""
         self._ranges = Launches()
         """By thread; those of the device under None, those of the host also under "host"."""
 
@@ -107,15 +115,21 @@ class _Trace:
             raise Refused(f"an event '{str(event.get('name'))[:40]}' without a time")
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
-        if isinstance(correlation, (dict, list)):
-            correlation = None
+        if not isinstance(correlation, int) or not 0 <= correlation < 2**62:
+            correlation = -1
         thread = f"{event.get('pid')} {event.get('tid')}"[:80]
         name = str(event.get("name", ""))[:_NAME_LIMIT]
         if category in _ON_DEVICE:
-            self._launched.append((clean(name) or "not known", start, took, correlation))
-        elif category in _LAUNCHES and correlation is not None:
-            self._calls[correlation] = (thread, start)
-        elif category in _RANGES and (stage := stage_of_range(name[:200])) is not None:
+            names, starts, times, correlations = self._ran
+            names.append(self._number(name))
+            starts.append(start)
+            times.append(took)
+            correlations.append(correlation)
+        elif category in _LAUNCHES and correlation >= 0:
+            self._calls[correlation] = len(self._called[1])
+            self._called[0].append(self._number(thread))
+            self._called[1].append(start)
+        elif category in _RANGES and (stage := stage_of_range(name[:200].removeprefix(_OWN))) is not None:
             on_device = category.startswith("gpu")
             for of in (None,) if on_device else (thread, _HOST):
                 self._ranges.add_range(of, start * 1e3, (start + took) * 1e3, stage)
@@ -123,10 +137,18 @@ class _Trace:
     def tables(self) -> dict[str, tuple[Row, ...]]:
         """Rows of kernels by stage, and of the times of the ranges on the host."""
         where = None if None in self._ranges.threads else _HOST
-        for name, start, took, correlation in self._launched:
-            thread, moment = self._calls.get(correlation, (where, start))
-            self._ranges.add_kernel(name, took * 1e3, self._ranges.stage_at(thread, moment * 1e3))
+        texts = [clean(text) or "not known" for text in self._names]
+        threads = list(self._names)
+        for name, start, took, correlation in zip(*self._ran, strict=True):
+            thread, moment = where, start
+            if (at := self._calls.get(correlation)) is not None:
+                thread, moment = threads[self._called[0][at]], self._called[1][at]
+            stage = self._ranges.stage_at(thread, moment * 1e3)
+            self._ranges.add_kernel(texts[name], took * 1e3, stage)
         return self._ranges.tables(BACKEND, [_HOST])
+
+    def _number(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names))
 
     def gpu(self) -> str | None:
         """The one device of the trace; None where there are several, or none is named."""

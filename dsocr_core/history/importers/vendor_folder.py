@@ -38,7 +38,9 @@ def unread_reason(_file: Path) -> str:
 
 
 def is_vendor_folder(directory: Path) -> bool:
-    """Whether a folder is one page's output and not a page of a run directory, which has an info.json."""
+    """Tell whether a folder is one page's output and not a page of a run directory, which has an
+    info.json.
+    """
     return (
         (directory / RESULT_MMD).is_file()
         and ((directory / RESULT_IMAGE).is_file() or (directory / "images").is_dir())

@@ -37,7 +37,7 @@ _CROP = re.compile(r"(\d{1,6})_(\d{1,6})\.jpg")
 
 
 def is_documents(directory: Path) -> bool:
-    """Whether a folder has the raw texts of a PDF."""
+    """Tell whether a folder has the raw texts of a PDF."""
     return any(file.is_file() for file in directory.glob(f"*{PDF_RAW}"))
 
 

@@ -1,4 +1,4 @@
-"""What lies in the files of runs, read when it is asked for: pages, texts, boxes, tokens, kernels, parity."""
+"""Content of the files of runs, read when it is asked for: pages, texts, boxes, tokens, kernels, parity."""
 
 from __future__ import annotations
 

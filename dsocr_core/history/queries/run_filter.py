@@ -1,4 +1,4 @@
-"""Which runs a question is about."""
+"""Filter of the runs that a question is about."""
 
 from __future__ import annotations
 

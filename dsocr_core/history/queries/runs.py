@@ -48,7 +48,8 @@ _ask(
     "kinds",
     "what decides the times of runs as one number, the same for runs of one commit, machine and setting",
     f"""
-    SELECT run_id, hash({", ".join(_ALIKE)}, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
+    SELECT run_id, contended,
+           hash({", ".join(_ALIKE)}, contended, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
            regexp_extract(engine, '[0-9]+ pages together') AS together
     FROM listed WHERE list_contains($run_ids, run_id) ORDER BY run_id
     """,

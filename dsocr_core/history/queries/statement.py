@@ -1,4 +1,4 @@
-"""Which statements of a person are run."""
+"""Statements of a person that are run."""
 
 from __future__ import annotations
 

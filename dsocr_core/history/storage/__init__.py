@@ -1,1 +1,1 @@
-"""Where a history lies: a local directory or an object store."""
+"""Place of a history: a local directory or an object store."""

@@ -128,7 +128,7 @@ class Storage:
         entry = self._entry(name)
         with writing(entry):
             entry.parent.mkdir(parents=True, exist_ok=True)
-            _sync_tree(written)
+            sync_tree(written)
             try:
                 # A directory cannot be renamed onto one that holds files: of two writers, one wins.
                 written.rename(entry)
@@ -164,8 +164,18 @@ class Storage:
         return content
 
     def write_annotation(self, name: str, content: bytes) -> None:
-        """Put a new annotation file down, whole or not at all."""
-        self.store.put(f"annotations/{name}", content)
+        """Put a new annotation file down, whole or not at all; of a killed writer a leftover stays."""
+        folder = self.root / "annotations"
+        with held_directory(self.root / "unfinished", name) as temporary:
+            try:
+                with writing(folder / name):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (temporary / name).write_bytes(content)
+                    sync_tree(temporary)
+                    (temporary / name).rename(folder / name)
+                    sync_directory(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
 
     def leftovers(self, clear: bool = False) -> list[Leftover]:
         """Directories of writers that are gone; with `clear` they are deleted.
@@ -272,6 +282,9 @@ class RemoteStorage(Storage):
             written.rename(target)
         return target
 
+    def write_annotation(self, name: str, content: bytes) -> None:
+        self.store.put(f"annotations/{name}", content)
+
     def remove(self, name: str) -> None:
         mirror = self._entry(name)
         self.store.remove(f"runs/{name}/{DOCUMENT}")
@@ -312,7 +325,7 @@ def _is_large(relative: PurePosixPath) -> bool:
     return (own or relative.parts)[0] in ("viz", "clean", "files") or own[:2] == ("vendor", "viz")
 
 
-def _sync_tree(directory: Path) -> None:
+def sync_tree(directory: Path) -> None:
     """Put every file of a directory, and the directory, on the disk."""
     for folder, _, files in os.walk(directory, topdown=False):
         for file in files:

@@ -17,7 +17,7 @@ from dsocr_core.history.storage.store import StorageError
 
 @dataclass(frozen=True)
 class Leftover:
-    """What a writer that did not finish left behind."""
+    """Rest that a writer left which did not finish."""
 
     path: str
     bytes: int

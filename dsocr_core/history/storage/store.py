@@ -129,6 +129,12 @@ class Store:
                 with contextlib.suppress(OSError):
                     part.unlink(missing_ok=True)
 
+    def clear_parts(self) -> None:
+        """Remove what killed writers left of files that they were writing. Only while nobody writes."""
+        for part in () if self.root is None else self.root.glob(f"**/{_PART}*"):
+            with self.errors(part.name):
+                part.unlink(missing_ok=True)
+
     def remove(self, name: str) -> None:
         """No error where it is gone."""
         with self.errors(name), contextlib.suppress(FileNotFoundError, NotADirectoryError):

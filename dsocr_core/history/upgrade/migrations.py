@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dsocr_core.history.readings import folded, rows_table
+from dsocr_core.history.readings import folded, rows_table, with_times
 from dsocr_core.history.schema import FLAT, SCHEMA_VERSION, checked_table, version_of
 from dsocr_core.outputs.verdict import (
     Ends,
@@ -142,6 +142,16 @@ def _tables_of_2(tables: Tables, document: Document) -> Tables:
     return tables
 
 
+# --- from version 3: a row without the times of its page --------------------------------------------
+
+
+def _tables_of_3(tables: Tables, document: Document) -> Tables:
+    if "readings" not in tables:
+        return tables
+    readings = checked_table("readings", str(document.get("id")), tables["readings"])
+    return tables | {"readings": with_times(readings, tables.get("timings"))}
+
+
 def _known(name: str, table: pa.Table) -> pa.Table:
     """A table with the columns it had; others are nobody's."""
     return checked_table(name, "", table)
@@ -155,6 +165,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         _tables_of_1,
     ),
     Migration("a page's reading is one row", dict, _tables_of_2),
+    Migration("a row has its page's times, and the key of what decided it", dict, _tables_of_3),
 )
 """In order: the first leads from version 1 to 2. Append only."""
 

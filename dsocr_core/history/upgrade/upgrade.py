@@ -1,51 +1,97 @@
-"""`history upgrade`: takes the runs of earlier versions over, in place, once.
+"""`history upgrade`: takes what earlier versions wrote over, in place, once.
 
-A run is written anew beside the others; then the earlier one moves to `earlier/` and the new one takes its
-name. `earlier/` is deleted when all are taken over. Stopped at any moment it is called again: what lies in
-`earlier/` and nowhere else goes back first, and what is taken over is not taken over again.
+A run of a history is written anew beside the others; then the earlier one moves to `earlier/` and the new one
+takes its name. `earlier/` is deleted when all are taken over. Stopped at any moment it is called again: what
+lies in `earlier/` and nowhere else goes back first, and what is taken over is not taken over again.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.history.checksums import CHECKSUMS, read_checksums, verify
+from dsocr_core.history.checksums import read_checksums, verify
+from dsocr_core.history.importers.imported import ImportedRun, put
+from dsocr_core.history.importers.own_run import read_own_run
 from dsocr_core.history.record import RunRecord, read_document
+from dsocr_core.history.result_cache import RecordedResult, ResultStore
 from dsocr_core.history.schema import FLAT, SCHEMA_VERSION, TABLES, version_of
 from dsocr_core.history.storage.entries import DOCUMENT_LIMITS, Storage
-from dsocr_core.history.upgrade.migrations import Document, migrate
+from dsocr_core.history.upgrade.migrations import Tables, migrate
+from dsocr_core.history.upgrade.run_directories import (
+    RECORDS,
+    earlier_result,
+    is_run_directory,
+    upgrade_run_directory,
+)
 from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.artifacts import PREDICTIONS
-from dsocr_core.outside.untrusted import read_bytes
+from dsocr_core.outside.untrusted import parse_json, read_bytes
 
 EARLIER = "earlier"
 _NAMES = (*FLAT, "stage_timings", *TABLES)
-_MADE = frozenset(
-    {"run.json", CHECKSUMS, *(f"{name}.parquet" for name in _NAMES), PREDICTIONS, f"vendor/{PREDICTIONS}"}
-)
-"""What the new run has from its record and tables, or has no more: a run directory has the lines."""
 _FAULTS = (DsocrError, OSError, LookupError, TypeError, ValueError, OverflowError, MemoryError)
 """What a damaged or foreign run raises; pyarrow's own errors are among them."""
 
 
+_RESULT = re.compile(r"[0-9a-f]{32}\.json")
+_RESULT_BYTES = 64 * 1024 * 1024
+Told = Callable[[str], None]
+
+
 @dataclass
 class Upgraded:
-    """What was taken over, and what could not be: by `runs/ID` or `packs/NAME` the reason."""
+    """Counts of what was taken over, and for what could not be, by its place, the reason."""
 
     runs: int = 0
+    results: int = 0
+    """Entries of a result cache."""
+    shards: int = 0
+    """Shards of the output of a cluster."""
     failed: dict[str, str] = field(default_factory=dict)
 
+    def add(self, place: str, other: Upgraded) -> None:
+        """Take over what became of a place."""
+        self.runs += other.runs
+        self.results += other.results
+        self.shards += other.shards
+        self.failed |= {f"{place}: {entry}": reason for entry, reason in other.failed.items()}
 
-def upgrade(root: Path, on_run: Callable[[str], None] = lambda run_id: None) -> Upgraded:
+
+def upgrade_any(directory: Path) -> Upgraded:
+    """Take over a history, a run directory, or a result cache. Raises StorageError, OSError, Refused."""
+    taken_over = (directory / "run.json").exists() and (directory / RECORDS).is_dir()
+    if taken_over or is_run_directory(directory):
+        return Upgraded(runs=1, failed=upgrade_run_directory(directory))
+    if any(_RESULT.fullmatch(file.name) for file in directory.glob("*.json")):
+        return _upgrade_results(directory)
+    return upgrade(directory)
+
+
+def _upgrade_results(directory: Path) -> Upgraded:
+    """Every entry of a result cache as a row; the earlier one goes when that is there."""
+    done, store = Upgraded(), ResultStore(directory)
+    for file in sorted(directory.glob("*.json")):
+        try:
+            entry = parse_json(read_bytes(file, _RESULT_BYTES), any_number=True)
+            if "run" in entry or not _RESULT.fullmatch(file.name):
+                continue
+            result = earlier_result(entry["result"])
+            store.save(file.stem, RecordedResult(result, str(entry["created"])))
+            file.unlink()
+            done.results += 1
+        except (*_FAULTS, AttributeError) as error:
+            done.failed[file.name] = one_line(error, 300)
+    return done
+
+
+def upgrade(root: Path, on_run: Told = lambda run_id: None) -> Upgraded:
     """Take over every run of a history in a directory. Raises StorageError, OSError when it cannot write.
 
     What cannot be read, or is not what its SHA256SUMS says, stays where it is, and is named.
@@ -84,19 +130,13 @@ def _verify(entry: Path, needed: Sequence[str]) -> None:
         verify(entry, checksums, dict.fromkeys((*needed, *checksums)))
 
 
-def _take_run(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
+def _take_run(storage: Storage, entry: Path, earlier: Path, on_run: Told) -> int:
     document = read_document(read_bytes(entry / "run.json", DOCUMENT_LIMITS["runs"]))
     if version_of(document) == SCHEMA_VERSION:
         return 0
-    names = [name for name in _NAMES if (entry / f"{name}.parquet").is_file()]
-    _verify(entry, ["run.json", *(f"{name}.parquet" for name in names)])
-    tables = {name: pq.read_table(entry / f"{name}.parquet") for name in names}
-    files = {
-        path.relative_to(entry).as_posix(): path
-        for path in sorted(entry.rglob("*"))
-        if path.is_file() and path.relative_to(entry).as_posix() not in _MADE
-    }
-    with _written(storage, document, tables, files) as writer:
+    run = read_own_run(entry, bounded=False)
+    with RunWriter(storage, run.record) as writer:
+        put(run, writer)
         directory = writer.complete()
         earlier_run = earlier / "runs" / entry.name
         earlier_run.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +147,7 @@ def _take_run(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[st
     return 1
 
 
-def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[str], None]) -> int:
+def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Told) -> int:
     """Every run of a pack becomes a run of its own."""
     pack = read_document(read_bytes(entry / "pack.json", DOCUMENT_LIMITS["packs"]))
     _verify(entry, ["pack.json", *(file.name for file in entry.glob("*.parquet"))])
@@ -123,13 +163,11 @@ def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[s
         found = sorted(beside.rglob("*")) if beside.is_dir() else []
         files = {path.relative_to(beside).as_posix(): path for path in found if path.is_file()}
         given = {name: value for name, value in document.items() if name != "sha256"}
-        given.setdefault(
-            "schema_version", read_document((entry / "pack.json").read_bytes())["schema_version"]
-        )
-        with _written(
-            storage, given, {name: table for name, table in own.items() if len(table)}, files
-        ) as writer:
-            writer.finish()
+        given.setdefault("schema_version", pack["schema_version"])
+        current, made = migrate(given, own)
+        record = RunRecord.from_json(current)
+        with RunWriter(storage, record) as writer:
+            put(ImportedRun(record, entry, _without_ids(made), files), writer)
         on_run(run_id)
         count += 1
     target = earlier / "packs" / entry.name
@@ -138,24 +176,8 @@ def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Callable[[s
     return count
 
 
-def _written(
-    storage: Storage, document: Document, tables: Mapping[str, pa.Table], files: Mapping[str, Path]
-) -> RunWriter:
-    """A writer with everything of an earlier run in it."""
-    counts: Any = document.get("tables")
-    for name, table in tables.items():
-        if isinstance(counts, dict) and counts.get(name, len(table)) != len(table):
-            raise ValueError(f"{name}.parquet has {len(table)} rows, run.json says {counts[name]}")
-    document, current = migrate(dict(document), dict(tables))
-    writer = RunWriter(storage, RunRecord.from_json(document))
-    try:
-        for name, table in current.items():
-            writer.add(name, table.drop_columns(["run_id"]) if "run_id" in table.column_names else table)
-        for name, path in files.items():
-            target = writer.directory / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-    except BaseException:
-        writer.close()
-        raise
-    return writer
+def _without_ids(tables: Tables) -> Tables:
+    return {
+        name: table.drop_columns(["run_id"]) if "run_id" in table.column_names else table
+        for name, table in tables.items()
+    }

@@ -39,7 +39,7 @@ key, value, put = STATE.key, STATE.value, STATE.put
 
 
 def usual() -> dict[str, str]:
-    """What Compare reads with unless its reader chooses: number type, our decoder's attention, A and B."""
+    """Settings of Compare unless its reader chooses: number type, our decoder's attention, A and B."""
     try:
         base = resources.base_settings()
     except DsocrError:  # said where the settings are drawn

@@ -1,4 +1,4 @@
-"""Which backends may read as A and as B: those of the settings file, by name.
+"""Backends that may read as A and as B: those of the settings file, by name.
 
 An address may only choose among these names. So no link makes the app call a server that the file does not
 name.
@@ -17,7 +17,7 @@ OURS = ("eager", "fast")
 
 
 def names() -> tuple[str, ...]:
-    """What may be chosen: nothing unless the settings file names backends."""
+    """List what may be chosen: nothing unless the settings file names backends."""
     try:
         base = resources.base_settings()
     except DsocrError:  # said where the settings are drawn
@@ -26,7 +26,7 @@ def names() -> tuple[str, ...]:
 
 
 def usual() -> dict[str, str]:
-    """What reads as A and as B unless its reader chooses; empty where there is no choice.
+    """Give what reads as A and as B unless its reader chooses; empty where there is no choice.
 
     The settings file's A and B where they are names to choose from, else the engine and the vendor.
     """

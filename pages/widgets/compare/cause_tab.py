@@ -11,13 +11,13 @@ import streamlit as st
 from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
 from dsocr_core.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
-from dsocr_core.words import duration, plural
+from dsocr_core.words import plural
 from pages.widgets.compare import address
 from pages.widgets.pair.tables import INPUT_MARKS, INPUTS, input_table
 from pages.widgets.shared import figure, job_panel, resources, table
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.job_panel import open_tab
-from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import run_key
 from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.table import Column
@@ -42,7 +42,7 @@ def open_it() -> None:
 
 
 def why_not(settings: Settings, comparison: Comparison) -> str:
-    """What there is to say instead of a search; empty where one can be made."""
+    """Say why there is no search; empty where one can be made."""
     a, b = comparison.a, comparison.b
     if a is None or b is None:
         return "Run both: without two outputs there is no difference."
@@ -68,13 +68,9 @@ def draw(settings: Settings, comparison: Comparison, command: str) -> None:
     if mine.running:
         job_panel.draw(mine, "cause")
         return
-    view = mine.view()
-    if view.error:
-        show_error(view.error)
-    elif view.state == "cancelled":
-        st.caption("Cancelled: no cause was found so far.")
+    took = job_panel.ended(mine, "no cause was found so far")
     if mine.result is not None:
-        show(mine.result, f"searched for {duration(1000 * view.seconds)}", command)
+        show(mine.result, f"searched for {took}", command)
 
 
 def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: Job[PageAnswer] | None) -> None:
@@ -134,7 +130,7 @@ def cause_job(
 
 
 def about(settings: Settings, request: OcrRequest, b: OcrResult) -> tuple[str, str]:
-    """What a search is of: B may have read the page again since."""
+    """Name what a search is of: B may have read the page again since."""
     return run_key(settings, request), b.text_raw
 
 
@@ -182,7 +178,7 @@ _TRIALS = {
 
 
 def trials_table(finding: Finding) -> pd.DataFrame:
-    """What was tried, the nearest to B first."""
+    """List what was tried, the nearest to B first."""
     trials = sorted(finding.trials, key=lambda trial: trial.match.closeness, reverse=True)
     return pd.DataFrame(
         {

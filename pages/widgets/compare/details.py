@@ -12,10 +12,10 @@ from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.records import VENDOR, OcrRequest
 from dsocr_core.settings import PROJECT_ROOT, Settings
 from pages.widgets.compare import cause_tab, downloads
-from pages.widgets.compare.address import TABS, key
+from pages.widgets.compare.address import key
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.shown import Shown
-from pages.widgets.shared import layers_tab, table
+from pages.widgets.shared import figure, layers_tab, table
 
 _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
 
@@ -38,10 +38,7 @@ def draw(shown: Shown, settings: Settings) -> None:
         ),
         "Files": lambda: _files(shown),
     }
-    for tab, name in zip(st.tabs(list(TABS), key=key("tab"), on_change="rerun"), TABS, strict=True):
-        if tab.open:
-            with tab:
-                drawers[name]()
+    figure.tabs(drawers, key("tab"))
 
 
 def reproduce_command(request: OcrRequest, settings: Settings, command: str = "compare") -> str:
@@ -55,7 +52,7 @@ def reproduce_command(request: OcrRequest, settings: Settings, command: str = "c
              "--infer.max-new-tokens", limit]  # fmt: skip
     for mode in ("eval_mode", "test_compress"):
         if getattr(request, mode):
-            words += [f"--infer.{mode}", "true"]
+            words += [f"--infer.{mode.replace('_', '-')}", "true"]
     words += ["--attention", settings.for_comparison().own_attention]
     named = settings.a is not None or settings.b is not None
     if named:

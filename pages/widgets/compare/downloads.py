@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def folder_of(side: Side, result: OcrResult) -> str:
-    """Where the files of a side lie in the archive: "a-eager"."""
+    """Name the folder of a side's files in the archive: "a-eager"."""
     name = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in short(result.backend, 40))
     return f"{side}-{name}"
 

@@ -1,4 +1,4 @@
-"""What Compare opens on: a recorded page on which A and B differ, and why, in one line.
+"""Example that Compare opens on: a recorded page on which A and B differ, and why, in one line.
 
 Under settings that are not the usual ones; they go with the page, so that nobody's own pages are read so.
 """
@@ -27,7 +27,7 @@ WORDS = (
 
 
 def first() -> dict[str, Any]:
-    """What a new session shows: the example, if it is recorded for the settings of this server."""
+    """Give what a new session shows: the example, if it is recorded for the settings of this server."""
     shown = {"page": PAGE, "box": BOX, "dtype": DTYPE, "attention": ATTENTION, "example": True}
     return shown if _is_recorded() else {}
 

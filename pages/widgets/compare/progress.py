@@ -53,7 +53,7 @@ def tail_lines(text: str) -> str:
 
 
 def headline(view: JobView, sides: Sequence[SideView], name: str) -> str:
-    """What happens now, in one line."""
+    """Say what happens now, in one line."""
     if view.cancelling:
         return f"Cancelling {name}…"
     waiting = next((side for side in sides if side.state == "waiting"), None)
@@ -63,7 +63,7 @@ def headline(view: JobView, sides: Sequence[SideView], name: str) -> str:
 
 
 def decode_words(side: SideView, limit: int | None) -> str:
-    """How far decode is: tokens, their rate, their share of the limit and the longest that it can still take.
+    """Say how far decode is: tokens, their rate and share of the limit, the longest that it can still take.
 
     Time left is an upper bound, the token limit's. Counts characters where tokens are not known.
     """
@@ -81,7 +81,7 @@ def decode_words(side: SideView, limit: int | None) -> str:
 
 
 def show_partial(job: ReadJob, labels: Mapping[Side, str]) -> None:
-    """What a cancelled run had read, marked as a part."""
+    """Show what a cancelled run had read, marked as a part."""
     for side, text in job.partial_texts().items():
         with st.expander(f"Partial text of {labels[side]}, cancelled after {len(text):,} characters"):
             st.code(text, language=None, wrap_lines=True, height=240 if len(text) > _SHORT else "content")

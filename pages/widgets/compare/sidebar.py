@@ -9,8 +9,8 @@ import streamlit as st
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history import earlier
+from dsocr_core.history.result_cache import device_type
 from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
-from dsocr_core.outputs.result_cache import device_type
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
@@ -34,11 +34,11 @@ _MANY_TOKENS = 2000
 
 @dataclass(frozen=True)
 class Choice:
-    """What the sidebar says. `page` is None when there is nothing to read yet; `problem` says why."""
+    """Choices of the sidebar. `page` is None when there is nothing to read yet; `problem` says why."""
 
     settings: Settings
     sides: tuple[Side, ...]
-    """Which sides a run reads."""
+    """Sides that a run reads."""
     pages: PageList
     page: PageSource | None
     problem: str = ""
@@ -77,7 +77,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
 
 
 def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -> str:
-    """What the page took before, on this machine; the panel of a running job says what is left of it."""
+    """Say what the page took before, on this machine; the panel of a running job says what is left of it."""
     if page is None or running:
         return ""
     return earlier.words(
@@ -86,7 +86,7 @@ def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -
 
 
 def _long_run_words(settings: Settings) -> str | None:
-    """How long a run may take, where its limit is thousands of tokens on a CPU."""
+    """Say how long a run may take, where its limit is thousands of tokens on a CPU."""
     limit = settings.infer.token_limit
     if (limit is not None and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
         return None
@@ -132,7 +132,8 @@ def _samples() -> PageList:
     pages = sources.samples()
     if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    current = pages.keys[pages.position(value("page"))]
+    missing = STATE.missing("page", ("", *pages.keys))
+    current = None if missing else pages.keys[pages.position(value("page"))]
     items = []
     for index, name in enumerate(pages.keys):
         page = pages.take(index)
@@ -253,7 +254,7 @@ def _backends(settings: Settings) -> Settings:
 
 
 def _draft(default: str) -> str:
-    """What the fast engine verifies. Programs and folders are the settings file's to name."""
+    """Drafts that the fast engine verifies. Programs and folders are the settings file's to name."""
     typed: str = st.text_input(
         "Draft", value=default, key="draft", persist_state="session",
         help="What the fast engine verifies instead of reading token by token: text-layer, run:ID, lookup, "
@@ -375,7 +376,7 @@ def _listed(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
 
 
 def _sides(settings: Settings) -> tuple[Side, ...]:
-    """Which sides to run, each by the backend that reads it."""
+    """Ask which sides to run, each by the backend that reads it."""
     chosen = st.segmented_control(
         "Run", SIDES, selection_mode="multi", default=list(SIDES), key="sides",
         format_func=lambda side: f"{side_letter(side)}: {settings.backend(side)}",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def strip_of(results: PageResults, labels: Mapping[Side, str]) -> Strip:
-    """What the strip says of a page; without two results there is no evidence. `labels` are the sides'."""
+    """Make the strip of a page; without two results there is no evidence. `labels` are the sides'."""
     comparison = results.comparison
     if comparison is None:
         word = "CANCELLED" if results.cancelled else "NOT RUN"

@@ -37,7 +37,7 @@ def _component(folder: Path, scripts: tuple[str, ...]) -> Any:
 
 
 def _since(key: str, data: dict[str, Any]) -> int:
-    """When these became the data of `key` in this session, in ms since 1970: for newer data always later.
+    """Say when these became the data of `key` in this session, in ms since 1970: for newer data always later.
 
     A time, so that data of a new session are newer than those of the one before.
     """

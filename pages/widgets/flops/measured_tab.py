@@ -18,14 +18,13 @@ from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import computed_stages, inside_prefill, row_of
 from dsocr_core.stages import Stage
-from dsocr_core.words import NOT_MEASURED, amount, duration, percent, plural, significant
+from dsocr_core.words import NOT_MEASURED, amount, percent, plural, significant
 from pages.widgets.flops import stages
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, job_panel, plots, resources, table
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import backend_words
-from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.stages import colour, stage_name
 from pages.widgets.shared.strip import Strip, Tone, strip_html
 from pages.widgets.shared.table import Column
@@ -121,7 +120,7 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
 
 
 def _profiled(selection: Selection) -> pd.DataFrame:
-    """What Nsight Compute counted of this backend's stages on this device."""
+    """Find what Nsight Compute counted of this backend's stages on this device."""
     try:
         backend = selection.recorded.backend if selection.recorded else ""
         return counted_points(resources.history(), backend, selection.hardware_name)
@@ -150,7 +149,7 @@ def _drawn(points: pd.DataFrame) -> pd.DataFrame:
 # --- torch's counter ------------------------------------------------------------------------------
 
 Work = tuple[ModelConfig, Workload, str]
-"""What is counted: the last is the decoder's attention."""
+"""Work that is counted: the last is the decoder's attention."""
 Count = Callable[[ModelConfig, Workload, str, Callable[[Stage], None]], Counted]
 
 
@@ -199,11 +198,7 @@ def _counter(selection: Selection) -> None:
         _compared(selection, counted)
         return
     if measurement is not None and mine and not measurement.running:
-        view = measurement.view()
-        if view.error:
-            show_error(view.error)
-        elif view.state == "cancelled":
-            st.caption(f"Cancelled after {duration(view.seconds * 1000)}.")
+        job_panel.ended(measurement, "nothing was counted")
     st.markdown("FLOPs of this work: **not measured** yet. Let torch's counter watch our core run it.")
     busy = measurement is not None and measurement.running
     if st.button("Measure FLOPs", type="primary", key="flops measure", disabled=busy):
@@ -222,7 +217,7 @@ def _work(selection: Selection) -> Work:
 
 
 def _counted(selection: Selection) -> Counted | None:
-    """What torch counted of this very work, in this session; None when it has not."""
+    """Find what torch counted of this very work, in this session; None when it has not."""
     counts: dict[Any, Counted] = st.session_state.setdefault("flops counts", {})
     measurement: Job[Counted] | None = st.session_state.get("flops measurement")
     if measurement is not None and measurement.result is not None:

@@ -1,4 +1,4 @@
-"""What the FLOPs page shows, and the commands that print the same figures."""
+"""Selection of the FLOPs page, and the commands that print the same figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Selection:
     workload: Workload
     policy: Policy
     nested: bool
-    """Whether prefill's analytic figure has its vision in it."""
+    """Tell whether prefill's analytic figure has its vision in it."""
     hardware: Hardware
     hardware_name: str
     """Its key; CUSTOM for figures of the user's own."""
@@ -47,7 +47,7 @@ class Selection:
 
     @property
     def on_recorded_device(self) -> bool:
-        """Whether the hardware's figures are those of the machine on which times were recorded."""
+        """Tell whether the hardware's figures are those of the machine on which times were recorded."""
         if self.recorded is None:
             return False
         own = self.hardware_name.removesuffix("-measured")
@@ -55,7 +55,7 @@ class Selection:
 
     @property
     def counter_attention(self) -> str:
-        """What torch's counter runs: FlashAttention-2 needs a GPU, and the counter would not see it."""
+        """Name what torch's counter runs: FlashAttention-2 needs a GPU, and the counter would not see it."""
         return "sdpa" if self.policy.attention == "flash_attention_2" else self.policy.attention
 
     def report(self, *more: str) -> str:

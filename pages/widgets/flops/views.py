@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
@@ -11,6 +13,7 @@ from dsocr_core.words import amount
 from pages.widgets.flops import cost_tab, measured_tab, requirements_tab, sweep_tab
 from pages.widgets.flops.address import VIEWS, key
 from pages.widgets.flops.selection import Selection
+from pages.widgets.shared import figure
 from pages.widgets.shared.strip import Strip, strip_html
 
 
@@ -18,12 +21,9 @@ def draw(selection: Selection) -> None:
     """The strip and the tabs."""
     costs = stage_costs(selection.prediction, selection.hardware)
     st.html(strip_html(strip_of(selection, costs)))
-    tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
     drawers = (cost_tab.draw, measured_tab.draw, sweep_tab.draw, requirements_tab.draw)
-    for tab, drawer in zip(tabs, drawers, strict=True):
-        if tab.open:
-            with tab:
-                drawer(selection, costs)
+    drawn = [partial(drawer, selection, costs) for drawer in drawers]
+    figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 
 
 def strip_of(selection: Selection, costs: pd.DataFrame) -> Strip:

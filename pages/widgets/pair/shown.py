@@ -1,4 +1,4 @@
-"""What is shown of a pair: its rows as the pages number them, the selected one, the words over both panes."""
+"""View of a pair: its rows as the pages number them, the selected one, the words over both panes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Shown:
 
     comparison: Comparison
     names: Mapping[Side, str]
-    """What stands over the panes."""
+    """Words that stand over the panes."""
     rows: list[Pairing]
     selected: int | None
     select: Callable[[int | None], None]
@@ -123,7 +123,7 @@ def rows_of(comparison: Comparison | None) -> list[Pairing]:
 
 
 def result_words(result: OcrResult) -> str:
-    """How much a backend read and in what time, as far as it tells."""
+    """Say how much a backend read and in what time, as far as it tells."""
     found = ["boxes not known" if is_plain(result) else plural(len(result.boxes), "box", "boxes")]
     if result.token_ids is not None:
         found.append(plural(len(result.token_ids), "token"))

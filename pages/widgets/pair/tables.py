@@ -121,7 +121,7 @@ def input_table(lines: Sequence[InputLine]) -> pd.DataFrame:
 
 
 def single_input_table(inputs: ModelInputs) -> pd.DataFrame:
-    """What went into the model on the only side that has a result."""
+    """List what went into the model on the only side that has a result."""
     facts = {
         "prompt tokens": f"{len(inputs.prompt_ids)}",
         "image tokens": f"{inputs.image_token_count}",

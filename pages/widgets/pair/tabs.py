@@ -53,7 +53,7 @@ def draw_boxes(shown: Shown) -> None:
 
 
 def _malformed(results: Results) -> None:
-    """What began like a span but could not be read."""
+    """Show what began like a span but could not be read."""
     odd = [
         {"span": f"{side_letter(side)}: {span.label[:80]}", "reason": span.malformed}
         for side, result in results.items()
@@ -85,7 +85,7 @@ def draw_tokens(shown: Shown) -> None:
 
 
 def _divergence(shown: Shown, divergence: Divergence) -> None:
-    """Where the tokens diverge, after which text, and whether rounding alone explains it."""
+    """Show where the tokens diverge, after which text, and whether rounding alone explains it."""
     counts = [len(result.token_ids or ()) for result in shown.results.values()]
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"in box {(divergence.box_a or 0) + 1} of A"
@@ -107,7 +107,7 @@ _INPUTS = {
 
 
 def draw_inputs(shown: Shown) -> None:
-    """What went into both models, line by line; of one side alone what its backend tells."""
+    """Show what went into both models, line by line; of one side alone what its backend tells."""
     for side, result in shown.results.items():
         if (figures := compression(result)) is not None:
             st.caption(f"{side_label(side, result.backend)}: {figures}")

@@ -73,7 +73,7 @@ def clicked(key: str) -> int | None:
 
 
 def _divergence(shown: Shown) -> dict[str, Any] | None:
-    """Where the tokens diverge, for the viewer to mark."""
+    """Find where the tokens diverge, for the viewer to mark."""
     divergence = shown.report.first_divergence if shown.report else None
     if divergence is None:
         return None

@@ -23,7 +23,7 @@ FILTERS = ("failing", *MANY, "text")
 
 
 def _own(default: Any, widget: bool = False) -> Parameter:
-    """What no link holds."""
+    """Make a parameter that no link holds."""
     return Parameter(default, widget=widget, linked=False)
 
 
@@ -50,7 +50,7 @@ _COOKIE = "dsocr_reviewer"
 
 
 def values() -> dict[str, Any]:
-    """What this session holds, to be changed in one step."""
+    """Give what this session holds, to be changed in one step."""
     return _STATE.values
 
 

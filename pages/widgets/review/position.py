@@ -1,4 +1,4 @@
-"""Where a reviewer is: the open review, its queue under the filters, the page shown, how to move on."""
+"""Position of a reviewer: the open review, its queue under the filters, the page shown, how to move on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAME_FIRST = "Type your name: the verdict is recorded under it."
 _NEWS_S = 5
-"""How old other people's verdicts may be: taking them in lists a folder."""
+"""Age that other people's verdicts may have: taking them in lists a folder."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Position:
 
     @cached_property
     def position(self) -> int:
-        """Of the page shown in the queue; -1 when it is not there."""
+        """Find the page shown in the queue; -1 when it is not there."""
         return next((index for index, page in enumerate(self.queue) if page is self.page), -1)
 
     def beside(self, step: int) -> PageReview | None:
@@ -61,7 +61,7 @@ class Position:
         return self.queue[index] if 0 <= index < len(self.queue) else None
 
     def own(self, page: str) -> Judgement | None:
-        """What counts of this reviewer on a page."""
+        """Find what counts of this reviewer on a page."""
         return self.given.get(page, {}).get(address.reviewer())
 
 
@@ -165,6 +165,6 @@ def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
 
 
 def reviewed_words(here: Position) -> str:
-    """How many of the pages that are to be reviewed have a verdict."""
+    """Say how many of the pages that are to be reviewed have a verdict."""
     pages = compared(list(here.review.pages))
     return f"{sum(page.name in here.given for page in pages):,} of {plural(len(pages), 'page')} reviewed"

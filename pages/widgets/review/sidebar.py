@@ -86,7 +86,7 @@ def _usual(runs: list[dict[Any, Any]]) -> str:
 
 
 def _has_both(run: dict[Any, Any]) -> bool:
-    """Whether a run has what a review of it alone needs."""
+    """Tell whether a run has what a review of it alone needs."""
     backends = run["backends"] if has_value(run["backends"]) else ()
     return len({*backends}) > 1 and bool(has_value(run["compared"]) and run["compared"])
 
@@ -203,7 +203,7 @@ def _line(here: Position, page: PageReview) -> dict[str, Any]:
 
 
 def kind_words(page: PageReview) -> str:
-    """What differs on a page, gravest first."""
+    """Say what differs on a page, gravest first."""
     if page.kinds:
         return ", ".join(KINDS[kind] for kind in page.kinds)
     return "no difference" if page.verdict == "identical" else "; ".join(page.reasons)
@@ -216,7 +216,7 @@ def _pick() -> None:
 
 
 def nothing(runs: Runs) -> None:
-    """What to do when there is no run with both backends."""
+    """Show what to do when there is no run with both backends."""
     if runs.labels:
         st.markdown(
             f"No run with both backends yet. Choose two of the {plural(len(runs.labels), 'run')} on the left "

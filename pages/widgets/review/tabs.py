@@ -17,9 +17,9 @@ from pages.widgets.components.document import show_columns
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.review import summary
-from pages.widgets.review.address import TABS, key, value
+from pages.widgets.review.address import key, value
 from pages.widgets.review.view import PageShown
-from pages.widgets.shared import layers_tab, resources, table
+from pages.widgets.shared import figure, layers_tab, resources, table
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import typed_path
@@ -44,10 +44,7 @@ def draw(shown: PageShown) -> None:
         "Accuracy": lambda: _accuracy(shown),
         "Whole review": lambda: summary.draw(shown),
     }
-    for tab, name in zip(st.tabs(list(TABS), key=key("tab"), on_change="rerun"), TABS, strict=True):
-        if tab.open:
-            with tab:
-                drawers[name]()
+    figure.tabs(drawers, key("tab"))
 
 
 # --- Differences ----------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class PageShown(Shown):
 
 
 def shown_of(review: Review, page: PageReview) -> PageShown:
-    """What is drawn of a page of a review, with its times and tokens."""
+    """Gather what is drawn of a page of a review, with its times and tokens."""
     comparison = review.detail(page.name)
     rows = rows_of(comparison)
     names = {side: _name(side, review) for side in SIDES}
@@ -107,7 +107,7 @@ def draw(here: Position, shown: PageShown) -> None:
 
 
 def cause_first(page: PageReview) -> str:
-    """What explains a page's differences, then what follows from it."""
+    """Say what explains a page's differences, then what follows from it."""
     if not page.hints:
         return "; ".join(page.reasons)
     return " → ".join(filter(None, (page.hints[0].words, "; ".join(page.reasons))))

@@ -1,4 +1,4 @@
-"""What the address of the Runs page holds: the filters, the chosen runs and what is shown of them."""
+"""Address of the Runs page: the filters, the chosen runs and what is shown of them."""
 
 from __future__ import annotations
 

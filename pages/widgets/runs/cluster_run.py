@@ -1,4 +1,4 @@
-"""How a run over a cluster goes, as its output directory tells it: totals, workers, failures; drawn anew."""
+"""State of a run over a cluster, as its output directory tells it: totals, workers, failures; drawn anew."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ class Upload(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an upload: run ids, and (file, reason) of what was left out."""
+    """Outcome of an upload: run ids, and (file, reason) of what was left out."""
 
     imported: list[str]
     here: list[str]
     runs: pd.DataFrame
     skipped: pd.DataFrame
     kinds: tuple[str, ...] = ()
-    """What became of each kind, a line each."""
+    """Lines on what became of each kind."""
 
 
 def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from html import escape
 
 import pandas as pd
@@ -13,7 +15,7 @@ from dsocr_core.history.sameness import record_facts, side_by_side
 from dsocr_core.history.store import History
 from dsocr_core.words import moment
 from pages.widgets.runs import address, tags
-from pages.widgets.runs.address import TABS, key, value
+from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain
 
@@ -24,15 +26,21 @@ _ENVIRONMENT = ("environment", "versions")
 
 def draw(history: History, runs: pd.DataFrame) -> None:
     """Tabs about the chosen runs, in the table's order. Only the open one is computed."""
-    shown = runs.head(MOST)
-    tabs = st.tabs(list(TABS), key=key("tab"), on_change="rerun")
-    drawers = (_settings, _environment, tags.draw, _reproduce)
-    for tab, drawer in zip(tabs, drawers, strict=True):
-        if tab.open:
-            with tab:
-                if len(runs) > MOST and drawer is not tags.draw:
-                    st.caption(f"The first {MOST} of {len(runs)} chosen runs.")
-                drawer(history, runs if drawer is tags.draw else shown)
+
+    def of_shown(drawer: Callable[[History, pd.DataFrame], None]) -> None:
+        if len(runs) > MOST:
+            st.caption(f"The first {MOST} of {len(runs)} chosen runs.")
+        drawer(history, runs.head(MOST))
+
+    figure.tabs(
+        {
+            "Settings": partial(of_shown, _settings),
+            "Environment": partial(of_shown, _environment),
+            "Tags and notes": partial(tags.draw, history, runs),
+            "Reproduce": partial(of_shown, _reproduce),
+        },
+        key("tab"),
+    )
 
 
 def _settings(history: History, runs: pd.DataFrame) -> None:

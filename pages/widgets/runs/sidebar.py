@@ -48,7 +48,7 @@ def draw(history: History) -> Mapping[str, Any]:
 
 
 def parameters() -> dict[str, Any]:
-    """What the filters say, as parameters of the query `runs`."""
+    """Give what the filters say, as parameters of the query `runs`."""
     return run_filters.parameters(STATE) | {
         "text": value("text").strip() or None,
         "profiled": PROFILED[value("profiled")],

@@ -97,7 +97,7 @@ def baseline_colour(words: str | None) -> str:
 
 
 def parity_words(run: Mapping[str, Any]) -> str | None:
-    """How many pages of a run have which verdict: "12 identical, 2 within"; None where none was compared."""
+    """Count a run's pages by verdict: "12 identical, 2 within"; None where none was compared."""
     if not has_value(run["compared"]):
         return None
     counts = {
@@ -117,5 +117,5 @@ def review_words(verdicts: pd.DataFrame) -> dict[str, str]:
 
 
 def problem_table(problems: Mapping[str, str]) -> pd.DataFrame:
-    """What the history could not read, with the reasons."""
+    """Show what the history could not read, with the reasons."""
     return pd.DataFrame({"entry": list(problems), "reason": list(problems.values())}, dtype="str")

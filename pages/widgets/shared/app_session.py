@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TraceChoice:
-    """What the page asks for: two backends and how many decode steps."""
+    """Choice of the page: two backends and how many decode steps."""
 
     a: Way = "eager"
     b: Way = "vendor"
@@ -36,7 +36,7 @@ class TraceChoice:
 
 
 Traced = tuple[TraceSummary, str]
-"""What was found, and why the history does not have it, or nothing."""
+"""Summary that was found, and why the history does not have it, or nothing."""
 
 
 class AppSession(Session):

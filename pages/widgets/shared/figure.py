@@ -1,8 +1,8 @@
-"""What every view is made of: the line over a chart or table with its menu, and charts."""
+"""Parts of every view: tabs, the line over a chart or table with its menu, and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,14 @@ from pages.widgets.shared.table import csv_of
 
 _MOST_LINES = 12
 """Longer SQL scrolls."""
+
+
+def tabs(drawers: Mapping[str, Callable[[], None]], key: str) -> None:
+    """Tabs by their names; only the open one is drawn."""
+    for tab, drawer in zip(st.tabs(list(drawers), key=key, on_change="rerun"), drawers.values(), strict=True):
+        if tab.open:
+            with tab:
+                drawer()
 
 
 def head(

@@ -1,4 +1,4 @@
-"""What every page begins with: its name, the question that it answers, and how to use it."""
+"""Head of every page: its name, the question that it answers, and how to use it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.words import duration
 from pages.widgets.shared.job import Job
-from pages.widgets.shared.messages import plain
+from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.streamlit_mends import rerun_fragment
 
 POLL_S = 0.4
@@ -37,8 +37,18 @@ def _panel(job: Job[Any], key: str, note: str) -> None:
             rerun_fragment()
 
 
+def ended(job: Job[Any], cancelled: str) -> str:
+    """Show why a job that is over has no result, where it has none; how long it took."""
+    view = job.view()
+    if view.error:
+        show_error(view.error)
+    elif view.state == "cancelled":
+        st.caption(f"Cancelled: {cancelled}.")
+    return duration(1000 * view.seconds)
+
+
 def open_tab() -> Callable[[], bool]:
-    """What tells, from any thread, whether the browser tab that is drawn now is still open."""
+    """Make what tells, from any thread, whether the browser tab that is drawn now is still open."""
     context = get_script_run_ctx()
     if context is None:
         return lambda: True

@@ -21,17 +21,17 @@ def backend_words(backend: BackendName) -> str:
 
 
 def first_of_ours(backends: Sequence[BackendName]) -> BackendName:
-    """What a page shows until its reader chooses: one of our engines where there is one, else the first."""
+    """Choose what a page begins with: one of our engines where there is one, else the first."""
     return next((backend for backend in backends if backend != VENDOR), backends[0])
 
 
 def side_letter(side: Side) -> str:
-    """What tables and states call a side: A or B."""
+    """Name a side as tables and states do: A or B."""
     return side.upper()
 
 
 def side_label(side: Side, backend: BackendName) -> str:
-    """What stands over a pane: "A: eager, ours", "B: vendor, published code"."""
+    """Name a side as over a pane: "A: eager, ours", "B: vendor, published code"."""
     return f"{side_letter(side)}: {backend_words(backend)}"
 
 

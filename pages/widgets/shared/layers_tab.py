@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
@@ -17,13 +16,14 @@ from dsocr_core.outputs.trace_records import TraceSummary
 from dsocr_core.parity_records import Divergence
 from dsocr_core.records import OcrRequest
 from dsocr_core.settings import Settings
-from dsocr_core.words import duration, moment, plural
+from dsocr_core.words import moment, plural
 from pages.widgets.shared import job_panel, resources, table
 from pages.widgets.shared.app_session import TraceChoice, Traced
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.runner import run_key
+from pages.widgets.shared.strip import Strip, strip_html
 from pages.widgets.shared.table import Column
 from pages.widgets.shared.trace_charts import trace_figure
 from pages.widgets.streamlit_mends import rerun_fragment
@@ -50,16 +50,12 @@ def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None)
         job_panel.draw(mine, "trace")
         return
     if mine is not None:
-        view = mine.view()
-        if view.error:
-            show_error(view.error)
-        elif view.state == "cancelled":
-            st.caption("Cancelled: nothing was recorded.")
+        took = job_panel.ended(mine, "nothing was recorded")
         if mine.result is not None:
             summary, not_recorded = mine.result
             if not_recorded:
                 show_error(not_recorded)
-            show(summary, f"traced just now in {duration(1000 * view.seconds)}", "compare layers")
+            show(summary, f"traced just now in {took}", "compare layers")
             return
     what_next = "Press the button: it takes two readings of the page."
     draw_recorded(request.name, request, "compare layers", what_next)
@@ -115,7 +111,7 @@ def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[K
     history.refresh()
     sha256 = None
     if request is not None and request.image.is_file():
-        from dsocr_core.outputs.result_store import file_of
+        from dsocr_core.outputs.fingerprints import file_of
 
         file = file_of(request)
         sha256 = None if file is None else file.sha256
@@ -153,19 +149,19 @@ def show(summary: TraceSummary, when: str, key: str) -> None:
 
 
 def _strip(summary: TraceSummary, when: str) -> str:
-    tone, icon, word = "none", "–", f"NONE IN {plural(summary.steps, 'STEP')}"
-    if summary.first is not None:
-        tone, icon, word = "differs", "≠", "FIRST DEVIATION"
+    found = summary.first is not None
     facts = (
         f"A {summary.a}, B {summary.b}, {plural(summary.steps, 'decode step')}, "
         f"{summary.differing:,} of {plural(summary.compared, 'output')} differ"
     )
-    return (
-        f"<div class='dsocr-strip' data-trace='{tone}'>"
-        f"<span class='dsocr-word dsocr-{tone}'>{icon} {word}</span>"
-        f"<span class='dsocr-fact'><b>{escape(summary.sentence)}</b></span>"
-        f"<span class='dsocr-fact'>{escape(facts)}</span>"
-        f"<span class='dsocr-recorded'>{escape(when)}</span></div>"
+    return strip_html(
+        Strip(
+            word="FIRST DEVIATION" if found else f"NONE IN {plural(summary.steps, 'STEP')}",
+            tone="differs" if found else "none",
+            icon="≠" if found else "–",
+            facts=(("", summary.sentence), ("", facts)),
+            note=when,
+        )
     )
 
 

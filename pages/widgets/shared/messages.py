@@ -12,7 +12,7 @@ from dsocr_core.outside.visible import visible
 
 _JOINER = "\N{WORD JOINER}"
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|[-.\w+](?=@)", re.IGNORECASE)
-"""Where an address of the web or of mail begins: the browser makes a link of it once the backslashes are
+"""Start of an address of the web or of mail: the browser makes a link of it once the backslashes are
 gone, unless an invisible character stands there."""
 
 

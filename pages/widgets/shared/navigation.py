@@ -9,7 +9,7 @@ import streamlit as st
 
 
 def taken_request(page: str) -> dict[str, Any] | None:
-    """What another page asked this one to show, once; None when nothing."""
+    """Take what another page asked this one to show, once; None when nothing."""
     request: dict[str, Any] | None = st.session_state.pop(f"{page} request", None)
     return request
 

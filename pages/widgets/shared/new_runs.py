@@ -11,7 +11,7 @@ from pages.widgets.shared.messages import show_error
 
 _SHOWN = "history shown"
 _POLL_S = 5
-"""How often the storage is asked what came and went: a listing of a folder where nothing did."""
+"""Seconds after which the storage is asked what came and went: a listing of a folder where nothing did."""
 
 
 def shown(history: History) -> set[str]:

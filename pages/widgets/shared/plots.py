@@ -47,9 +47,9 @@ class Series:
     dash: str = "solid"
     symbol: str = ""
     texts: Sequence[str] = ()
-    """What each mark is, for the pointer."""
+    """Words of each mark, for the pointer."""
     stack: bool = False
-    """Whether the area from the line before up to this one is filled."""
+    """True where the area from the line before up to this one is filled."""
 
 
 def lines(

@@ -99,7 +99,7 @@ def truth(path: Path | None) -> Truth:
 
 
 def _changed_ns(path: Path) -> int:
-    """When the file last changed. Raises DsocrError when it is not there."""
+    """Say when the file last changed. Raises DsocrError when it is not there."""
     try:
         return path.stat().st_mtime_ns
     except OSError as error:
@@ -123,7 +123,7 @@ def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[s
 
 
 def held(name: str, of: object, make: Callable[[], T]) -> T:
-    """What was made for `of`, held by this tab while the same is asked for: runs never change."""
+    """Give what was made for `of`, held by this tab while the same is asked for: runs never change."""
     last: tuple[object, T] | None = st.session_state.get(f"held {name}")
     if last is None or last[0] != of:
         last = st.session_state[f"held {name}"] = (of, make())
@@ -137,8 +137,7 @@ def warm_up() -> None:
     def load() -> None:
         with suppress(DsocrError):
             history()
-        import plotly.graph_objects
-        import plotly.subplots  # noqa: F401
+        import plotly.graph_objects  # noqa: F401
 
     if exists():  # a page that runs without a server has no next one
         threading.Thread(target=load, name="warm up", daemon=True).start()

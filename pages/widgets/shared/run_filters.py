@@ -69,7 +69,7 @@ def _is_commit(option: str) -> bool:
 
 
 def parameters(state: LinkedState) -> dict[str, Any]:
-    """What the filters say, as parameters of the query `runs`."""
+    """Give what the filters say, as parameters of the query `runs`."""
     chosen: dict[str, Any] = {f"{name}s": list(state.value(name)) or None for name in NAMES}
     until: date | None = state.value("until")
     return chosen | {

@@ -129,7 +129,7 @@ class _SideWatch:
             )  # fmt: skip
 
     def whole_text(self) -> str:
-        """What has come so far."""
+        """Give what has come so far."""
         with self._lock:
             return "".join(self._text)
 
@@ -162,7 +162,7 @@ class ReadJob(Job["Comparison"]):
         return tuple(watch.view(now) for watch in self._watches.values())
 
     def partial_texts(self) -> dict[Side, str]:
-        """Of a cancelled run, what the sides that did not finish had written by then."""
+        """Give, of a cancelled run, what the sides that did not finish had written by then."""
         done = self.comparison.results if self.comparison else {}
         texts = {side: watch.whole_text() for side, watch in self._watches.items() if side not in done}
         return {side: text for side, text in texts.items() if text.strip()}

@@ -140,7 +140,7 @@ class Runner:
         )
 
     def _recorded(self, key: str, settings: Settings, request: OcrRequest) -> Comparison | None:
-        """What earlier runs of the same page and settings gave, of as many sides as there are."""
+        """Find what earlier runs of the same page and settings gave, of as many sides as there are."""
         with self._lock:
             ended = self._last_ended(key, settings)
             since, complete = self._found.get(key, (0, None))

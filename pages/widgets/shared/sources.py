@@ -1,4 +1,4 @@
-"""Where a page comes from: the samples, an upload, a path under the allowed roots. No Streamlit."""
+"""Sources of a page: the samples, an upload, a path under the allowed roots. No Streamlit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PageList:
     take: Callable[[int], PageSource] = field(default=lambda index: _no_page(index), repr=False)
 
     def position(self, key: str) -> int:
-        """Where `key` is; the first page when it is not here."""
+        """Find where `key` is; the first page when it is not here."""
         return self.keys.index(key) if key in self.keys else 0
 
 
@@ -101,7 +101,7 @@ def upload_pages(stored: Path) -> PageList:
 
 @contextmanager
 def named(path: Path, name: str) -> Iterator[None]:
-    """What goes wrong with a stored file is said of it by the name that its reader knows."""
+    """Say what goes wrong with a stored file by the name that its reader knows."""
     try:
         yield
     except DsocrError as error:

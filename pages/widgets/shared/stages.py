@@ -14,7 +14,7 @@ from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.plots import NEUTRAL
 
 Part = tuple[str, float, bool, str]
-"""Of a line: stage, amount, whether it lies inside prefill, and "median" or "mean" where it is one."""
+"""Part of a line: stage, amount, whether it lies inside prefill, and "median" or "mean" where it is one."""
 
 
 def colour(stage: str) -> str:
@@ -39,7 +39,7 @@ class StageLine:
 
 
 def spans(parts: Iterable[Part]) -> Iterator[tuple[float, Part]]:
-    """Where each part begins: top-level stages follow one another.
+    """Find where each part begins: top-level stages follow one another.
 
     Vision lies at the head of prefill, or stands for it where prefill was not measured.
     """

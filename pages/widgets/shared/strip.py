@@ -53,7 +53,7 @@ Fact = tuple[str, str]
 
 @dataclass(frozen=True)
 class Strip:
-    """What a strip says, in the order it is shown; without a word only figures."""
+    """Content of a strip, in the order it is shown; without a word only figures."""
 
     word: str
     tone: Tone

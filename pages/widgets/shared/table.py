@@ -33,7 +33,7 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """How a column of numbers is headed and written; the numbers stay what they are.
+    """Column of numbers, as it is headed and written; the numbers stay what they are.
 
     `unit` is that of the numbers: FLOP, B, s and the like get a prefix, "ms" goes on to s and min, "share" is
     of 1 and "%" of 100, "number" takes a prefix alone, "count" is a whole number, "" a ratio; or a function
@@ -60,7 +60,7 @@ class Column:
 
     @property
     def is_written(self) -> bool:
-        """Whether the words of its cells are made here, and not by the browser."""
+        """Tell whether the words of its cells are made here, and not by the browser."""
         return callable(self.unit) or not (self.unit in ("text", "bar") or self.unit.startswith("%."))
 
     @property

@@ -39,9 +39,9 @@ class Parameter:
     view: str | None = None
     """The only view that it means something to; None for all."""
     widget: bool = True
-    """Whether a widget shows it, under its key; else the page's own code alone reads and sets it."""
+    """True where a widget shows it, under its key; else the page's own code alone reads and sets it."""
     linked: bool = True
-    """Whether the address holds it."""
+    """True where the address holds it."""
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that the address writes. Raises ValueError when it is none of this parameter's."""
@@ -88,7 +88,7 @@ class LinkedState:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the page holds: parameters without a widget, the others as they were last drawn."""
+        """Give what the page holds: parameters without a widget, the others as they were last drawn."""
         found: dict[str, Any] = st.session_state[f"{self.page} values"]
         return found
 
@@ -110,7 +110,7 @@ class LinkedState:
             self.put(name, self.parameters[name].default)
 
     def used(self, *names: str) -> int:
-        """How many of them have another value than their default."""
+        """Count those that have another value than their default."""
         return sum(self.value(name) != self.parameters[name].default for name in names)
 
     def read(self, first: Callable[[], Mapping[str, Any]] = dict) -> dict[str, Any] | None:
@@ -185,7 +185,7 @@ def part(read: Callable[[], None], drawer: Callable[[], None], write: Callable[[
 
 
 def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """What the address says beside the defaults; a value that is foreign here is left for `refused`."""
+    """Read what the address says beside the defaults; a value that is foreign here is left for `refused`."""
     found: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if parameter.linked and name in st.query_params:

@@ -1,4 +1,4 @@
-"""What the address of the Timing page holds: all of its state, so that a view can be linked."""
+"""Address of the Timing page: all of its state, so that a view can be linked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
 def chosen(name: str) -> bool:
-    """Whether the reader, or the link that was followed, has chosen this one; else the page chooses."""
+    """Tell whether the reader, or the link that was followed, has chosen this one; else the page chooses."""
     return name in value("chosen")
 
 

@@ -39,7 +39,7 @@ Names = Mapping[str, tuple[str, str]]
 
 
 def unit_of(longest_ms: float) -> tuple[float, str]:
-    """What to divide milliseconds by, and the unit's name."""
+    """Give what to divide milliseconds by, and the unit's name."""
     return (1000.0, "s") if longest_ms >= 999.5 else (1.0, "ms")
 
 
@@ -90,24 +90,21 @@ def stage_bars(rows: pd.DataFrame, names: Names) -> str:
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
     """A panel a stage, each from zero: median and p5 to p95 of each run; rings are means with one standard
-    deviation. `rows` is `tables.stage_rows`; the query `page_timings` adds every page's time.
+    deviation. `rows` is `timings.stage_rows`; the query `page_timings` adds every page's time.
     """
-    from plotly.graph_objects import Scatter
-    from plotly.subplots import make_subplots
-
     stages, runs = in_order(rows["stage"]), _rows_of(rows)
     at = {row: number for number, row in enumerate(runs)}
     columns = min(_PANELS_IN_A_ROW, max(len(stages), 1))
     lines = ceil(max(len(stages), 1) / columns)
-    panel = 24 + 26 * max(len(runs), 2)
-    height = lines * (panel + 72) + 20
-    figure: Figure = make_subplots(
-        rows=lines, cols=columns, shared_yaxes=True, horizontal_spacing=0.03,
-        vertical_spacing=72 / height if lines > 1 else 0,
-    )  # fmt: skip
+    height = lines * (96 + 26 * max(len(runs), 2)) + 20
     step = 1 if pages is None else max(1, ceil(len(pages) / MOST_POINTS))
+    traces: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"height": height, "margin": {**MARGIN, "t": 26}, "showlegend": False}
     for number, stage in enumerate(stages):
-        panel_at = {"row": number // columns + 1, "col": number % columns + 1}
+        line, column = divmod(number, columns)
+        x, y = f"x{number + 1 if number else ''}", f"y{number + 1 if number else ''}"
+        marks = {"type": "scatter", "mode": "markers", "xaxis": x, "yaxis": y,
+                 "hovertemplate": "%{customdata}<extra></extra>"}  # fmt: skip
         part = rows[(rows["stage"] == stage) & rows["value"].notna()]
         drawn = None if pages is None else pages[pages["stage"] == stage].iloc[::step]
         longest = max([0.0, *part["high"].fillna(part["value"])])
@@ -118,46 +115,49 @@ def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = 
             heights = [at.get(row, -1) for row in zip(drawn["run_id"], drawn["backend"], strict=True)]
             # Golden steps spread neighbours apart, the same way each time.
             jitter = (np.arange(len(drawn)) * 0.618) % 1 * 0.6 - 0.3
-            figure.add_trace(
-                Scatter(
-                    x=drawn["milliseconds"] / scale,
-                    y=np.array(heights) + jitter,
-                    mode="markers",
-                    marker={"color": colour(stage), "size": 4, "opacity": 0.4},
-                    text=[mark(page, 80) for page in drawn["page"]],
-                    customdata=[duration(value) for value in drawn["milliseconds"]],
-                    hovertemplate="%{text}<br>%{customdata}<extra></extra>",
-                ),
-                **panel_at,
-            )
-        figure.add_trace(
-            Scatter(
-                x=part["value"] / scale,
-                y=[at[row] for row in zip(part["run_id"], part["backend"], strict=True)],
-                mode="markers",
-                marker={
+            traces.append(
+                marks | {
+                    "x": drawn["milliseconds"] / scale, "y": np.array(heights) + jitter,
+                    "marker": {"color": colour(stage), "size": 4, "opacity": 0.4},
+                    "customdata": [
+                        f"{mark(page, 80)}<br>{duration(value)}"
+                        for page, value in zip(drawn["page"], drawn["milliseconds"], strict=True)
+                    ],
+                }
+            )  # fmt: skip
+        exact = part["of_pages"].tolist()
+        edges = ["rgba(0,0,0,.55)" if each else colour(stage) for each in exact]
+        traces.append(
+            marks | {
+                "x": part["value"] / scale,
+                "y": [at[row] for row in zip(part["run_id"], part["backend"], strict=True)],
+                "marker": {
                     "color": colour(stage), "size": 10,
-                    "symbol": ["circle" if exact else "circle-open" for exact in part["of_pages"]],
-                    "line": {"width": [1 if exact else 2 for exact in part["of_pages"]],
-                             "color": ["rgba(0,0,0,.55)" if exact else colour(stage)
-                                       for exact in part["of_pages"]]},
+                    "symbol": ["circle" if each else "circle-open" for each in exact],
+                    "line": {"width": [1 if each else 2 for each in exact], "color": edges},
                 },
-                error_x=whiskers(part, scale, colour(stage)),
-                customdata=[spread_words(row) for row in part.to_dict("records")],
-                hovertemplate="%{customdata}<extra></extra>",
-            ),
-            **panel_at,
+                "error_x": whiskers(part, scale, colour(stage)),
+                "customdata": [spread_words(row) for row in part.to_dict("records")],
+            }
         )  # fmt: skip
-        figure.update_xaxes(
-            range=[0, (longest / scale or 1.0) * 1.08], nticks=5, fixedrange=True, zeroline=True,
-            title={"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}}, **panel_at,
-        )  # fmt: skip
-        figure.update_yaxes(
-            tickvals=list(range(len(runs))), ticktext=[_row_words(row, names) for row in runs],
-            range=[len(runs) - 0.4, -0.6], fixedrange=True, automargin=True, zeroline=False, **panel_at,
-        )  # fmt: skip
-    figure.update_layout(height=height, margin={**MARGIN, "t": 26}, showlegend=False)
-    return figure
+        layout[f"xaxis{x[1:]}"] = {
+            "anchor": y, "domain": _share(column, columns, 0.03), "fixedrange": True, "zeroline": True,
+            "range": [0, (longest / scale or 1.0) * 1.08], "nticks": 5,
+            "title": {"text": _panel_title(stage, unit), "standoff": 4, "font": {"size": 12}},
+        }  # fmt: skip
+        layout[f"yaxis{y[1:]}"] = {
+            "anchor": x, "domain": _share(lines - 1 - line, lines, 72 / height), "fixedrange": True,
+            "range": [len(runs) - 0.4, -0.6], "automargin": True, "zeroline": False,
+            "tickvals": list(range(len(runs))), "showticklabels": column == 0,
+            "ticktext": [_row_words(row, names) for row in runs],
+        }  # fmt: skip
+    return figure(traces, layout)
+
+
+def _share(number: int, count: int, gap: float) -> list[float]:
+    """Say where the panel of that number begins and ends, of `count` in a line with gaps between them."""
+    width = (1 - gap * (count - 1)) / count
+    return [number * (width + gap), number * (width + gap) + width]
 
 
 def _panel_title(stage: str, unit: str) -> str:
@@ -295,7 +295,7 @@ _OF_POINT = (
     "condition", "position", "created", "run_id", "git_commit", "of_pages", "n", "value", "low", "high",
     "std",
 )  # fmt: skip
-"""What is drawn and said of a run."""
+"""Columns that are drawn and said of a run."""
 
 
 class _LabelRows:

@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.history import timings
 from dsocr_core.history.labels import condition, has_value, short_names
 from dsocr_core.history.sameness import record_facts, side_by_side
-from dsocr_core.history.speed import compare_speed
+from dsocr_core.history.speed import LATENCY, compare_speed
 from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
 from dsocr_core.history.store import History
 from dsocr_core.words import plural, significant, speed_ratio
@@ -167,7 +167,7 @@ def _swap() -> None:
 
 @dataclass(frozen=True)
 class _Answers:
-    """What the history says of A and B, and what follows from it."""
+    """Answers of the history on A and B, and what follows from it."""
 
     found: pd.DataFrame
     pairs: pd.DataFrame
@@ -193,10 +193,10 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     )  # fmt: skip
     if found["ratio"].notna().any():
         bars.draw(charts.ratios(found, neutral), words)
-    table.draw(found, tables.COMPARISON)
+    table.draw(found, tables.COMPARISON, missing="–")
     _left_out(coverage)
     _differences(shown, a[0], b[0])
-    if len(answers.pairs):
+    if len(answers.pairs) and not found["why"].str.contains(LATENCY).any():
         _pages(answers.pairs, neutral)
 
 
@@ -242,13 +242,22 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
         ("n", f"{row['runs_a']} and {row['runs_b']} runs, {plural(int(row['pages']), 'page')}"),
     ]
     word = outcome_words(str(row["verdict"]), neutral).upper()
-    return Strip(word, tone, tuple(facts), reasons=(covered, *([str(row["why"])] if row["why"] else [])))
+    return Strip(
+        word, tone, tuple(facts), reasons=(covered.rstrip("."), *([str(row["why"])] if row["why"] else []))
+    )
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:
-    profiled = [side for side, run_id in (("A", a), ("B", b)) if shown.history.record(run_id).profiled]
-    if profiled:
-        st.warning(f"{' and '.join(profiled)} ran under a profiler: its overhead is in the times.")
+    records = {"A": shown.history.record(a), "B": shown.history.record(b)}
+    for words, sides in (
+        ("under a profiler: its overhead is in the times", [s for s, run in records.items() if run.profiled]),
+        (
+            "beside other programs, which took much of the machine",
+            [s for s, run in records.items() if run.contended],
+        ),
+    ):
+        if sides:
+            st.warning(f"{' and '.join(sides)} ran {words}.")
 
 
 def _left_out(coverage: pd.DataFrame) -> None:

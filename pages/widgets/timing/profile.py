@@ -137,7 +137,7 @@ def _choice(name: str, words: Mapping[str, str]) -> None:
 
 
 def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """What was profiled, the classes by time, and whose shares of a run are shown."""
+    """Show what was profiled, the classes by time, and whose shares of a run are shown."""
     words = f"{plural(len(rows), 'launch', 'launches')} of {plural(len(kernels), 'kernel')} under Nsight "
     words += "Compute, each alone, "
     spent = rows["duration_s"].sum(min_count=1)

@@ -86,7 +86,7 @@ class LogAxis:
     high: float
 
     def at(self, value: float, from_end: bool = False) -> str:
-        """How far a value is from the axis' beginning, or its end, as CSS."""
+        """Say how far a value is from the axis' beginning, or its end, as CSS."""
         share = self.share(value)
         return f"{100 * (1 - share if from_end else share):.3f}%"
 

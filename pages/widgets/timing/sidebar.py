@@ -22,7 +22,7 @@ _MOST_RUNS = 500
 
 @dataclass(frozen=True)
 class Shown:
-    """What the views are about: the history, the runs of the session, and those that pass the filters."""
+    """Matter of the views: the history, the runs of the session, and those that pass the filters."""
 
     history: History
     every: pd.DataFrame

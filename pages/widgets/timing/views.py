@@ -36,11 +36,8 @@ def draw(shown: Shown) -> None:
         _nothing_yet()
         return
     drawers = (_stages, _trend, against.draw, _kernels)
-    tabs = st.tabs(list(VIEWS), key=key("view"), on_change="rerun")
-    for tab, drawer in zip(tabs, drawers, strict=True):
-        if tab.open:
-            with tab:
-                drawer(shown)
+    drawn = [partial(drawer, shown) for drawer in drawers]
+    figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 
 
 def _nothing_yet() -> None:
@@ -204,7 +201,7 @@ class _Trend:
 
 
 def _trend_of(shown: Shown, stage: str, backend: str, page: str = "") -> _Trend:
-    """Of all pages' medians, or of one page."""
+    """Make the trend of all pages' medians, or of one page."""
     asked = shown.filters | {"stage": stage, "backend": backend} | ({"page": page} if page else {})
 
     def ask() -> _Trend:

@@ -18,7 +18,7 @@ from rich.console import Console
 import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.engine.page as page
-import dsocr_core.outputs.result_cache as results
+import dsocr_core.history.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.base import Engine, EngineOptions

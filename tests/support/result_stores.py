@@ -1,0 +1,74 @@
+"""Each way that a result takes to a disk and back, by name: one test holds all of them to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dsocr_core.history.exporters import export_runs
+from dsocr_core.history.importers.detect import import_paths
+from dsocr_core.history.recorder import RunRecorder
+from dsocr_core.history.result_cache import RecordedResult, ResultStore
+from dsocr_core.history.results import results
+from dsocr_core.history.store import History
+from dsocr_core.history.writer import RunWriter
+from dsocr_core.outputs.comparison import Comparison
+from dsocr_core.records import OcrResult
+from dsocr_core.settings import Settings
+from tests.support.made_up_runs import record
+
+Results = Mapping[tuple[str, str], OcrResult]
+"""By page and backend."""
+Store = Callable[[Path, Results], Results]
+"""Writes results below a directory, and reads them back."""
+
+
+def history(root: Path, given: Results) -> Results:
+    with RunWriter(root / "history", record()) as writer:
+        for (page, _), result in given.items():
+            writer.add_result(page, result)
+        writer.add_failure("failed", "eager", "why")
+    with History(root / "history") as opened:
+        return _known(results(opened, "run-1"))
+
+
+def exported(root: Path, given: Results) -> Results:
+    """Through a zip into another history."""
+    history(root, given)
+    with History(root / "history") as opened:
+        export_runs(opened, ["run-1"], root / "out.zip", "zip")
+    return _imported(root, root / "out.zip")
+
+
+def run_directory(root: Path, given: Results) -> Results:
+    """What `--out` leaves, imported."""
+    with RunRecorder(Settings(), out=root / "out", save=False) as recorder:
+        for (page, backend), result in given.items():
+            recorder.add(page, Comparison(result.request, result), keys={backend: "key"})
+    return _imported(root, root / "out")
+
+
+def cache(root: Path, given: Results) -> Results:
+    store, found = ResultStore(root / "results"), {}
+    for number, (key, result) in enumerate(given.items()):
+        store.save(str(number), RecordedResult(result, "2026-01-02"))
+        recorded = store.find(str(number))
+        assert recorded is not None
+        found[key] = recorded.result
+    return found
+
+
+STORES: dict[str, Store] = {
+    "history": history, "zip": exported, "run directory": run_directory, "result cache": cache,
+}  # fmt: skip
+
+
+def _imported(root: Path, path: Path) -> Results:
+    with History(root / "elsewhere") as opened:
+        report = import_paths(opened, [path])
+        assert report.skipped == []
+        return _known(results(opened, report.imported[0].run_id))
+
+
+def _known(found: Mapping[tuple[str, str | None], OcrResult]) -> Results:
+    return {(page, backend or ""): result for (page, backend), result in found.items()}
