@@ -25,14 +25,17 @@ def prefill(config: ModelConfig, workload: Workload, policy: Policy) -> StageCos
     return StageCost(Stage.PREFILL, tuple(tally.operators), embeddings + logits)
 
 
-def decode(config: ModelConfig, context: int, steps: int, policy: Policy, batch: int = 1) -> StageCost:
+def decode(
+    config: ModelConfig, context: int, steps: int, policy: Policy, batch: int = 1, prompt: int | None = None
+) -> StageCost:
     """`steps` tokens, one by one, the first with `context` positions in the cache before it."""
     decoder, size = config.decoder, policy.element_bytes
     tally = Tally(Stage.DECODE)
     if steps:
         row = ops.embedding(batch, decoder.vocab_size, decoder.hidden_size, size)
         tally.add("embed_tokens", "embedding", row, runs=steps)
-        _layers(tally, decoder, policy, batch, 1, first_context=context + 1, steps=steps)
+        most = None if decoder.window is None else (prompt or context) + decoder.window
+        _layers(tally, decoder, policy, batch, 1, first_context=context + 1, steps=steps, most=most)
         _head(tally, decoder, policy, batch, steps)
     logits = steps * batch * decoder.vocab_size * ops.FLOAT32_BYTES
     return StageCost(Stage.DECODE, tuple(tally.operators), logits + steps * batch * ops.INDEX_BYTES)
@@ -46,6 +49,7 @@ def _layers(
     tokens: int,
     first_context: int,
     steps: int,
+    most: int | None = None,
 ) -> None:
     """All layers over `tokens` new positions of each page, `steps` times in a growing context.
 
@@ -61,7 +65,7 @@ def _layers(
     turned = ops.rotary(rows, tokens, config.heads, config.head_dim, size)
     tally.add("layers.self_attn.rotary", "rotary", turned, 2 * layers, steps)
     tally.add("layers.self_attn.cache", "kv_write", ops.kv_write(rows, width, size), layers, steps)
-    _attention_core(tally, config, policy, batch, tokens, first_context, steps)
+    _attention_core(tally, config, policy, batch, tokens, first_context, steps, most)
     tally.add("layers.self_attn.o_proj", "mm", project, layers, steps)
     tally.add("layers.residual", "add", ops.add(rows * width, size), 2 * layers, steps)
 
@@ -71,7 +75,14 @@ def _layers(
 
 
 def _attention_core(
-    tally: Tally, config: DecoderConfig, policy: Policy, batch: int, tokens: int, first: int, steps: int
+    tally: Tally,
+    config: DecoderConfig,
+    policy: Policy,
+    batch: int,
+    tokens: int,
+    first: int,
+    steps: int,
+    most: int | None,
 ) -> None:
     size, heads, head_dim, layers = policy.element_bytes, config.heads, config.head_dim, config.layers
     rows = batch * tokens
@@ -84,7 +95,11 @@ def _attention_core(
         return batch * (tokens * (context - tokens) + tokens * (tokens + 1) // 2)
 
     def summed(cost_at: Callable[[int], Cost]) -> Cost:
-        return ops.over_growing_context(cost_at, first, steps)
+        if most is None:
+            return ops.over_growing_context(cost_at, first, steps)
+        growing = max(0, min(steps, most + 1 - first))
+        flat = cost_at(most).times(1, steps - growing)
+        return flat if not growing else ops.over_growing_context(cost_at, first, growing) + flat
 
     def fused(context: int) -> Cost:
         return ops.attention(heads, head_dim, rows, batch * context, pairs(context), size, cached=True)

@@ -99,7 +99,7 @@ class Meter:
         else:
             self._model = random_model(config, device, self._dtype)
         self._views: dict[tuple[int, int], tuple[dict[Stage, Flops], Tensor]] = {}
-        self._tokens: dict[tuple[int, int, int, str], Flops] = {}
+        self._tokens: dict[tuple[int, int, int, str, int], Flops] = {}
 
     def measure(
         self, workload: Workload, attention: str = "sdpa", on_stage: OnStage | None = None
@@ -121,19 +121,26 @@ class Meter:
         for step in range(workload.decode_steps):
             announce(Stage.DECODE)
             context = workload.sequence_length + step
-            total[Stage.DECODE] += self.forward(context, 1, workload.batch, attention)
+            total[Stage.DECODE] += self.forward(
+                context, 1, workload.batch, attention, workload.sequence_length
+            )
         return total
 
-    def forward(self, context: int, new: int, batch: int = 1, attention: str = "sdpa") -> Flops:
-        """The language model on `new` positions after `context` others: prefill, or one decoded token."""
-        key = (context, new, batch, attention)
+    def forward(
+        self, context: int, new: int, batch: int = 1, attention: str = "sdpa", prompt: int = 0
+    ) -> Flops:
+        """The language model on `new` positions after `context` others: prefill, or one decoded token.
+
+        `prompt` of the others are the prompt's, which a decoder with a window asks.
+        """
+        key = (context, new, batch, attention, prompt if self.config.decoder.window else 0)
         if key not in self._tokens:
             decoder, positions = self.config.decoder, context + new
             x = torch.zeros(batch, new, decoder.hidden_size, dtype=self._dtype, device=self.device)
             cache = KvCache(decoder, positions, self._dtype, self.device, batch)
             cache.keys.zero_()
             cache.values.zero_()
-            cache.length = context
+            cache.length, cache.prompt = context, prompt
             rotary = Rotary(decoder, positions, self._dtype, self._dtype, self.device)
             core = attention_core(attention, self.device, self._dtype)
             flops: Flops = Counter()

@@ -65,6 +65,8 @@ class NgramPolicy:
     size: int = 0
     window: int = 0
     exempt: tuple[int, ...] = ()
+    over_prompt: bool = False
+    """True to let a window reach into the prompt, as Unlimited-OCR's does."""
 
     def __post_init__(self) -> None:
         if self.size < 0:

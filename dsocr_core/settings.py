@@ -17,8 +17,8 @@ from dsocr_core.backend_specs.conversion import SettingRefused, converted
 from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
 from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.errors import DsocrError
-from dsocr_core.models.deepseek_ocr import PROMPTS
-from dsocr_core.models.family import preset_named
+from dsocr_core.models.config import ConfigError
+from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
 from dsocr_core.outside.visible import encodable, name_text
 from dsocr_core.parity_records import Tolerance
 from dsocr_core.records import (
@@ -214,11 +214,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         _require_values(self, without=("a", "b"))
-        if self.preset != "auto":
+        # A model's own names are held against its row when a page is asked for: here no file is opened.
+        if self.preset != "auto" and not any(self.preset.lower() in row.presets for row in FAMILIES.values()):
             preset_named(self.preset)
-        if self.prompt not in PROMPTS and (problem := prompt_problem(self.prompt)) is not None:
+        prompts = {name for row in FAMILIES.values() for name in row.decoding.prompts}
+        if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:
+            known = ", ".join(FIRST.decoding.prompts)
             raise SettingsError(
-                f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(PROMPTS)}, or a text with one"
+                f"prompt '{self.prompt[:60]}' {problem}: give one of {known}, or a text with one"
             )
         if not 0 < self.max_megapixels <= _MOST_MEGAPIXELS:
             raise SettingsError(
@@ -239,15 +242,23 @@ class Settings:
         """Tell whether the checkpoint is the one the project ships."""
         return Path(self.checkpoint).resolve() == EMBEDDED_CHECKPOINT
 
+    @functools.cached_property
+    def family(self) -> Family:
+        """Row of the checkpoint's model; the first one where no config is read. Raises DsocrError."""
+        try:
+            return family_of(*read_config(Path(self.checkpoint.removeprefix("random:"))))
+        except ConfigError:
+            return FIRST
+
     @property
     def preset_name(self) -> str:
         if self.preset == "auto":
-            return "small" if self.is_embedded else "gundam"
+            return "small" if self.is_embedded else self.family.preset
         return self.preset.lower()
 
     @property
     def prompt_text(self) -> str:
-        return PROMPTS.get(self.prompt, self.prompt)
+        return self.family.decoding.prompts.get(self.prompt, self.prompt)
 
     # --- sides --------------------------------------------------------------------------------------
 
@@ -348,18 +359,26 @@ class Settings:
     def max_pixels(self) -> int:
         return int(self.max_megapixels * 1_000_000)
 
-    def request(self, image: Path, source: str = "") -> OcrRequest:
+    def request(self, image: Path, source: str = "", more: tuple[Path, ...] = ()) -> OcrRequest:
         """The request for one page image under these settings."""
+        infer, usual = self.infer, self.family.decoding
+        size = usual.ngram_size_eval if infer.eval_mode else usual.ngram_size
+        window = usual.ngram_window_of_pages if more else usual.ngram_window
+        given = infer.no_repeat_ngram_size is not None or infer.ngram_window
+        limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
+        preset_named(self.preset_name, self.family)
         return OcrRequest(
             image=image,
             preset=self.preset_name,
             prompt=self.prompt_text,
-            max_new_tokens=self.infer.token_limit,
-            no_repeat_ngram_size=self.infer.ngram_size,
+            max_new_tokens=infer.token_limit if limited else usual.new_tokens,
+            no_repeat_ngram_size=size if infer.no_repeat_ngram_size is None else infer.no_repeat_ngram_size,
+            model=self.family.name,
+            more=more,
             source=source,
             eval_mode=self.infer.eval_mode,
             test_compress=self.infer.test_compress,
-            ngram_window=self.infer.ngram_window,
+            ngram_window=infer.ngram_window if given else window,
             ngram_whitelist=tuple(self.infer.ngram_whitelist),
             max_tiles=self.infer.max_tiles,
             tile_size=self.infer.tile_size,

@@ -23,7 +23,7 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
 from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.engine.views import Views, uploaded, views_of
+from dsocr_core.engine.views import Views, together, uploaded, views_of
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
@@ -126,7 +126,8 @@ class Engine:
         self._marks = options.marks
         model = checkpoint.model
         self.core = attention_core(options.attention, model.device, model.dtype)
-        self.rotary_dtype = options.rotary_dtype or model.dtype
+        usual = torch.float32 if model.family.exact_rotary else model.dtype
+        self.rotary_dtype = options.rotary_dtype or usual
         # Bytes become normalised bf16 by a table: 256 values, made once.
         rounded = torch.float16 if model.dtype == torch.float16 else torch.bfloat16
         self._normalised = torch.from_numpy(NORMALISED).to(model.device, rounded).to(model.dtype)
@@ -161,7 +162,8 @@ class Engine:
                     "give the text of one token, like <td>"
                 )
             exempt += ids
-        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt))
+        over = self.checkpoint.model.family.decoding.window_over_prompt
+        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt), over)
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
         """Preprocess a page before its turn, opened here unless it is. On any thread. Raises DsocrError."""
@@ -242,7 +244,13 @@ class Engine:
         if prepared is not None and prepared.exif != request.exif:
             prepared = None
         with timer.stage(Stage.PREPROCESS):
-            if prepared is None:
+            if request.more:
+                paths, most = request.images, self.options.max_pixels
+                if len(paths) > (allowed := model.family.decoding.images):
+                    raise DsocrError(f"{request.name}: {len(paths)} images, and a prompt takes {allowed}")
+                pages = (load_image(path, most, request.exif) for path in paths)
+                views = together([views_of(page, preset, model.device) for page in pages])
+            elif prepared is None:
                 picture = load_image(request.image, self.options.max_pixels, request.exif)
                 views = views_of(picture, preset, model.device)
             elif prepared.image is None:
@@ -263,7 +271,7 @@ class Engine:
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
         of_views = partial(_hashes_of, views, preset.base_size)
-        known = prepared.hashes if prepared is not None else None
+        known = prepared.hashes if prepared is not None and not request.more else None
         hashes = Beside(of_views) if known is None else Beside.known(known)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
@@ -362,7 +370,7 @@ class Engine:
             prompt_ids=prompt.ids,
             image_mask=prompt.mask,
             grid=views.grid,
-            global_shape=(1, 3, side, side),
+            global_shape=(len(views.global_view), 3, side, side),
             global_sha256="",
             tiles_shape=_tiles_shape(views.tiles, views.tiles.shape[1], base_size),
             tiles_sha256="",

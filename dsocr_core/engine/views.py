@@ -11,14 +11,15 @@ Letters: H rows and W columns of an image, S side of the global view, T tiles, V
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from dsocr_core.errors import DsocrError
 from dsocr_core.inputs.preprocess import PAD_COLOUR, PreparedImage, is_square_view, prepare
 from dsocr_core.inputs.resampling import PRECISION_BITS, windows
 from dsocr_core.inputs.resizing import MOST_BANDS, Bytes, height_first, order_holds, padded_area
@@ -46,6 +47,18 @@ def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
     if can_resize(device):
         return device_views(image, preset, device)
     return uploaded(prepare(image, preset, MOST_BANDS), device)
+
+
+def together(pages: Sequence[Views]) -> Views:
+    """The global views of several images, which are not cut, one after another. Raises DsocrError."""
+    if any(page.grid != NO_TILES for page in pages):
+        raise DsocrError("several images of one prompt are not cut into tiles; choose a preset without")
+
+    def on_host() -> PreparedImage:
+        held = [page.on_host().global_view for page in pages]
+        return replace(pages[0].on_host(), global_view=np.stack(held))
+
+    return replace(pages[0], global_view=torch.cat([page.global_view for page in pages]), on_host=on_host)
 
 
 def uploaded(image: PreparedImage, device: torch.device) -> Views:

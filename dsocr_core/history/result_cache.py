@@ -20,8 +20,15 @@ import pyarrow.parquet as pq
 
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.readings import SCHEMA, few_rows, reading_table, result_of
+from dsocr_core.models.family import FIRST
 from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.fingerprints import checkpoint_fingerprint, code_version, required_file, result_key
+from dsocr_core.outputs.fingerprints import (
+    checkpoint_fingerprint,
+    code_version,
+    file_sha256,
+    required_file,
+    result_key,
+)
 from dsocr_core.outputs.writing import write_whole
 from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
@@ -223,6 +230,8 @@ class ResultCache:
             # Only where they are asked for, so that earlier results are found as before.
             **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
             **request.unpublished,
+            **({"model": request.model} if request.model != FIRST.name else {}),
+            **({"more": [file_sha256(image) for image in request.more]} if request.more else {}),
         }
 
 

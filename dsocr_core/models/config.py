@@ -81,6 +81,25 @@ class ClipConfig:
 
 
 @dataclass(frozen=True)
+class Qwen2Config:
+    """A Qwen2 decoder as an encoder. The sizes beside its width are those of the published code."""
+
+    width: int
+    layers: int = 24
+    heads: int = 14
+    kv_heads: int = 2
+    mlp_width: int = 4864
+    queries: tuple[int, int] = (144, 256)
+    """Learned queries of a view of 768 pixels and of one of 1024."""
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 1_000_000.0
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+
+@dataclass(frozen=True)
 class ProjectorConfig:
     input_dim: int
     output_dim: int

@@ -9,12 +9,14 @@ from typing import Any
 from dsocr_core.errors import DsocrError
 from dsocr_core.models.config import ConfigError, ModelConfig, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
+from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
 from dsocr_core.models.row import Family as Family
+from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.resolution import Preset, UnknownPresetError
 from dsocr_core.stages import Stage
 
-FAMILIES: dict[str, Family] = {row.name: row for row in (DEEPSEEK_OCR,)}
+FAMILIES: dict[str, Family] = {row.name: row for row in (DEEPSEEK_OCR, DEEPSEEK_OCR2, UNLIMITED_OCR)}
 """By name."""
 
 FIRST = DEEPSEEK_OCR
@@ -87,7 +89,13 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
 
 def inside_prefill() -> tuple[Stage, ...]:
     """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
-    vision = dict.fromkeys(stage.name for row in FAMILIES.values() for stage in row.vision)
+    vision: list[Stage] = []
+    for row in FAMILIES.values():
+        place = 0
+        for stage in row.vision:
+            if stage.name not in vision:
+                vision.insert(place, stage.name)
+            place = vision.index(stage.name) + 1
     return (*vision, Stage.VISION_FUSION)
 
 

@@ -50,7 +50,13 @@ class Decoding:
     ngram_size_eval: int
     """Size of one that asks for the text alone."""
     ngram_window: int = 0
-    """Tokens on which the rule looks back, the prompt's among them; 0: all."""
+    """Tokens on which the rule looks back; 0: all."""
+    ngram_window_of_pages: int = 0
+    """The same of a prompt with several images."""
+    window_over_prompt: bool = False
+    """True where the window reaches into the prompt."""
+    new_tokens: int | None = 8192
+    """Most new tokens; None: as many as the context holds."""
     images: int = 1
     """Most images of one prompt."""
 
@@ -94,9 +100,16 @@ class Family:
     """Taps before the decoder, at our modules."""
     tap_weights: Mapping[str, Parts]
     """Weights that act at the taps of each vision stage."""
+    exact_rotary: bool = False
+    """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"
     fast: bool = False
     """True where the fast engine has its vision."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages of a page, in the order they run."""
+        return (Stage.PREPROCESS, Stage.TOKENIZER, *self.computed, Stage.POSTPROCESS)
 
     @property
     def computed(self) -> tuple[Stage, ...]:

@@ -23,6 +23,14 @@ CLIP = _under("model.vision_model.", {
     "qkv": _CLIP + "self_attn.qkv_proj.", "attn": _CLIP + "self_attn.out_proj.",
     "norm2": _CLIP + "layer_norm2.", "fc1": _CLIP + "mlp.fc1.", "fc2": _CLIP + "mlp.fc2.",
 })  # fmt: skip
+_QWEN2 = "model.model.layers.{}."
+ENCODER = _under("model.qwen2_model.", {
+    "embeddings": "query_", "norm1": _QWEN2 + "input_layernorm.", "q": _QWEN2 + "self_attn.q_proj.",
+    "k": _QWEN2 + "self_attn.k_proj.", "v": _QWEN2 + "self_attn.v_proj.",
+    "attn": _QWEN2 + "self_attn.o_proj.", "norm2": _QWEN2 + "post_attention_layernorm.",
+    "gate": _QWEN2 + "mlp.gate_proj.", "up": _QWEN2 + "mlp.up_proj.", "down": _QWEN2 + "mlp.down_proj.",
+    "norm": "model.model.norm.",
+})  # fmt: skip
 PROJECTOR = _under("model.projector.", {"": ""})
 _LAYERS = _under("model.layers.{}.", {
     "norm1": "input_layernorm.", "q": "self_attn.q_proj.", "k": "self_attn.k_proj.",

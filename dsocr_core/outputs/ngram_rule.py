@@ -13,7 +13,7 @@ class NgramRule:
 
     Updated token by token: a step costs O(1) instead of a scan of the sequence. A size alone is
     `NoRepeatNGramLogitsProcessor` of transformers over `prompt_ids` and all that comes: no window, no
-    exceptions. With a window `prompt_ids` do not count. Size 0 switches it off.
+    exceptions. With a window `prompt_ids` do not count, unless `over_prompt`. Size 0 switches it off.
     """
 
     def __init__(self, policy: NgramPolicy | int, prompt_ids: Iterable[int] = ()) -> None:
@@ -22,7 +22,8 @@ class NgramRule:
         self._ids: list[int] = []
         # Of each n-gram without its last token: what followed, and where it began the last time.
         self._followers: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
-        for token in () if self.policy.window else prompt_ids:
+        beside = self.policy.window and not self.policy.over_prompt
+        for token in () if beside else prompt_ids:
             self.push(token)
 
     def push(self, token: int) -> None:

@@ -13,7 +13,7 @@ from analytic_model.hardware import Hardware
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
-from dsocr_core.models.family import computed_stages, load_config
+from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.stages import Stage
 
@@ -30,14 +30,14 @@ TIMES = {
 def test_the_cost_table_adds_up() -> None:
     prediction = predict(CONFIG, WORKLOAD)
     costs = frames.stage_costs(prediction, DEVICE)
-    assert list(costs["stage"]) == [stage.value for stage in computed_stages()]
+    assert list(costs["stage"]) == [stage.value for stage in FIRST.computed]
     assert (costs["bound_s"] == costs[["compute_s", "memory_s"]].max(axis=1)).all()
     whole = frames.summed_costs(costs, prediction.parameters["total"]).set_index("stage")
     assert whole.loc[EVERYTHING, "flops"] == prediction.total.flops
     assert whole.loc[EVERYTHING, "parameters"] == prediction.parameters["total"]
     assert whole.loc[WITH_VISION, "flops"] == prediction.with_nested(Stage.PREFILL).cost.flops
     assert list(whole.index) == [
-        *(stage.value for stage in computed_stages()[:-1]),
+        *(stage.value for stage in FIRST.computed[:-1]),
         WITH_VISION,
         "decode",
         EVERYTHING,
@@ -66,7 +66,7 @@ def test_recorded_times_are_set_against_their_bounds() -> None:
     sam = prediction.stages[Stage.SAM].cost.flops
     assert frame.loc["sam", "flops_per_s"] == pytest.approx(sam / 0.010)
     assert frame.loc["sam", "mfu"] == pytest.approx(sam / 0.010 / 2e12)
-    inner = [stage.value for stage in computed_stages()[:-1]]
+    inner = [stage.value for stage in FIRST.computed[:-1]]
     assert frame.loc[WITH_VISION, "bound_s"] == pytest.approx(frame.loc[inner, "bound_s"].sum())
     assert frame.loc["decode", "above_bound"] == pytest.approx(0.1 / frame.loc["decode", "bound_s"])
 

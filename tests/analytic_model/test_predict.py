@@ -10,7 +10,7 @@ from analytic_model.policy import Policy, PolicyError
 from analytic_model.predict import decode_step, kv_cache_bytes, parameters, predict
 from analytic_model.workload import Workload, WorkloadError
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import computed_stages
+from dsocr_core.models.family import FIRST
 from dsocr_core.stages import Stage
 
 BASE = Workload.from_image(1000, 1000, "base")
@@ -109,7 +109,7 @@ def test_only_several_rows_are_copied_to_their_experts(
 
 def test_vision_stands_beside_prefill_until_asked(published: ModelConfig) -> None:
     prediction = predict(published, GUNDAM)
-    assert tuple(prediction.stages) == computed_stages()
+    assert tuple(prediction.stages) == FIRST.computed
     vision_flops = sum(
         prediction.stages[stage].cost.flops for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
     )
@@ -128,7 +128,7 @@ def test_breakdowns_sum_to_the_stage(published: ModelConfig) -> None:
 
 def test_attention_backends_differ_in_bytes_not_flops(published: ModelConfig) -> None:
     sdpa, eager = (predict(published, GUNDAM, Policy(attention=name)) for name in ("sdpa", "eager"))
-    for stage in computed_stages():
+    for stage in FIRST.computed:
         assert sdpa.stages[stage].cost.flops == eager.stages[stage].cost.flops
     prefill = Stage.PREFILL
     assert eager.stages[prefill].cost.bytes_moved > sdpa.stages[prefill].cost.bytes_moved

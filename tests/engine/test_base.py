@@ -20,7 +20,7 @@ from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.models.family import all_stages
+from dsocr_core.models.family import FIRST
 from dsocr_core.records import OcrRequest, SilentObserver
 from dsocr_core.settings import Settings
 from dsocr_core.stages import Stage
@@ -75,7 +75,7 @@ def test_ranges_alone_leave_no_time(
     prepared = engine.prepare(request_)
     result = engine.recognize(request_, prepared=prepared)
     assert (result.timings, prepared.milliseconds) == ((), None)
-    assert set(ranges) == {stage.value for stage in all_stages()}
+    assert set(ranges) == {stage.value for stage in FIRST.stages}
     ranges.clear()
     with engine.unmarked():
         engine.recognize(request_)

@@ -7,7 +7,7 @@ import torch
 
 import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.engine.stage_timer import StageTimer
-from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.models.family import FIRST
 from dsocr_core.records import SilentObserver
 from dsocr_core.stages import TOP_LEVEL, Stage
 
@@ -68,7 +68,7 @@ def test_calls_inside_a_range_can_be_counted(ranges: list[str]) -> None:
 def test_stage_names_are_the_ones_users_filter_by() -> None:
     inside = ["sam", "clip", "projector", "vision_fusion"]
     names = ["preprocess", "tokenizer", *inside, "prefill", "decode", "postprocess"]
-    assert [stage.value for stage in all_stages()] == names
-    assert [stage.value for stage in inside_prefill()] == inside
-    assert set(inside_prefill()) | set(TOP_LEVEL) == set(all_stages())
-    assert not set(inside_prefill()) & set(TOP_LEVEL)
+    assert [stage.value for stage in FIRST.stages] == names
+    assert [stage.value for stage in FIRST.computed[:-2]] == inside
+    assert set(FIRST.computed[:-2]) | set(TOP_LEVEL) == set(FIRST.stages)
+    assert not set(FIRST.computed[:-2]) & set(TOP_LEVEL)

@@ -22,7 +22,7 @@ from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
 from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
-from dsocr_core.models.family import all_stages, load_config
+from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.records import StageTiming
 from dsocr_core.settings import Settings, SettingsError
 from dsocr_core.stages import Stage
@@ -90,7 +90,7 @@ def test_every_pass_is_a_sample_and_every_token_is_decoded(checkpoint: str, smal
     assert (eager.name, eager.new_tokens, found.grid) == ("eager", 5, (1, 1))
     assert len(found.results["eager"]) == 4
     assert {result.request.image.name for result in found.results["eager"]} == {"page-0.png", "page-1.png"}
-    assert set(eager.stages) == {stage.value for stage in all_stages()}
+    assert set(eager.stages) == {stage.value for stage in FIRST.stages}
     assert all(figures.milliseconds.n == 4 for figures in eager.stages.values())
     assert eager.ms_per_token and eager.pages_per_s and eager.tokens_per_s
     assert (eager.ms_per_token.n, eager.pages_per_s.n) == (4, 2)
@@ -191,7 +191,7 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")
     assert record["environment"]["machine"] == machine
     assert record["tables"]["readings"] == 4
-    assert record["tables"]["timings"] == 4 * len(all_stages())
+    assert record["tables"]["timings"] == 4 * len(FIRST.stages)
     assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.models.family import all_stages
+from dsocr_core.models.family import FIRST
 from dsocr_core.outputs.artifacts import Export, failure, page_key, prediction
 from tests.support.results import make_result
 
@@ -56,7 +56,7 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert (folder / info["result_image"]).is_file() and (folder / info["result_mmd"]).is_file()
     assert info["text_raw"] == TEXT and info["text_clean"].endswith("\nend")
     assert info["timings_ms"]["prefill"] == 50.0 and set(info["timings_ms"]) == {
-        stage.value for stage in all_stages()
+        stage.value for stage in FIRST.stages
     }
     assert info["boxes"][0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
     assert info["boxes"][2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}

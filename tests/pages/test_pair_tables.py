@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dsocr_core.markup import Box
-from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.models.family import FIRST
 from dsocr_core.outputs.parity import parity
 from dsocr_core.parity_records import input_line
 from dsocr_core.records import OcrRequest, StageTiming, TopTwo
@@ -34,9 +34,9 @@ def results(tmp_path: Path):
 def test_every_measured_stage_has_a_bar_and_vision_lies_inside_prefill(results) -> None:
     a, _ = results
     spans = tables.timing_spans({"a": a}).set_index("stage")
-    assert set(spans.index) == {stage.value for stage in all_stages()}
+    assert set(spans.index) == {stage.value for stage in FIRST.stages}
     prefill = spans.loc["prefill"]
-    for stage in inside_prefill():
+    for stage in FIRST.computed[:-2]:
         part = spans.loc[stage]
         assert part["inside"]
         assert part["start_ms"] >= prefill["start_ms"]

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from dsocr_core.errors import Cancelled
-from dsocr_core.models.family import all_stages
+from dsocr_core.models.family import FIRST
 from dsocr_core.outputs.compression import compression
 from dsocr_core.outputs.postprocess import clean_text
 from dsocr_core.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest
@@ -143,7 +143,7 @@ def test_same_as_infer_in_this_process(
 
 def _check_stages(result: Any, watcher: Watcher, views: int) -> None:
     calls = {timing.stage: timing.calls for timing in result.timings}
-    assert calls.keys() == set(all_stages()) - {Stage.VISION_FUSION}
+    assert calls.keys() == set(FIRST.stages) - {Stage.VISION_FUSION}
     assert calls[Stage.SAM] == calls[Stage.CLIP] == calls[Stage.PROJECTOR] == views
     assert (calls[Stage.PREFILL], calls[Stage.DECODE]) == (1, TOKENS - 1)
     inside = sum(result.milliseconds(stage) for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsocr_core.dump.hooks import Tap
-from dsocr_core.models.config import ClipConfig, DecoderConfig, SamConfig
+from dsocr_core.models.config import ClipConfig, DecoderConfig, Qwen2Config, SamConfig
 
 
 def sam_taps(config: SamConfig) -> Iterator[Tap]:
@@ -44,6 +44,26 @@ def clip_taps(config: ClipConfig) -> Iterator[Tap]:
         yield Tap(f"{name}.act", f"{path}.mlp.fc2", "input")
         yield Tap(f"{name}.fc2", f"{path}.mlp.fc2")
         yield Tap(f"{name}.out", path)
+
+
+def encoder_taps(config: Qwen2Config) -> Iterator[Tap]:
+    """Features to the queries' answers."""
+    yield Tap("encoder.embeddings", "encoder.layers.0", "input")
+    for number in range(config.layers):
+        name, path = f"encoder.block{number}", f"encoder.layers.{number}"
+        yield Tap(f"{name}.norm1", f"{path}.input_layernorm")
+        for part in "qkv":
+            yield Tap(f"{name}.{part}", f"{path}.self_attn.{part}_proj")
+        yield Tap(f"{name}.mixed", f"{path}.self_attn.o_proj", "input")
+        yield Tap(f"{name}.attn", f"{path}.self_attn.o_proj")
+        yield Tap(f"{name}.mid", f"{path}.post_attention_layernorm", "input")
+        yield Tap(f"{name}.norm2", f"{path}.post_attention_layernorm")
+        yield Tap(f"{name}.gate", f"{path}.mlp.gate_proj")
+        yield Tap(f"{name}.up", f"{path}.mlp.up_proj")
+        yield Tap(f"{name}.act", f"{path}.mlp.down_proj", "input")
+        yield Tap(f"{name}.down", f"{path}.mlp.down_proj")
+        yield Tap(f"{name}.out", path)
+    yield Tap("encoder.norm", "encoder.norm")
 
 
 def fusion_taps() -> Iterator[Tap]:

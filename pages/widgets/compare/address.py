@@ -8,7 +8,7 @@ from typing import Any, get_args
 import streamlit as st
 
 from dsocr_core.errors import DsocrError
-from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.models.family import FAMILIES
 from dsocr_core.records import SIDES
 from dsocr_core.settings import Attention, Dtype, Settings
 from pages.widgets.compare import backends
@@ -27,7 +27,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "tab": Parameter(TABS[0], TABS),
     "prompt": Parameter("markdown", ("markdown", "free_ocr", "figure", "locate")),
     # as the settings file has them until the reader chooses
-    "preset": Parameter("", ("", *PRESETS)),
+    "preset": Parameter("", ("", *dict.fromkeys(name for row in FAMILIES.values() for name in row.presets))),
     "dtype": Parameter("", ("", *DTYPES)),
     "attention": Parameter("", ("", *ATTENTION)),
     **{side: Parameter("") for side in SIDES},
@@ -65,7 +65,7 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
         if asked["path"]:
             put("source", "Path")
             st.session_state["path"] = asked["path"]
-        if asked["preset"] in PRESETS:
+        if asked["preset"]:
             put("preset", asked["preset"])
 
 

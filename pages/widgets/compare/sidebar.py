@@ -10,7 +10,7 @@ import streamlit as st
 from dsocr_core.errors import DsocrError
 from dsocr_core.history import earlier
 from dsocr_core.history.result_cache import device_type
-from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
+from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.outside.visible import name_text
 from dsocr_core.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
@@ -224,7 +224,12 @@ def _settings() -> Settings | None:
             base = _backends(base)
         except DsocrError as error:
             show_error(error)
-        preset, prompt = _preset(replace(base, checkpoint=checkpoint).preset_name), _prompt()
+        try:
+            preset = _preset(replace(base, checkpoint=checkpoint))
+        except DsocrError as error:  # a model that has no row
+            show_error(error)
+            return None
+        prompt = _prompt()
     if not prompt:
         return None
     try:
@@ -280,15 +285,17 @@ def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
     return eval_mode, test_compress
 
 
-def _preset(default: str) -> str:
+def _preset(settings: Settings) -> str:
+    presets = settings.family.presets
+
     def words(name: str) -> str:
-        preset = PRESETS[name]
+        preset = presets[name]
         size = f"{preset.base_size} px + tiles" if preset.crop_mode else f"{preset.image_size} px"
         return f"{name}, {size}"
 
-    if not value("preset"):
-        put("preset", default)
-    return st.selectbox("Preset", list(PRESETS), format_func=words, key=key("preset"))
+    if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
+        put("preset", name if (name := settings.preset_name) in presets else settings.family.preset)
+    return st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
 
 
 def _prompt() -> str:

@@ -33,7 +33,7 @@ from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.models.blocks.token_step import TokenStep
-from dsocr_core.models.family import all_stages, preset_named
+from dsocr_core.models.family import FIRST, preset_named
 from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.run.pages import read_pages, slots_for
 from dsocr_core.run.plan import RunPlan
@@ -197,7 +197,7 @@ def test_ranges_alone_read_no_clock(
     engine = EagerEngine(checkpoint, EngineOptions(marks=Marks.RANGES))
     found = read(BatchReader(engine, 2, kernels=PLAIN), engine, requests[:2])
     assert all(isinstance(one, OcrResult) and one.timings == () for one in found.values())
-    assert set(told) == {stage.value for stage in all_stages()}
+    assert set(told) == {stage.value for stage in FIRST.stages}
 
 
 def test_slots_hold_the_page_that_is_cut_most() -> None:

@@ -1,0 +1,64 @@
+"""Unlimited-OCR (Baidu, June 2026): DeepSeek-OCR's modules, of whose new tokens the last 128 are remembered.
+
+Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies are not rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+from dsocr_core.models.config import Section
+from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
+from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
+from dsocr_core.models.row import Decoding
+from dsocr_core.resolution import Preset
+
+
+@dataclass(frozen=True)
+class UnlimitedOcrConfig(DeepseekOcrConfig):
+    """DeepSeek-OCR's sizes and a window in the decoder."""
+
+    family: ClassVar[str] = "unlimited_ocr"
+
+
+def parse(root: Section) -> UnlimitedOcrConfig:
+    """Read the sizes of a config.json. Raises ConfigError."""
+    like = parse_deepseek_ocr(root)
+    # The first that is not 0 counts, as published.
+    name = "sliding_window_size" if root.data.get("sliding_window_size") else "sliding_window"
+    decoder = replace(like.decoder, window=root.integer(name))
+    values = {each.name: getattr(like, each.name) for each in fields(like)}
+    return UnlimitedOcrConfig(**{**values, "decoder": decoder})
+
+
+PROMPTS = {
+    "markdown": "<image>document parsing.",
+    "pages": "<image>Multi page parsing.",
+}
+
+UNLIMITED_OCR = replace(
+    DEEPSEEK_OCR,
+    name="unlimited_ocr",
+    title="Unlimited-OCR",
+    architectures=("UnlimitedOCRForCausalLM",),
+    parse=parse,
+    presets={
+        "base": Preset("base", 1024, 1024, crop_mode=False, max_tiles=32),
+        "gundam": Preset("gundam", 1024, 640, crop_mode=True, max_tiles=32),
+    },
+    decoding=Decoding(
+        PROMPTS,
+        ngram_size=35,
+        ngram_size_eval=35,
+        ngram_window=128,
+        ngram_window_of_pages=1024,
+        window_over_prompt=True,
+        new_tokens=None,
+        images=119,
+    ),
+    exact_rotary=True,
+    markup="det",
+    fast=False,
+)
+"""The row. Its names of weights are DeepSeek-OCR's: config.json alone tells the two apart."""
