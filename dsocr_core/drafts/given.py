@@ -1,4 +1,4 @@
-"""What drafts gave: of pages that were read with one, and what one would give for tokens that are known."""
+"""Gains of drafts: of pages that were read with one, and what one would give for tokens that are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Given:
     passes: int = 0
     accepted: int = 0
     cost: float = 0.0
-    """What passes and single steps cost, in single steps (`pace.COSTS`)."""
+    """Cost of passes and single steps, in single steps (`pace.COSTS`)."""
 
     @property
     def tokens_a_pass(self) -> float | None:
@@ -66,7 +66,8 @@ class Given:
 
 
 def simulated(true: Sequence[int], draft: Sequence[int] | None, rows: int | None = None) -> Given:
-    """What a draft would give for these new tokens: in passes of `rows`, by the pace where that is None.
+    """Simulate what a draft would give for these new tokens: in passes of `rows`, by the pace where that is
+    None.
 
     None is a draft of the page's own text. Nothing is computed but what would be accepted: groups follow one
     another without the delay of one group that the engine has.

@@ -1,4 +1,5 @@
-"""How many drafted rows the next passes have: by what rows cost, and how often the draft was right so far.
+"""Pace of drafts: how many rows the next passes have: by what rows cost, and how often the draft was right so
+far.
 
 While a draft is not worth its passes the engine decodes token by token, and what the draft would have said is
 compared here, which costs the device nothing.
@@ -26,7 +27,7 @@ def tokens_a_pass(rows: int, right: float) -> float:
 
 
 class Place:
-    """Where a draft stands while tokens come one by one; None is a draft of those tokens themselves."""
+    """Place of a draft while tokens come one by one; None is a draft of those tokens themselves."""
 
     def __init__(self, draft: Sequence[int] | None) -> None:
         self._own: list[int] | None = [] if draft is None else None
@@ -48,7 +49,7 @@ class Place:
         return there
 
     def agreed(self, tokens: Sequence[int], number: int, most: int) -> int:
-        """How many tokens from that number on, of so many at most, the draft has where it stands."""
+        """Count how many tokens from that number on, of so many at most, the draft has where it stands."""
         at = number + self.shift
         if at < 0:
             return 0
@@ -88,7 +89,7 @@ class Place:
         self.shift = best[2]
 
     def _run(self, tokens: Sequence[int], place: int) -> int:
-        """How many last tokens the draft has up to that place."""
+        """Count how many last tokens the draft has up to that place."""
         number = len(tokens) - 1
         most = min(LONGEST, place + 1, number + 1)
         return next((n for n in range(most) if self._draft[place - n] != tokens[number - n]), most)

@@ -55,7 +55,7 @@ class Block(NamedTuple):
 _HEADING = 1.2
 """Times the page's usual height of a line."""
 _PARAGRAPH = 0.75
-"""Of a line's height, empty between two lines of one column."""
+"""Share of a line's height, empty between two lines of one column."""
 _WORD = 0.15
 _CELL = 24
 """Characters of a table's cells on average, at most: side by side, longer ones are columns of prose."""
@@ -74,11 +74,11 @@ class _Line:
         return max(self.top - self.bottom, 0.1)
 
     def takes(self, run: Run) -> bool:
-        """Whether a run goes on with this line: at its height, a word's distance to its right."""
+        """Tell whether a run goes on with this line: at its height, a word's distance to its right."""
         return self.beside(run) and -self.height <= run.left - self.right <= CELL_GAP * self.height
 
     def beside(self, run: Run | _Line) -> bool:
-        """Whether a run or a line lies at this one's height."""
+        """Tell whether a run or a line lies at this one's height."""
         return self.bottom <= (run.bottom + run.top) / 2 <= self.top
 
     def take(self, run: Run) -> None:
@@ -117,7 +117,7 @@ def _numbers(box: Box, layer: Layer) -> str:
 
 
 def blocks(runs: Sequence[Run]) -> list[Block]:
-    """What the page has, in reading order."""
+    """List what the page has, in reading order."""
     lines = list(_lines(runs))
     if not lines:
         return []

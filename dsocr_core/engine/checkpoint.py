@@ -21,7 +21,7 @@ RANDOM_PREFIX = "random:"
 
 
 class TextCodec(Protocol):
-    """What the engine needs of a tokenizer."""
+    """Part of a tokenizer that the engine needs."""
 
     bos_token_id: int
     eos_token_id: int

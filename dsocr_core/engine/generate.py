@@ -29,7 +29,7 @@ _warned_unbounded = False
 
 
 def token_limit(requested: int | None, prompt_tokens: int, config: DecoderConfig) -> int:
-    """How many new tokens a page may have; None means as many as the context holds.
+    """Give how many new tokens a page may have; None means as many as the context holds.
 
     Raises DsocrError when the prompt alone fills the context.
     """
@@ -67,9 +67,9 @@ class Sequence:
     draft: tuple[int, ...] = ()
     """Tokens that may come, for an engine that verifies them."""
     drafts_itself: bool = False
-    """Whether its own tokens so far are the draft."""
+    """True where its own tokens so far are the draft."""
     drafted: dict[str, str] | None = None
-    """What the draft gave, once decoded; None without one."""
+    """Gain of the draft, once decoded; None without one."""
 
     @classmethod
     def start(
@@ -95,7 +95,9 @@ class Sequence:
         return model.forward_text(embeddings, self.cache, self.rotary, self.core)[0]
 
     def following(self, model: OcrModel) -> Callable[[int], Tensor]:
-        """What appends a token and returns the logits after it, (V,) float32; its next call ends them."""
+        """Make what appends a token and returns the logits after it, (V,) float32; its next call ends
+        them.
+        """
         if TokenStep.fits(model.decoder):
             return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward
         return lambda token: self.forward(model, model.embed(torch.tensor([[token]], device=model.device)))

@@ -33,12 +33,12 @@ class PreparedPage:
     picture: Image.Image
     """The page in RGB."""
     exif: bool = True
-    """Whether it is turned as its EXIF says."""
+    """True where it is turned as its EXIF says."""
     milliseconds: float | None = None
     image: PreparedImage | None = None
     """None where it is only opened."""
     hashes: tuple[str, str] | None = None
-    """Of the global view and of the tiles, as ModelInputs has them."""
+    """Hashes of the global view and of the tiles, as ModelInputs has them."""
 
 
 def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) -> PreparedPage:
@@ -63,15 +63,15 @@ class PageInputs:
     limit: int
     """Limit of its new tokens."""
     unhashed: ModelInputs
-    """What is recorded of the inputs, without the hashes of the views."""
+    """Record of the inputs, without the hashes of the views."""
     hashes: Beside[tuple[str, str]]
-    """Of the global view and of the tiles."""
+    """Hashes of the global view and of the tiles."""
     overlapped: bool
-    """Whether it was prefetched."""
+    """True where it was prefetched."""
 
     @cached_property
     def recorded(self) -> ModelInputs:
-        """What is recorded of the inputs. Waits for the hashes."""
+        """Give what is recorded of the inputs. Waits for the hashes."""
         of_view, of_tiles = self.hashes()
         return replace(self.unhashed, global_sha256=of_view, tiles_sha256=of_tiles)
 
@@ -107,7 +107,7 @@ class Beside(Generic[T]):
 
     @classmethod
     def known(cls, result: T) -> Beside[T]:
-        """Of a result that is there: no thread."""
+        """Make it of a result that is there: no thread."""
         beside = cls(lambda: result)
         beside._result = Future()
         beside._result.set_result(result)

@@ -20,7 +20,7 @@ from dsocr_core.stages import Stage
 
 
 class Marks(Enum):
-    """What a stage records."""
+    """Records of a stage."""
 
     TIMED = "an NVTX range and a time"
     RANGES = "an NVTX range; no event, no clock, no synchronisation"

@@ -18,12 +18,12 @@ class Damage:
     reason: str
     """The file and the cause."""
     open: bool
-    """Whether the entry's runs are read all the same: only a picture or the like is damaged."""
+    """True where the entry's runs are read all the same: only a picture or the like is damaged."""
 
 
 @dataclass
 class CheckReport:
-    """What a check found."""
+    """Findings of a check."""
 
     entries: int = 0
     files: int = 0
@@ -34,7 +34,7 @@ class CheckReport:
 
     @property
     def runs(self) -> list[str]:
-        """What `History.trash` takes of what cannot be read."""
+        """List what `History.trash` takes of what cannot be read."""
         names = [damage.entry for damage in self.damaged if not damage.open]
         return [name.removeprefix("runs/") for name in names if not name.startswith("annotations/")]
 

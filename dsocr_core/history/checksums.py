@@ -38,7 +38,7 @@ def write_checksums(directory: Path, also: Mapping[str, Path] = {}) -> None:
 
 
 def _last_line(content: bytes) -> bytes:
-    """Of the list itself; `sha256sum` skips it as a comment."""
+    """Make the digest of the list itself; `sha256sum` skips it as a comment."""
     return b"# %s  the lines above\n" % hashlib.sha256(content).hexdigest().encode()
 
 

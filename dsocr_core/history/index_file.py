@@ -1,4 +1,4 @@
-"""Where the index of some storages lies, and how it is built: one process at a time, renamed when whole.
+"""Place of the index of some storages, and its building: one process at a time, renamed when whole.
 
     <cache>/index/<locations>/index-<form>-<runs>-<number>.duckdb
 
@@ -46,7 +46,7 @@ _FORM = f"{FORM}.{SCHEMA_VERSION}.{RULE}"
 _FILES_AT_ONCE = 100
 _TRIES = 5
 _PATIENCE_S, _LOOK_S = 120.0, 0.02
-"""How long another process may build before this one builds for itself."""
+"""Seconds that another process may build before this one builds for itself."""
 _KEPT = 2
 """Files of an index that stay: others may be about to open the last but one."""
 _MOST_LATER = 500
@@ -59,7 +59,7 @@ _UNUSED_S = 30 * 86_400
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies in the storages, by number; a run that lies in two counts in the first."""
+    """Listing of the storages, by number; a run that lies in two counts in the first."""
 
     runs: Mapping[str, tuple[int, str]]
     """Storage and version by name."""
@@ -87,7 +87,7 @@ class Listing:
 
     @property
     def digest(self) -> str:
-        """Of the runs and packs, for the name of their index."""
+        """Digest the runs and packs, for the name of their index."""
         content = json.dumps([sorted(self.runs.items()), sorted(self.packs.items()), duckdb.__version__])
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
@@ -101,7 +101,7 @@ class Entry:
     version: str
     created: str
     rows: Mapping[str, int]
-    """How many rows it has in each of its tables."""
+    """Number of rows it has in each of its tables."""
 
     @classmethod
     def of(cls, run: Taken) -> Entry:
@@ -152,7 +152,7 @@ class Index:
         return RunRecord.from_json(read_document(text.encode()))
 
     def fits(self, listing: Listing) -> bool:
-        """Whether it has these runs, and no annotation file that is not there any more."""
+        """Tell whether it has these runs, and no annotation file that is not there any more."""
         mine = self._files | self._later
         more = len(listing.annotations) - len(self._files)
         return (

@@ -1,5 +1,6 @@
-"""What is known of a page of a run whose tables lack its facts: the run's settings and record, as far as they
-hold for every page of a backend."""
+"""Facts that are known of a page of a run whose tables lack its facts: the run's settings and record, as far
+as they hold for every page of a backend.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _OF_A_BACKEND = (
 
 
 def environment_of(record: RunRecord, backend: str | None, text: str) -> dict[str, str]:
-    """What a run's record says of a backend, and that holds for all of its pages.
+    """Find what a run's record says of a backend, and that holds for all of its pages.
 
     The record merges what its pages have, so that one page's own fact stands there as if it were all pages'.
     That the boxes are not known holds for a page whose text has none.
@@ -64,7 +65,9 @@ def environment_of(record: RunRecord, backend: str | None, text: str) -> dict[st
 
 
 def known_inputs(record: RunRecord, backend: str | None, image: Mapping[str, Any]) -> dict[str, str]:
-    """What is known of the model's inputs where they were not recorded, as a result's environment has it."""
+    """Collect what is known of the model's inputs where they were not recorded, as a result's environment has
+    it.
+    """
     # A record's type and attention are those of one backend; its settings hold for all that are told them.
     own = backend in (None, described_backend(record.backends))
     ngram = limit = None
@@ -149,7 +152,7 @@ def _ngram_line(policy: Mapping[str, Any], size: int) -> str:
 
 
 def _is_told(record: RunRecord, backend: str | None) -> bool:
-    """Whether a backend reads with what `infer_of` gives: one of our engines, or the vendor."""
+    """Tell whether a backend reads with what `infer_of` gives: one of our engines, or the vendor."""
     return backend == VENDOR or isinstance(_spec(record, backend), EngineSpec | VendorSpec)
 
 

@@ -1,4 +1,4 @@
-"""What describes a run as a whole: the content of `run.json`."""
+"""Record of a run as a whole: the content of `run.json`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "flash-attn", "triton", "numpy", "pillow", "pypdfium2")
 _PROFILERS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
-"""What they set in the environment: nsys its session, all of them the library that CUDA or NVTX loads."""
+"""Variables that profilers set in the environment: nsys its session, all of them the library that CUDA or
+NVTX loads.
+"""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -48,7 +50,7 @@ class RunRecord:
     created: str
     """ISO 8601 time in UTC at which the run was made."""
     source: Source
-    """Who made the run: this project, or what it was imported from."""
+    """Maker of the run: this project, or what it was imported from."""
     command: str | None = None
     """The command line that makes the run again."""
     backends: tuple[str, ...] = ()
@@ -62,10 +64,10 @@ class RunRecord:
     attention: str | None = None
     preset: str | None = None
     profiled: bool = False
-    """Whether the times carry a profiler's overhead; such runs stay out of trends unless asked for."""
+    """True where the times carry a profiler's overhead; such runs stay out of trends unless asked for."""
     git_commit: str | None = None
     git_dirty: bool | None = None
-    """Whether tracked files differed from the commit."""
+    """True where tracked files differed from the commit."""
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -84,13 +86,13 @@ class RunRecord:
 
     @property
     def contended(self) -> bool:
-        """Whether other programs took much of the machine meanwhile; False where it is not known."""
+        """Tell whether other programs took much of the machine meanwhile; False where it is not known."""
         machine = self.environment.get("machine")
         return isinstance(machine, dict) and machine.get("contended") is True
 
     @property
     def drafted(self) -> bool:
-        """Whether its engine verified drafts."""
+        """Tell whether its engine verified drafts."""
         return (self.engine or "").endswith(DRAFTED)
 
     @classmethod
@@ -230,7 +232,7 @@ def tolerance_of(record: RunRecord) -> Tolerance:
 
 
 def under_profiler() -> bool:
-    """Whether a profiler has put itself into this process: Nsight Systems, Nsight Compute or CUPTI."""
+    """Tell whether a profiler has put itself into this process: Nsight Systems, Nsight Compute or CUPTI."""
     return any(os.environ.get(name) for name in _PROFILERS)
 
 

@@ -32,7 +32,7 @@ def box_rows(page: str, backend: str, boxes: Sequence[Box]) -> list[Row]:
 
 
 def parity_row(page: str, report: ParityReport) -> Row:
-    """What two results of a page have in common."""
+    """Make a row of what two results of a page have in common."""
     return parity_figures(report) | {
         "page": page,
         "boxes_a": report.boxes_a,

@@ -161,8 +161,9 @@ FLAT: dict[str, pa.Schema] = {
         top_logits=pa.list_(_REAL),
     ),
 }  # fmt: skip
-"""What importers say of a page, table by table: `readings.folded` makes rows of readings of it. The views of
-these names show the same of every run."""
+"""Tables in which importers say what they know of a page, table by table: `readings.folded` makes rows of
+readings of it. The views of these names show the same of every run.
+"""
 
 VIEWS: dict[str, tuple[str, str]] = {
     "images": (
@@ -192,8 +193,9 @@ VIEWS: dict[str, tuple[str, str]] = {
     ),
     "stage_timings": ("timings", "SELECT * FROM {rows}"),
 }
-"""What people's SQL and the pages ask, by name: the table it is read from, and the SELECT, with the place of
-that table's rows."""
+"""Views that people's SQL and the pages ask, by name: the table it is read from, and the SELECT, with the
+place of that table's rows.
+"""
 
 
 def relation(table: str, rows: str) -> str:
@@ -249,7 +251,7 @@ def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
 
 
 def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None:
-    """What `_check_values` checks, of a whole column at once."""
+    """Check what `_check_values` checks, of a whole column at once."""
     if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
         raise SchemaError(f"table {table}: column {column.name} is not finite")
     if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
@@ -299,7 +301,7 @@ def encodable_value(value: Any) -> Any:
 
 
 SCHEMA_VERSION = 4
-"""Of a run; `history upgrade` takes runs of earlier ones over."""
+"""Version of a run; `history upgrade` takes runs of earlier ones over."""
 UPGRADE = "written by an earlier version of the program; dsocr history upgrade takes it over"
 
 

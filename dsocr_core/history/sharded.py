@@ -59,13 +59,13 @@ class OutputError(DsocrError):
 
 @dataclass(frozen=True)
 class PageReading:
-    """What became of a page: a result, or why there is none."""
+    """Outcome of a page: a result, or why there is none."""
 
     number: int
     """In the run."""
     name: str
     path: str
-    """Of its file, or a URL."""
+    """Path of its file, or a URL."""
     result: OcrResult | None = None
     error: str | None = None
     quarantined: bool = False
@@ -81,7 +81,7 @@ class PageReading:
 
 _TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
 _WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
-"""Of a page what depends on who read it; `more` is JSON of environment and steps."""
+"""Columns of a page that depend on who read it; `more` is JSON of environment and steps."""
 
 
 def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
@@ -205,7 +205,7 @@ class Attempt:
     file: str
     """Its readings, below the output."""
     worker_file: str
-    """What depends on who read them."""
+    """File of what depends on who read them."""
     bytes: int
     sha256: str
     worker_sha256: str
@@ -213,7 +213,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Marker(Attempt):
-    """What makes a shard visible."""
+    """Marker that makes a shard visible."""
 
     shard: str
     read: int

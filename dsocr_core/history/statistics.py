@@ -15,7 +15,7 @@ import pandas as pd
 from dsocr_core.words import plural
 
 Verdict = Literal["faster", "slower", "within", "inconclusive"]
-"""Of B against A: beyond the neutral band, inside of it, or neither."""
+"""Outcome of B against A: beyond the neutral band, inside of it, or neither."""
 Array = npt.NDArray[np.float64]
 
 NEUTRAL_BAND = 0.02
@@ -99,7 +99,9 @@ _T_975 = (
 
 
 def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
-    """What an interval of time ratios says. The band is symmetric in the logarithm: 1.02 and 1 / 1.02."""
+    """Judge what an interval of time ratios says. The band is symmetric in the logarithm: 1.02 and 1 /
+    1.02.
+    """
     if high < 1 / (1 + neutral):
         return "faster"
     if low > 1 + neutral:
@@ -143,7 +145,7 @@ def compare_runs(draws: pd.DataFrame, chosen: tuple[str, str], neutral: float = 
 
 
 def change_points(values: npt.ArrayLike, *, fewest: int = 3, strictness: float = 3.0) -> list[int]:
-    """Where the level of a series changes: positions of the first value of each new level.
+    """Find where the level of a series changes: positions of the first value of each new level.
 
     Exact segmentation of the logarithms into constant levels: the sum of squares plus a price for every
     change, the price being `strictness` times noise variance times log N (strictness 3 finds a change in
@@ -272,7 +274,7 @@ def levels(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(found: pd.DataFrame) -> pd.DataFrame:
-    """Where one level of `levels` follows another: with the level before, in order of time."""
+    """List where one level of `levels` follows another: with the level before, in order of time."""
     rows = []
     for _, group in found.groupby("condition", sort=False):
         steps = group.sort_values("level").to_dict("records")

@@ -192,7 +192,7 @@ class History:
         raise HistoryError("the history changes faster than it can be read; try again")
 
     def _changed(self) -> bool:
-        """Whether there is another index after looking at every file."""
+        """Tell whether there is another index after looking at every file."""
         with self._refreshing:
             before = self._index
             self._refresh()
@@ -234,7 +234,7 @@ class History:
             yield from self.sql_pieces(statement, limits)
 
     def _index_changed(self, index: Index) -> bool:
-        """Whether there is another index now than this one, with which something failed."""
+        """Tell whether there is another index now than this one, with which something failed."""
         if self._index is index and not self._changed():
             self._discard()
         return self._index is not index
@@ -355,7 +355,7 @@ class History:
     # --- adding and marking ---------------------------------------------------------------------
 
     def writer(self, record: RunRecord) -> RunWriter:
-        """Where a new run of this history is written; it takes the name of a damaged one."""
+        """Open the place where a new run of this history is written; it takes the name of a damaged one."""
         return RunWriter(self.storage, record, replace=record.id in self.damaged())
 
     def annotate(

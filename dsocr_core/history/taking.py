@@ -22,7 +22,7 @@ class Taken:
 
     record: RunRecord
     rows: Mapping[str, int]
-    """How many rows it has in each of its tables."""
+    """Number of rows it has in each of its tables."""
     document: str
     """Its `run.json`."""
     storage: int

@@ -51,7 +51,7 @@ _SERVED = {
 
 
 def served_rows(reported: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
-    """What benches of servers report beside what our runs took, a row a run and backend.
+    """Tabulate what benches of servers report beside what our runs took, a row a run and backend.
 
     `reported` and `pace` are the queries of these names. A page of ours has its first token after prefill,
     and the others at the rate of decode.

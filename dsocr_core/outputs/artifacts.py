@@ -1,4 +1,4 @@
-"""Files as users of llm-perf-opt know them: `viz/<md5 of the image's path>/` a page, and `predictions.jsonl`.
+"""Files that users of llm-perf-opt know: `viz/<md5 of the image's path>/` a page, and `predictions.jsonl`.
 
 The first backend lies at the top, the vendor's under `vendor/`, any other's under `backends/NAME/`. A page's
 folder appears when it is whole; text of the model never becomes a path. A page that could not be read has its
@@ -47,7 +47,7 @@ BACKENDS = "backends"
 
 
 def backend_folder(backend: BackendName, first: BackendName | None = None) -> str:
-    """Find a backend's folder in a run's directory: `vendor/`, the top for the first, else one of its own."""
+    """Name the folder of a backend's files: `vendor/`, the top for the first one, else `backends/NAME/`."""
     if backend == VENDOR:
         return VENDOR
     at_top = backend == first or (first is None and backend in ("eager", "fast"))
@@ -99,7 +99,7 @@ class Export:
                     shutil.rmtree(half)
 
     def folder(self, backend: BackendName, image: Path) -> Path:
-        """Find the folder of a page's files."""
+        """Name the folder of a page's files."""
         return self._root(backend) / "viz" / page_key(image)
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:

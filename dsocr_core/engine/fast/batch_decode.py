@@ -40,7 +40,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class GroupTime:
-    """What a group of steps did and how long it took on the device.
+    """Work and time of a group of steps on the device.
 
     `tokens` counts those of sequences that run to their limit; one that meets its end token ends earlier.
     `positions` are those that its sequences held together, in the middle of the group.
@@ -132,7 +132,7 @@ class BatchDecoder:
         self._under_way: _Group | None = None
         self._leaving: list[_Leaving] = []
         self.times: deque[GroupTime] = deque(maxlen=MOST_TIMES)
-        """Of the newest groups, when timed."""
+        """Times of the newest groups, when timed."""
 
     @property
     def free(self) -> int:
@@ -141,7 +141,7 @@ class BatchDecoder:
 
     @property
     def busy(self) -> bool:
-        """Whether `advance` has anything to do."""
+        """Tell whether `advance` has anything to do."""
         return bool(self._running or self._leaving or self._under_way)
 
     def reset(self) -> None:

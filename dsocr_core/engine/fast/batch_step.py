@@ -30,7 +30,9 @@ from dsocr_core.models.config import DecoderConfig
 from dsocr_core.records import NgramPolicy
 
 PROGRAMS = 2560
-"""Of attention, about: as many as fit at once. More splits are shorter, and each waits for its first rows."""
+"""Programs of attention, about: as many as fit at once. More splits are shorter, and each waits for its first
+rows.
+"""
 
 FEWEST_SPLITS, MOST_SPLITS = 4, 32
 POSITIONS_STEP = 64
@@ -45,9 +47,9 @@ class BatchLaunches:
     stages: int = 3
     splits: int | None = None
     rows: Launch = field(default=Launch(1024, 4))
-    """Of kernels that read a row: routing, gating, joining, the rule."""
+    """Launch of kernels that read a row: routing, gating, joining, the rule."""
     small: Launch = field(default=Launch(1, 1))
-    """Of kernels that read a few numbers a program."""
+    """Launch of kernels that read a few numbers a program."""
     best: Launch = field(default=Launch(2048, 4))
     gate_up: GroupedLaunch | None = None
     down: GroupedLaunch | None = None
@@ -133,7 +135,7 @@ class BatchStep:
         self._gated = zeros(pairs, config.moe_intermediate_size)
         self._routed = zeros(slots, chosen, config.hidden_size)
         self.logits = zeros(slots, config.vocab_size)
-        """Of the last step, -inf where the rule banned a token; undefined for a finished slot."""
+        """Logits of the last step, -inf where the rule banned a token; undefined for a finished slot."""
         parts = head_parts(config.vocab_size)
         self._best_logit = zeros(slots, parts, dtype=torch.float32)
         self._best_token = zeros(slots, parts, dtype=torch.int32)
@@ -149,7 +151,7 @@ class BatchStep:
     # --- a page comes into its slot -------------------------------------------------------------
 
     def cache_of(self, slot: int) -> KvCache:
-        """That slot's part of the cache, empty, for a prefill. The slot must be finished."""
+        """Give that slot's part of the cache, empty, for a prefill. The slot must be finished."""
         return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
 
     def begin(self, slot: int, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:

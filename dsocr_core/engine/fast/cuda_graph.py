@@ -62,7 +62,7 @@ class Recording:
 def record(
     run: Callable[[], None], device: torch.device, stream: torch.cuda.Stream | None = None, pool: Any = None
 ) -> Recording:
-    """What `run` launches, as a graph. Runs it once before, so that its kernels are compiled.
+    """Record what `run` launches, as a graph. Runs it once before, so that its kernels are compiled.
 
     `stream` is where it is captured, a new one by default; each has a workspace of the matrix library.
     Graphs of one `pool` share the memory between their nodes.
@@ -93,7 +93,8 @@ class Recorder:
         self._pool: Any = torch.cuda.graph_pool_handle()
 
     def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """What `run` launches. Attributes that it sets belong to the graph: a replay writes them again.
+        """Record what `run` launches. Attributes that it sets belong to the graph: a replay writes them
+        again.
 
         Who asks keeps the buffers that `run` was given: it holds the answer, and would be held by it.
         """

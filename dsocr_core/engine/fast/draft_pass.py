@@ -73,7 +73,7 @@ NEEDS = {
     "gate_up_rows": ("norm_rows", "mixture_down"), "mixture_down": ("route",),
     "bound_all_rows": ("accept",), "best_of_bounded": ("accept",),
 }  # fmt: skip
-"""Who wrote what a kernel reads before its wait, weights aside, for `launch.unready`."""
+"""Writers of what a kernel reads before its wait, weights aside, for `launch.unready`."""
 
 
 class PageDraft:

@@ -54,7 +54,7 @@ def _run(one: DraftPass) -> None:
 
 @dataclass
 class _Group:
-    """What a group wrote, being copied to the host: tokens from new token `number` on, and both states.
+    """Output of a group, being copied to the host: tokens from new token `number` on, and both states.
 
     `rows` of a pass, 1 of single steps, of which `count` were queued; at most `most` tokens come of it.
     """
@@ -121,7 +121,7 @@ class DraftedPage:
             running = following
 
     def _ends_with(self, running: _Group, limit: int) -> bool:
-        """Whether more would be queued for nothing if the running group is right.
+        """Tell whether more would be queued for nothing if the running group is right.
 
         So it is where the page or its draft ends with it; and of the draft's first pass all is unknown.
         """

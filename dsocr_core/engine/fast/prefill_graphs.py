@@ -64,7 +64,7 @@ class PromptGraphs:
         return found.forward(embeddings, keys, values)
 
     def run(self, embeddings: Tensor, rotary: Rotary, core: AttentionCore) -> Tensor:
-        """What is captured: the pass, with keys and values to the graph's own buffer."""
+        """Run what is captured: the pass, with keys and values to the graph's own buffer."""
         return self._prefill.forward(embeddings, self._keys, self._values, rotary, core)
 
     def copy_out(self, keys: Tensor, values: Tensor, tokens: int) -> None:

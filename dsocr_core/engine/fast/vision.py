@@ -31,8 +31,9 @@ from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
 from dsocr_core.models.ocr_model import OcrModel
 
 WindowAttention = Literal["lookup", "extended", "bias"]
-"""How SAM's bias gets into attention: looked up by our kernel, as extra dimensions of queries and keys in
-torch's, or materialised."""
+"""Ways in which SAM's bias gets into attention: looked up by our kernel, as extra dimensions of queries and
+keys in torch's, or materialised.
+"""
 
 Groups = list[tuple[int, int]]
 """(B, G) of each view size, in the order of their patches."""

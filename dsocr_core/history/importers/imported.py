@@ -1,4 +1,4 @@
-"""What an importer makes of foreign files, before it is written: a record, rows and pictures.
+"""Form in which an importer gives foreign files, before it is written: a record, rows and pictures.
 
 The run's id is a hash of the files that were taken, each under the name of what it is and not of where it
 lay, so the same content is the same run wherever it comes from, today and after the importers change.

@@ -90,7 +90,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     KERNEL_SUMMARY: (f"nsys/{KERNEL_SUMMARY}",),
     "cmd.txt": ("nsys/cmd.txt",),
 }
-"""Where each file of a run may lie, by what it is; the first that can be read is taken."""
+"""Places of each file of a run, by what it is; the first that can be read is taken."""
 
 _GALLERIES = ("torch_profiler/viz", "viz", f"{_WORKLOAD}/viz")
 _MARKS = (
@@ -118,7 +118,7 @@ _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_an
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a folder holds a run: a file that only a run has, or the three that every run has."""
+    """Tell whether a folder holds a run: a file that only a run has, or the three that every run has."""
     return any((directory / mark).is_file() for mark in _MARKS) or all(
         (directory / name).is_file() for name in ("env.json", "config.yaml", "inputs.yaml")
     )
@@ -195,7 +195,7 @@ class _Files:
     looked_at: set[Path] = field(default_factory=set)
 
     def take(self, role: str, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT) -> Parsed | None:
-        """What the first readable file of a role says, None when there is none."""
+        """Read what the first readable file of a role says, None when there is none."""
         taken: Parsed | None = None
         for place in PLACES[role]:
             file = self.directory / place
@@ -228,7 +228,7 @@ class _Files:
 
 @dataclass
 class _Run:
-    """What the files of one run say."""
+    """Content of the files of one run."""
 
     environment: dict[str, Any]
     config: dict[str, Any]
@@ -320,7 +320,7 @@ class _Run:
         }
 
     def profiled(self) -> bool:
-        """Whether it ran under Nsight: a trace lies beside it, or its settings asked for one."""
+        """Tell whether it ran under Nsight: a trace lies beside it, or its settings asked for one."""
         pipeline = _section(self.config, "pipeline")
         asked = any(_section(pipeline, tool).get("enable") is True for tool in ("nsys", "ncu"))
         return self.traced or self.command is not None or asked
@@ -345,7 +345,7 @@ class _Run:
         return {"reported": figures} if figures else {}
 
     def created(self, directory: Path) -> tuple[str, str | None]:
-        """When the run was made, and what is to be said about it."""
+        """Tell when the run was made, and what is to be said about it."""
         if self.summary.generated is not None:
             return self.summary.generated, None
         stamps = _STAMP.findall(self.command or "") + _STAMP.findall(directory.name)

@@ -40,7 +40,7 @@ from dsocr_core.stages import Stage
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 BACKEND = "nsys"
-"""What the stages of a profile are said to be of: the profiled program itself is not known."""
+"""Backend that the stages of a profile are said to be of: the profiled program itself is not known."""
 _NS = {
     "ns": 1.0, "nsec": 1.0, "us": 1e3, "μs": 1e3, "µs": 1e3, "usec": 1e3, "ms": 1e6, "msec": 1e6,
     "s": 1e9, "sec": 1e9,
@@ -51,10 +51,10 @@ _NAMES = {
     "maximum": "max", "proj max": "max", "proj stddev": "stddev", "range instances": "instances",
     "total proj time": "total time", "num calls": "calls", "grdx": "grid",
 }  # fmt: skip
-"""What columns are called in some report or version, and what here."""
+"""Names of columns in some report or version, and here."""
 _COLUMN = re.compile(r"\s*(.*?)\s*(?:\(([^()]*)\))?\s*")
 _SAID = ("Processing [", "Generating ", "Exporting ", "Using ", "NOTICE", "SKIPPED", "WARNING", "ERROR", "**")
-"""How lines begin in which nsys speaks of itself."""
+"""Begin of lines in which nsys speaks of itself."""
 _LONG = {"-c": "--capture-range", "-p": "--nvtx-capture"}
 _MOST_LINES_OF_A_ROW = 50
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
@@ -96,7 +96,7 @@ class Table:
 
 
 def is_table(head: Head) -> bool:
-    """Whether a text holds the head of a report that is read."""
+    """Tell whether a text holds the head of a report that is read."""
     return any(_report_of(_names(line)) for line in head.lines)
 
 
@@ -135,7 +135,7 @@ def read_file(file: Path) -> list[ImportedRun]:
 
 _KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_sum", "cuda_gpu_trace")
 _RANGES = ("nvtx_pushpop_sum", "nvtx_sum", "nvtx_gpu_proj_sum")
-"""Of several in a file the first that is there is taken."""
+"""Ranges, of which in a file the first that is there is taken."""
 
 
 def kernels(text: str) -> tuple[Kernel, ...]:
@@ -381,5 +381,5 @@ def _decimal(cell: str, line: int) -> float | None:
 
 
 def _last_digit(cell: str) -> float:
-    """What one of the last digit of a printed number is worth."""
+    """Work out what one of the last digit of a printed number is worth."""
     return float(10.0 ** -len(cell.partition(".")[2]))

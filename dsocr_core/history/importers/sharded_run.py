@@ -19,7 +19,7 @@ from dsocr_core.history.writer import RunWriter
 from dsocr_core.outside.untrusted import Refused
 
 MOST_PAGES = 200_000
-"""Of a run of the history: its readings are held in memory while they are written."""
+"""Pages of a run of the history: its readings are held in memory while they are written."""
 
 
 def is_sharded_run(directory: Path) -> bool:

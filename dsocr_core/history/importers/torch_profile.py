@@ -91,14 +91,14 @@ def read_trace(file: Path) -> list[ImportedRun]:
 
 
 class _Trace:
-    """What is kept of the events."""
+    """Parts of the events that are kept."""
 
     def __init__(self) -> None:
         self.about: dict[str, Any] = {}
         self._names: dict[str, int] = {}
         """Few texts stand in millions of events: each is held once, and its number with what bears it."""
         self._ran = array("q"), array("d"), array("d"), array("q")
-        """Of what ran on the device: its name, when it began and for how long (us), its correlation or -1."""
+        """Runs on the device: name, when it began and for how long (us), its correlation or -1."""
         self._calls: dict[int, int] = {}
         """By correlation the place of a launch in the next."""
         self._called = array("q"), array("d")

@@ -1,4 +1,4 @@
-"""Where a history lies: a local directory, or any fsspec URL read through a local mirror.
+"""Place of a history: a local directory, or any fsspec URL read through a local mirror.
 
     runs/<id>/             one run, immutable; there when it has its run.json
     annotations/<id>.json  rows of tags, notes, verdicts, trash; append-only
@@ -53,7 +53,7 @@ class Storage:
     def __init__(self, root: Path) -> None:
         self.store = Store(root)
         self.root = root.absolute()
-        """Where this machine has entries, and what is being written."""
+        """Folder in which this machine has entries, and what is being written."""
         self.location = str(root)
 
     def names(self, kind: Literal["runs", "packs"]) -> set[str]:
@@ -76,7 +76,7 @@ class Storage:
         return self._stats("annotations")
 
     def glance(self) -> object:
-        """What is another when runs or annotations come or go; cheaper than `versions`."""
+        """Give what is another when runs or annotations come or go; cheaper than `versions`."""
         return self._stats("runs"), self._stats("annotations"), self.names("packs")
 
     def _stats(self, folder: str) -> dict[str, str]:
@@ -294,7 +294,7 @@ class RemoteStorage(Storage):
 
 
 def cache_directory() -> Path:
-    """Where indexes and mirrors lie: `DSOCR_CACHE`, else `dsocr` in the user's cache directory."""
+    """Name the folder of indexes and mirrors: `DSOCR_CACHE`, else `dsocr` in the user's cache directory."""
     if own := os.environ.get("DSOCR_CACHE"):
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")

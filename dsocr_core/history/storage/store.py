@@ -17,11 +17,11 @@ from dsocr_core.errors import DsocrError, one_line
 from dsocr_core.outside.untrusted import Missing, Refused, read_bytes
 
 MOST_BYTES, SMALL_BYTES = 2**31, 2**20
-"""Of any file, and of one that `read_many` reads."""
+"""Limits of any file, and of one that `read_many` reads."""
 _TOGETHER = 64
 """Files that are fetched from an object store at a time."""
 _PART = ".part-"
-"""Of a file that is being written in a directory; readers do not see it."""
+"""Name of a file that is being written in a directory; readers do not see it."""
 
 
 class StorageError(DsocrError):
@@ -72,7 +72,7 @@ class Store:
                 ) from error
 
     def path(self, name: str) -> str:
-        """What the file system of a URL calls a file."""
+        """Name a file as the file system of a URL does."""
         return f"{self._base}/{name}"
 
     # --- writing --------------------------------------------------------------------------------
@@ -86,7 +86,9 @@ class Store:
             part.replace(self.root / name)
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Whether this call made the file; False where it was there."""
+        """Write a file that is not there yet; tell whether this call made the file; False where it was
+        there.
+        """
         if self.root is None:
             return self._create(name, content)
         with self._written(self.root / name, name, content) as part:

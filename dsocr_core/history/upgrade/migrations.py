@@ -1,4 +1,4 @@
-"""How runs of older versions become runs of the current one, step by step, in memory."""
+"""Migrations of runs of older versions to the current one, step by step, in memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RENAMED = {"road": "backend", "boxes_ours": "boxes_a", "boxes_vendor": "boxes_b
 
 
 def _engine_of(document: Document) -> str:
-    """Which of our engines a run of version 1 calls `ours`."""
+    """Name which of our engines a run of version 1 calls `ours`."""
     engine = document.get("engine")
     return engine if isinstance(engine, str) and engine else "eager"
 
@@ -78,7 +78,7 @@ def _with_backends(table: pa.Table, own: str) -> pa.Table:
 
 
 def _ends(images: pa.Table | None) -> dict[tuple[str, str], Ends]:
-    """How A, our engine, and B, the vendor, ended, by run and page."""
+    """Tell how A, our engine, and B, the vendor, ended, by run and page."""
     wanted = ["run_id", "page", "backend", "finish_reason"]
     found: dict[tuple[str, str], Ends] = {}
     if images is None or not set(wanted) <= set(images.column_names):

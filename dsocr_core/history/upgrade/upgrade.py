@@ -37,7 +37,7 @@ from dsocr_core.outside.untrusted import parse_json, read_bytes
 EARLIER = "earlier"
 _NAMES = (*FLAT, "stage_timings", *TABLES)
 _FAULTS = (DsocrError, OSError, LookupError, TypeError, ValueError, OverflowError, MemoryError)
-"""What a damaged or foreign run raises; pyarrow's own errors are among them."""
+"""Errors that a damaged or foreign run raises; pyarrow's own errors are among them."""
 
 
 _RESULT = re.compile(r"[0-9a-f]{32}\.json")

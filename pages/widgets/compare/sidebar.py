@@ -254,7 +254,7 @@ def _backends(settings: Settings) -> Settings:
 
 
 def _draft(default: str) -> str:
-    """Drafts that the fast engine verifies. Programs and folders are the settings file's to name."""
+    """Ask what the fast engine verifies. Programs and folders are the settings file's to name."""
     typed: str = st.text_input(
         "Draft", value=default, key="draft", persist_state="session",
         help="What the fast engine verifies instead of reading token by token: text-layer, run:ID, lookup, "

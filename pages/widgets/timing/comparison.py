@@ -184,16 +184,22 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     strip = strip_of(found, coverage, neutral)
     st.html(strip_html(strip) + reasons_html(strip.reasons))
     _warn(shown, a[0], b[0])
+    known = found["ratio"].notna().any()
     words = "Ratio of times on the same pages with its 95 % interval over runs; grey is the neutral band."
+    if not known:
+        words = "Medians over the same pages."
     if not found["pages"].any():
         words = "No page was timed in both: nothing is known of a difference."
     figure.head(
         words, sql=answers.sql, commands=shown.commands(*run_ids), comparison=found, pairs=answers.pairs,
         coverage=coverage,
     )  # fmt: skip
-    if found["ratio"].notna().any():
+    if known:
         bars.draw(charts.ratios(found, neutral), words)
-    table.draw(found, tables.COMPARISON, missing="–")
+    without = [] if known else ["speed", "ratio", "low", "high"]
+    if found["pages"].any() and found["why"].nunique(dropna=False) < 2:  # the strip says it
+        without.append("why")
+    table.draw(found.drop(columns=without, errors="ignore"), tables.COMPARISON, "–")
     _left_out(coverage)
     _differences(shown, a[0], b[0])
     if len(answers.pairs) and not found["why"].str.contains(LATENCY).any():
@@ -242,9 +248,7 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
         ("n", f"{row['runs_a']} and {row['runs_b']} runs, {plural(int(row['pages']), 'page')}"),
     ]
     word = outcome_words(str(row["verdict"]), neutral).upper()
-    return Strip(
-        word, tone, tuple(facts), reasons=(covered.rstrip("."), *([str(row["why"])] if row["why"] else []))
-    )
+    return Strip(word, tone, tuple(facts), reasons=(covered.rstrip("."), *filter(None, [row["why"]])))
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:
