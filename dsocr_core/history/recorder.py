@@ -72,6 +72,8 @@ class RunRecorder:
         folder = self._folder
         with self._exit:
             if folder is None or not folder.has_parts:
+                if folder is not None:
+                    folder.leave()
                 return
             notes = None
             if self.cancelled or (kind is not None and issubclass(kind, Cancelled | KeyboardInterrupt)):
@@ -155,6 +157,10 @@ class RunRecorder:
         source, page = page, folder.name_of(page, image)
         rows = rows_table([_failure(page, source, backend, error, image) for backend in backends])
         folder.add(rows, not_compared_row(page, [error]) if len(backends) > 1 else None)
+
+    def begin(self) -> None:
+        """Mark the run directory as one that is written. Raises StorageError."""
+        self._opened().begin()
 
     def done(self) -> list[Done]:
         """Every page that the run directory has."""

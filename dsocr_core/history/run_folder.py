@@ -10,6 +10,7 @@ page was read again, the last one counts. A writer that was killed leaves its pa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -86,6 +87,16 @@ class RunFolder:
     @property
     def has_parts(self) -> bool:
         return self._last > 0
+
+    def begin(self) -> None:
+        """Mark the directory as one that is written, before anything of a page is in it."""
+        with writing(self._parts):
+            self._parts.mkdir(parents=True, exist_ok=True)
+
+    def leave(self) -> None:
+        """Take the mark away where no page came."""
+        with contextlib.suppress(OSError):
+            self._parts.rmdir()
 
     def done(self) -> list[Done]:
         """Every page that had been read when this was opened."""
@@ -247,6 +258,11 @@ class RunFolder:
                 pages = pq.read_table(file, columns=["page"])["page"].to_pylist()
                 found |= dict.fromkeys(pages, parity)
         return iter([row for row in found.values() if row is not None])
+
+
+def is_begun(directory: Path) -> bool:
+    """Look whether a run is being written there, or a writer of one was stopped."""
+    return any((directory / name).is_dir() for name in (UNFINISHED, _FINISHED))
 
 
 def run_rows(directory: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

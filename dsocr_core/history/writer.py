@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 from dsocr_core.history.checksums import CHECKSUMS, write_checksums
 from dsocr_core.history.readings import folded, reading_table, rows_table, timing_rows, with_times
 from dsocr_core.history.record import RunRecord, json_bytes
-from dsocr_core.history.rows import Row, not_compared_row, parity_row
+from dsocr_core.history.rows import Row, parity_row
 from dsocr_core.history.schema import FLAT, TABLES, checked_table, rows_to_table, stored
 from dsocr_core.history.storage.entries import Storage
 from dsocr_core.history.storage.store import writing
-from dsocr_core.outputs.clean import CleanPage
 from dsocr_core.outputs.fingerprints import file_of
 from dsocr_core.outputs.verdict import RULE
 from dsocr_core.parity_records import ParityReport
@@ -90,11 +89,6 @@ class RunWriter:
         self.add("readings", rows)
         self.add("timings", timing_rows(rows))
 
-    def add_clean(self, page: CleanPage) -> None:
-        """The picture of a page without boxes, for both backends. Raises StorageError."""
-        with writing(self.directory):
-            page.write(self.directory)
-
     def add_failure(self, page: str, backend: str, error: str) -> None:
         """A page that a backend could not read: it stays in the run, with the reason and nothing else."""
         self.add("readings", [{"page": page, "backend": backend, "error": error}])
@@ -102,10 +96,6 @@ class RunWriter:
     def add_parity(self, page: str, report: ParityReport) -> None:
         """Add what A and B have in common on a page."""
         self.add("parity", [parity_row(page, report)])
-
-    def add_not_compared(self, page: str, reasons: Sequence[str]) -> None:
-        """A page that was to be compared and of which a side has no result."""
-        self.add("parity", [not_compared_row(page, reasons)])
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ from dsocr_core.error_log import unforeseen
 from dsocr_core.errors import DsocrError
 from dsocr_core.history.readings import result_of
 from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.run_folder import run_rows
+from dsocr_core.history.run_folder import is_begun, run_rows
+from dsocr_core.history.schema import UPGRADE
+from dsocr_core.history.upgrade.run_directories import is_run_directory
 from dsocr_core.outputs.artifacts import Export, failure, prediction
 from dsocr_core.outputs.clean import CleanPage, clean_page
 from dsocr_core.outputs.comparison import Comparison
@@ -127,6 +129,8 @@ class RunDirectory(Recorder):
     def __enter__(self) -> RunDirectory:
         with ExitStack() as stack:
             stack.enter_context(writing_into(self._directory))
+            if is_run_directory(self._directory) and not is_begun(self._directory):
+                raise DsocrError(f"{self._directory}: a run directory {UPGRADE}")
             stack.callback(self._end)
             stack.enter_context(self.run)
             self._export.clear(self._backends)
@@ -148,6 +152,7 @@ class RunDirectory(Recorder):
 
     def add(self, read: PageRead) -> None:
         page, local = read.page, self._session.cached
+        self.run.begin()
         for settings, part in [(self._session.settings, read.comparison), *read.more]:
             for result in part.results.values():
                 assert read.picture is not None
@@ -160,6 +165,7 @@ class RunDirectory(Recorder):
 
     def add_failure(self, page: PageFailed) -> None:
         try:
+            self.run.begin()
             for backend in self._backends:
                 self._export.add_failure(backend, page.source, page.image, page.error)
             self.run.add_failure(page.source, self._backends, page.error, page.image)

@@ -456,7 +456,7 @@ def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(history: History, 
         for result in both(markup(), image=image).values():
             assert isinstance(result, OcrResult) and clean is not None
             run.add_result("large.png", replace(result, image_size=(3200, 1600)))
-            run.add_clean(clean)
+            clean.write(run.directory)
     image.unlink()
     history.refresh()
     review = open_review(history, "run-3")

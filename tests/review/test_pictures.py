@@ -59,7 +59,7 @@ def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool =
                 run.add_result("page.png", result)
         clean = clean_page(OcrRequest(source), picture)
         assert clean is not None
-        run.add_clean(clean)
+        clean.write(run.directory)
     history.refresh()
     return run_id
 

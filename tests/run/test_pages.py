@@ -238,6 +238,17 @@ def test_only_a_run_directory_can_be_resumed(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_run_directory_of_before_is_not_written_over(tmp_path: Path) -> None:
+    out, before = tmp_path / "out", '{"image": "/a.png", "source": "a.png", "backend": "eager"}\n'
+    out.mkdir()
+    (out / "predictions.jsonl").write_text(before)
+    pages = make_pages(tmp_path / "pages", 1)
+    for resume in (True, False):
+        with pytest.raises(DsocrError, match="dsocr history upgrade takes it over"):
+            read(pages, out, FakeEngine(), resume=resume)
+        assert [(path.name, path.read_text()) for path in out.iterdir()] == [("predictions.jsonl", before)]
+
+
 # --- cancelled --------------------------------------------------------------------------------------
 
 

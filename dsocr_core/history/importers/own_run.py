@@ -16,7 +16,7 @@ from dsocr_core.history.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.history.importers.imported import ImportedRun, Skipped
 from dsocr_core.history.importers.reading import PICTURE_LIMIT, as_json, as_text
 from dsocr_core.history.record import RunRecord
-from dsocr_core.history.run_folder import UNFINISHED
+from dsocr_core.history.run_folder import is_begun
 from dsocr_core.history.schema import FLAT, TABLES, UPGRADE, version_of
 from dsocr_core.history.storage.entries import DOCUMENT_LIMITS
 from dsocr_core.history.upgrade.migrations import Tables, migrate
@@ -38,8 +38,8 @@ def is_own_run(directory: Path) -> bool:
 
 
 def why_not(directory: Path) -> str | None:
-    """Why a directory of ours is no run that can be taken; None for one that can, and for a stranger."""
-    if (directory / UNFINISHED).is_dir():
+    """Say why a directory of ours is no run that can be taken; None for one that can, and for a stranger."""
+    if is_begun(directory):
         return "not finished: dsocr run --resume goes on with it"
     if not (directory / DOCUMENT).is_file() and is_run_directory(directory):
         return f"a run directory {UPGRADE}"
