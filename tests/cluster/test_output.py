@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -156,11 +155,3 @@ def test_waiting_ends_with_a_cancel() -> None:
 
     with pytest.raises(Cancelled):
         patiently(write, lambda cause: None, cancel)
-
-
-def test_status_is_the_documents_six_figures(output: Output) -> None:
-    output.store.put("run.json", b"{}\n")
-    status = StatusReader(output).read()
-    assert json.loads(json.dumps(status.to_json())) == {
-        "pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": None, "complete": False,
-    }  # fmt: skip
