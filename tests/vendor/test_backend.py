@@ -320,7 +320,7 @@ def test_who_waits_for_the_worker_may_give_up(backend: VendorBackend, page: Path
 
     backend.close()
     second()
-    assert backend.worker_pid is None
+    assert pid_of(backend) is None
     assert backend.recognize(request(page), Watcher(Stage.DECODE, meanwhile)).token_ids
     assert len(refused) == 2
 
