@@ -10,7 +10,7 @@ from analytic_model.policy import Policy
 from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
 from dsocr_core.models.config import DecoderConfig, ModelConfig
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 
 def prefill(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:

@@ -19,7 +19,7 @@ from analytic_model.predict import Prediction, StageCost, predict
 from analytic_model.requirements import Requirements
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
 """Rows that sum up others: prefill as a clock sees it, and all stages once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analytic_model.policy import Dtype
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 
 class HardwareError(DsocrError, ValueError):

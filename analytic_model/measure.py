@@ -33,15 +33,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from analytic_model.stage_cost import FUSED_ATTENTION
 from analytic_model.workload import Workload
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.blocks.attention import AttentionUnavailableError, Rotary, attention_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config, row_of
 from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import CheckpointError, build, random_model
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
-from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed, VendorNeedsCuda
 from dsocr_core.vendor.remote_code import copy_for_import, remote_code
 
@@ -67,7 +67,7 @@ def measure_workload(
     """FLOPs that torch counts for a workload: stage -> operator -> FLOPs.
 
     Vision stages are counted apart from prefill, prefill is the language model alone. `on_stage` may raise
-    (dsocr_core.errors.Cancelled, say) to stop. Raises AttentionUnavailableError for an attention that the
+    (base.errors.Cancelled, say) to stop. Raises AttentionUnavailableError for an attention that the
     device does not have.
     """
     measured = Meter(config, device, fused).measure(workload, attention, on_stage)

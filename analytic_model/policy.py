@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 Causal = Literal["full", "halved"]

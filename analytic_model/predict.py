@@ -14,7 +14,7 @@ from analytic_model.stage_cost import OperatorCost, StageCost, total
 from analytic_model.workload import Workload, WorkloadError
 from dsocr_core.models.config import DecoderConfig, ModelConfig
 from dsocr_core.models.family import row_of
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 __all__ = [
     "OperatorCost",

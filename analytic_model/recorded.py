@@ -13,17 +13,17 @@ from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Policy
 from analytic_model.requirements import Target, work_of
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.kernel_profiles import figures
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.store import History
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.base.words import amount
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import all_stages, inside_prefill, load_config
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.records import VENDOR
-from dsocr_core.settings import PROJECT_ROOT
-from dsocr_core.stages import Stage
-from dsocr_core.words import amount
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import VENDOR
+from dsocr_core.runs.kernel_profiles import figures
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.store import History
 
 PUBLISHED = Path(__file__).with_name("published.json")
 """The sizes of the published checkpoint."""

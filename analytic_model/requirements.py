@@ -15,10 +15,10 @@ from analytic_model.hardware import HARDWARE, Hardware, HardwareError
 from analytic_model.policy import Policy
 from analytic_model.predict import StageCost, decode_step, predict
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import amount, percent
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.stages import Stage
-from dsocr_core.words import amount, percent
+from dsocr_core.models.stages import Stage
 
 Target = Literal["ttft", "tpot", "pages"]
 TARGETS: tuple[Target, ...] = get_args(Target)

@@ -19,7 +19,7 @@ from typing import Literal
 from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype, Policy
 from analytic_model.predict import Prediction, StageCost
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 Traffic = Literal["compulsory", "operators"]
 Limit = Literal["compute", "memory", "nothing"]

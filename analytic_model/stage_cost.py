@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from analytic_model.ops import Cost, without_flops
 from analytic_model.policy import Counter, Policy
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 FUSED_ATTENTION: dict[Counter, str] = {
     "meta": "bmm",

@@ -13,12 +13,12 @@ from analytic_model.hardware import Hardware
 from analytic_model.policy import Policy
 from analytic_model.predict import StageCost, kv_cache_bytes, predict
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tiling import Grid
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import preset_named
-from dsocr_core.resolution import TILE_SIZE, tokens_per_side
-from dsocr_core.stages import Stage
+from dsocr_core.models.resolution import TILE_SIZE, tokens_per_side
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.tiling import Grid
 
 Axis = Literal["tiles", "image-tokens", "decode", "prompt", "batch", "context"]
 Quantity = Literal["flops", "bytes", "kv", "activations", "time", "compute", "memory"]

@@ -23,16 +23,16 @@ from analytic_model.measure import META, ROTARY, Flops, Meter, VendorMeter, coun
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tiling import Grid
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages, load_config, preset_named
+from dsocr_core.models.resolution import TILE_SIZE
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import INDEX_NAME, CheckpointError, build, published_parameters
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.resolution import TILE_SIZE
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.stages import Stage
+from dsocr_core.page.tiling import Grid
 
 CONFIGS: dict[str, Path] = {
     "embedded": EMBEDDED_CHECKPOINT / "config.json",

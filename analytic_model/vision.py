@@ -10,8 +10,8 @@ from analytic_model.policy import Policy
 from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ClipConfig, ModelConfig, ProjectorConfig, SamConfig
-from dsocr_core.resolution import tokens_per_side
-from dsocr_core.stages import Stage
+from dsocr_core.models.resolution import tokens_per_side
+from dsocr_core.models.stages import Stage
 
 IMAGE_CHANNELS = 3
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid, tile_count, view_sizes
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST, preset_named
+from dsocr_core.models.resolution import PATCH_SIZE, tokens_per_side
 from dsocr_core.models.row import Family
-from dsocr_core.resolution import PATCH_SIZE, tokens_per_side
+from dsocr_core.page.tiling import NO_TILES, Grid, page_grid, tile_count, view_sizes
 
 
 class WorkloadError(DsocrError, ValueError):

@@ -7,21 +7,22 @@ imports torch, so that usage errors come at once.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dsocr_core.backend_specs.conversion import SettingRefused, converted
-from dsocr_core.backend_specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
-from dsocr_core.backend_specs.parsing import BackendChoice, parse_backend, parse_backends
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
+from dsocr_core.base.specs.conversion import SettingRefused, converted
+from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
+from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_backends
+from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
-from dsocr_core.outside.visible import encodable, name_text
-from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import (
+from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE
+from dsocr_core.reading.parity_records import Tolerance
+from dsocr_core.reading.records import (
     MOST_EXEMPT,
     SIDES,
     VENDOR,
@@ -33,18 +34,6 @@ from dsocr_core.records import (
     prompt_problem,
     published_ngram_size,
 )
-from dsocr_core.resolution import MAX_TILES, MIN_TILES, TILE_SIZE
-
-PROJECT_ROOT = Path(__file__).resolve().parents[1]
-_RUNS = os.environ.get("DSOCR_RUNS", "")
-RUNS_DIRECTORY = Path(_RUNS).absolute() if _RUNS else PROJECT_ROOT / "data" / "runs"
-"""Place of run directories, cached results, uploads, rendered pages and the history lie."""
-HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
-"""Place of recorded runs unless a setting says otherwise."""
-
-EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
-ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
-"""Hashes of the checkpoints' own code that was allowed to run."""
 
 DRAFT_OF_A = "a"
 DRAFTS = ("text-layer", "lookup", DRAFT_OF_A)

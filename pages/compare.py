@@ -6,10 +6,10 @@ from functools import partial
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history import earlier
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import SIDES, Side
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import SIDES, Side
+from dsocr_core.runs import earlier
 from dsocr_core.settings import Settings
 from pages.widgets.compare import address, cause_tab, details, example, progress, sidebar, verdict
 from pages.widgets.pair import viewer

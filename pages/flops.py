@@ -7,7 +7,7 @@ from functools import partial
 import duckdb
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from pages.widgets.flops import address, sidebar, views
 from pages.widgets.flops.selection import NotRecordedError
 from pages.widgets.shared import heading

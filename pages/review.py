@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import duckdb
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.review.keys import parse_key
+from dsocr_core.runs.store import History
 from pages.widgets.review import address, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import heading, resources

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.store import History
 from pages.widgets.runs import address, cluster_run, import_runs, run_list, sidebar
 from pages.widgets.runs.address import VIEWS, key, value
 from pages.widgets.runs.tables import problem_table

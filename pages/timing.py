@@ -7,7 +7,7 @@ from functools import partial
 import duckdb
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import part, refused

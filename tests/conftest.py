@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core import error_log
+from dsocr_core.base import error_log
 from dsocr_core.engine.threads import wait_politely
 from tests.support import bf16_kernels, warm_interpreter
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import GROUNDING_PROMPT
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, InferSettings, Settings, VendorSettings
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.reading.records import GROUNDING_PROMPT
+from dsocr_core.settings import InferSettings, Settings, VendorSettings
 
 
 @pytest.mark.parametrize("text", ["inf", "INF", "Inf", " inf "])
@@ -59,8 +60,9 @@ def test_a_request_carries_what_decides_a_page() -> None:
 
 
 RUNS = """
-from dsocr_core.history.store import DEFAULT_LOCATION
-from dsocr_core.settings import RUNS_DIRECTORY, Settings, history_location
+from dsocr_core.runs.store import DEFAULT_LOCATION
+from dsocr_core.base.paths import RUNS_DIRECTORY
+from dsocr_core.settings import Settings, history_location
 print(RUNS_DIRECTORY, history_location(Settings()), DEFAULT_LOCATION)
 """
 

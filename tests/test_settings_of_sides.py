@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.settings import InferSettings, Settings
 
 

@@ -20,18 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.backends.backend import Opening
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.record import record_run
-from dsocr_core.history.result_cache import portable
-from dsocr_core.history.store import EXAMPLE, SEED_LOCATION, History
-from dsocr_core.history.writer import RunWriter
-from dsocr_core.inputs.documents import Page, expand
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.run.session import Session
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Attention, InferSettings, Settings
+from dsocr_core.page.documents import Page, expand
+from dsocr_core.read.session import Session
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.record import record_run
+from dsocr_core.runs.result_cache import portable
+from dsocr_core.runs.store import EXAMPLE, SEED_LOCATION, History
+from dsocr_core.runs.writer import RunWriter
+from dsocr_core.settings import Attention, InferSettings, Settings
 
 SAMPLES = Path("data/samples")
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")

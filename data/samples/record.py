@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.backends.backend import Opening
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.history.result_cache import SHIPPED_RESULTS, ResultCache, ResultStore
-from dsocr_core.inputs.documents import expand
-from dsocr_core.run.session import Session
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.page.documents import expand
+from dsocr_core.read.session import Session
+from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache, ResultStore
+from dsocr_core.settings import Settings
 
 SAMPLES = Path(__file__).parent
 EXAMPLE = SAMPLES / "11-alpha-label.png"

@@ -7,10 +7,10 @@ from pathlib import Path, PurePath
 
 from dsocr_core.accuracy import Layout
 from dsocr_core.accuracy.markdown import benchmark_text
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
-from dsocr_core.outside.visible import name_text
-from dsocr_core.predictions.prediction import Found, Prediction
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import name_text
+from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
+from dsocr_core.runs.texts.prediction import Found, Prediction
 
 
 class ExportError(DsocrError):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 
 FILE_LIMIT = 512 * 1024 * 1024
 PAGE_LIMIT, BLOCK_LIMIT, TEXT_LIMIT = 20_000, 2000, 200_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from dsocr_core.markup import parse
-from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.predictions.prediction import Prediction
+from dsocr_core.reading.markup import parse
+from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.runs.texts.prediction import Prediction
 
 _DISPLAYED = re.compile(r"\\\[(.*?)\\\]")
 _NUMBER = re.compile(r"\\quad\s*\([^)]*\)")

@@ -12,10 +12,10 @@ from PIL import Image
 from dsocr_core.accuracy.ground_truth import GroundTruth, TruePage
 from dsocr_core.accuracy.markdown import benchmark_text
 from dsocr_core.accuracy.scores import PageScore, Total, score_page, total
-from dsocr_core.errors import Cancelled
-from dsocr_core.predictions.by_name import ByName
-from dsocr_core.predictions.prediction import Found, PredictionError
-from dsocr_core.records import CancelToken
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.texts.by_name import ByName
+from dsocr_core.runs.texts.prediction import Found, PredictionError
 
 _WORTH_PROCESSES = 32
 """Pages from which other processes are started: each takes a second to be there."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsocr_core.accuracy.ground_truth import TruthError
 from dsocr_core.accuracy.scores import Total
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 
 _LIMIT = 16 * 1024 * 1024
 _PLACES = {

@@ -17,10 +17,10 @@ from dsocr_core.accuracy import EVALUATOR
 from dsocr_core.accuracy.ground_truth import GroundTruth
 from dsocr_core.accuracy.measuring import Side
 from dsocr_core.accuracy.scores import PageScore, Total
-from dsocr_core.console import Name
-from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.spreadsheet import csv_cell
-from dsocr_core.outside.visible import visible
+from dsocr_core.base.console import Name
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import visible
+from dsocr_core.reading.spreadsheet import csv_cell
 
 _TITLES = {
     "text_edit": "Text", "order_edit": "Order", "formula_edit": "Formula", "table_teds": "TEDS",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dsocr_core.accuracy.distances import distance
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 MOST_NODES = 4000
 """Nodes of a table; the time grows with their square at best."""

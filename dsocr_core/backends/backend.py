@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr_core.backend_specs.kinds import BackendSpec
+from dsocr_core.base.specs.kinds import BackendSpec
 from dsocr_core.engine.source import OnResult, Source
-from dsocr_core.predictions.by_name import LeftOver
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.runs.texts.by_name import LeftOver
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:

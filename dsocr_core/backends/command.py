@@ -12,18 +12,18 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import size_of, text_result
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.fingerprints import file_of
-from dsocr_core.outside.child import Child
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.outside.visible import name_text, visible
-from dsocr_core.predictions.by_name import ByName
-from dsocr_core.predictions.folders import read_folder
-from dsocr_core.predictions.prediction import Prediction, PredictionError
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.base.child import Child
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.specs.kinds import CommandSpec
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.visible import name_text, visible
+from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.runs.texts.by_name import ByName
+from dsocr_core.runs.texts.folders import read_folder
+from dsocr_core.runs.texts.prediction import Prediction, PredictionError
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:

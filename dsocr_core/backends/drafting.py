@@ -9,15 +9,15 @@ import logging
 import threading
 from collections.abc import Callable
 
-from dsocr_core.backend_specs.kinds import CommandSpec
 from dsocr_core.backends.command import CommandBackend
 from dsocr_core.backends.left_behind import read_left_behind
-from dsocr_core.drafts.text_layer import drafted
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.documents import load_image, pdf_page_of
-from dsocr_core.inputs.opener import page_text
-from dsocr_core.predictions.by_name import ByName
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.kinds import CommandSpec
+from dsocr_core.engine.drafts.text_layer import drafted
+from dsocr_core.page.documents import load_image, pdf_page_of
+from dsocr_core.page.opener import page_text
+from dsocr_core.reading.records import OcrRequest, OcrResult
+from dsocr_core.runs.texts.by_name import ByName
 from dsocr_core.settings import Settings
 
 MOST_CHARACTERS, MOST_TOKENS = 100_000, 16_384
@@ -137,8 +137,8 @@ class RecordedRun(Source):
 
     def _results(self) -> dict[str, OcrResult]:
         # DuckDB and pandas are loaded where they are needed.
-        from dsocr_core.history.results import readings
-        from dsocr_core.history.store import SEED_LOCATION, History
+        from dsocr_core.runs.results import readings
+        from dsocr_core.runs.store import SEED_LOCATION, History
 
         with History(self.settings.history or SEED_LOCATION, also=[SEED_LOCATION]) as history:
             found = readings(history, self.name.partition(":")[2]).results

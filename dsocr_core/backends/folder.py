@@ -6,16 +6,16 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING
 
-from dsocr_core.backend_specs.kinds import FolderSpec
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import read_left_behind, text_result
-from dsocr_core.errors import Cancelled
-from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.fingerprints import file_of
-from dsocr_core.outside.visible import name_text
-from dsocr_core.predictions.by_name import ByName, LeftOver
-from dsocr_core.predictions.prediction import Found
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.specs.kinds import FolderSpec
+from dsocr_core.base.visible import name_text
+from dsocr_core.page.documents import load_image
+from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.runs.texts.by_name import ByName, LeftOver
+from dsocr_core.runs.texts.prediction import Found
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.documents import load_image
-from dsocr_core.outside.visible import name_text
-from dsocr_core.predictions.folders import read_folder
-from dsocr_core.predictions.prediction import Found, Left, Prediction, PredictionError
-from dsocr_core.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import name_text
+from dsocr_core.page.documents import load_image
+from dsocr_core.reading.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
+from dsocr_core.runs.texts.folders import read_folder
+from dsocr_core.runs.texts.prediction import Found, Left, Prediction, PredictionError
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def text_result(
 def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:
     """The texts of a run of ours, `writer` is the backend; None when it is none. Raises PredictionError."""
     # DuckDB's neighbours are imported where a folder may be a run.
-    from dsocr_core.history.importers.own_run import is_own_run
-    from dsocr_core.history.results import readings_in
+    from dsocr_core.runs.importers.own_run import is_own_run
+    from dsocr_core.runs.results import readings_in
 
     if not path.is_dir() or not is_own_run(path):
         return None

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dsocr_core.backend_specs.kinds import BackendSpec
-from dsocr_core.backend_specs.parsing import parse_backend
 from dsocr_core.backends.backend import Backend, OnWait, Opening
 from dsocr_core.backends.drafting import drafts_of
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import ALLOWED_CODE
+from dsocr_core.base.specs.kinds import BackendSpec
+from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
@@ -23,10 +25,9 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.result_cache import ResultCache
-from dsocr_core.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.settings import ALLOWED_CODE, Settings
+from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.runs.result_cache import ResultCache
+from dsocr_core.settings import Settings
 from dsocr_core.vendor.backend import VendorBackend
 
 if TYPE_CHECKING:

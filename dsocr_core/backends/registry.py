@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dsocr_core.backend_specs.kinds import BackendSpec, CommandSpec, EndpointSpec, FolderSpec, Kind
 from dsocr_core.backends.backend import Backend, Opening
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.kinds import BackendSpec, CommandSpec, EndpointSpec, FolderSpec, Kind
 from dsocr_core.settings import Settings
 
 Opener = Callable[[Any, Settings, Opening], Backend]

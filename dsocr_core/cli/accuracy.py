@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from dsocr_core.accuracy import Layout
+from dsocr_core.base.console import OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.options import require_packages
-from dsocr_core.console import OK, SafeConsole, cancelled_by_interrupt, print_json
-from dsocr_core.errors import DsocrError
 
 PACKAGES = ("apted", "lxml", "bs4", "pylatexenc", "scipy")
 _MOST_WORKERS = 8

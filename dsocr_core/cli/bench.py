@@ -6,8 +6,8 @@ from typing import Annotated
 
 from rich.console import Console
 
-from dsocr_core.console import OK, cancelled_by_interrupt, print_json
-from dsocr_core.history.machine import MachineWatch
+from dsocr_core.base.console import OK, cancelled_by_interrupt, print_json
+from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.base.specs.parsing import BackendChoice
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.visible import name_text
 from dsocr_core.cli import compare_outputs
 from dsocr_core.cli.compare_runs import CompareError, compare_runs, may_be_run, write_reports
 from dsocr_core.cli.options import AnyNumber
 from dsocr_core.cli.over_cluster import ClusterOptions
 from dsocr_core.cli.read import Compared, read
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.outside.visible import name_text
-from dsocr_core.records import SIDES
-from dsocr_core.run.plan import RunPlan, new_run_directory
+from dsocr_core.read.plan import RunPlan, new_run_directory
+from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
 
 log = logging.getLogger(__name__)
@@ -161,11 +161,11 @@ def _compare_folders(
 ) -> Compared:
     """Texts of the same names; a name that one folder lacks cannot be compared. Raises DsocrError."""
     from dsocr_core.backends.left_behind import read_left_behind, text_result
-    from dsocr_core.history.recorder import RunRecorder
-    from dsocr_core.inputs.documents import natural_key
-    from dsocr_core.outputs.comparison import Comparison
-    from dsocr_core.predictions.folders import without_suffix
-    from dsocr_core.run.report import Report
+    from dsocr_core.page.documents import natural_key
+    from dsocr_core.read.report import Report
+    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.runs.recorder import RunRecorder
+    from dsocr_core.runs.texts.folders import without_suffix
 
     settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
     texts = {

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from dsocr_core.base.console import SafeConsole, page_table
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import json_line
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
-from dsocr_core.console import SafeConsole, page_table
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.visible import json_line
-from dsocr_core.parity_records import VERDICT_WORDS, VERDICTS
-from dsocr_core.records import SIDES, VENDOR, Side
+from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
+from dsocr_core.reading.records import SIDES, VENDOR, Side
 from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class _Outputs:
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
-        from dsocr_core.run.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+        from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
 
         compared, differing, names = self.compared, self.differing, self.names
         if compared.worst:

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.base.console import page_table
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import json_line
+from dsocr_core.base.words import duration
 from dsocr_core.cli.read import Compared
-from dsocr_core.console import page_table
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.visible import json_line
-from dsocr_core.words import duration
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
@@ -36,7 +36,7 @@ def may_be_run(name: str) -> bool:
     path = Path(name)
     if (path / _RUN_DOCUMENT).is_file() or ("://" in name and is_output(name)):
         return True
-    from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
+    from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
     has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
     return not path.exists() and not has_suffix
@@ -46,7 +46,7 @@ def is_output(name: str) -> bool:
     """Tell whether an output of `run --cluster` is there. Raises StorageError."""
     if "://" not in name:
         return (Path(name) / _RUN_DOCUMENT).is_file() and (Path(name) / "plan").is_dir()
-    from dsocr_core.history.storage.store import Store
+    from dsocr_core.runs.storage.store import Store
 
     return Store(name).read(_RUN_DOCUMENT) is not None
 
@@ -74,8 +74,8 @@ def write_reports(chosen: CompareOptions, location: str, run: str) -> list[str]:
 @contextlib.contextmanager
 def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iterator[Review]:
     # DuckDB and pandas are loaded after the command line is known to be good.
-    from dsocr_core.history.store import SEED_LOCATION, History
     from dsocr_core.review.review import open_review
+    from dsocr_core.runs.store import SEED_LOCATION, History
 
     with ExitStack() as stack:
         locations, ids = zip(*(_location_and_id(name, location, stack) for name in names), strict=True)
@@ -96,8 +96,8 @@ def _location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, s
     """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
     path = Path(name)
     if is_output(name):
-        from dsocr_core.history.importers.sharded_run import take_sharded_run
-        from dsocr_core.outside.temporary import Temporary
+        from dsocr_core.base.temporary import Temporary
+        from dsocr_core.runs.importers.sharded_run import take_sharded_run
 
         folder = Path(stack.enter_context(Temporary("compare")))
         return str(folder), take_sharded_run(name, folder)
@@ -154,8 +154,8 @@ class _Runs:
 
 
 def _print(values: dict[str, Any], console: Console) -> None:
+    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
     from dsocr_core.review.page import KINDS
-    from dsocr_core.run.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
 
     table = page_table(*PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
@@ -179,8 +179,8 @@ def _print(values: dict[str, Any], console: Console) -> None:
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> Table:
-    from dsocr_core.history.statistics import outcome_words
     from dsocr_core.review.document import ratio_words
+    from dsocr_core.runs.statistics import outcome_words
 
     table = page_table("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
     for row in stages:

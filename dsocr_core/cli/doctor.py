@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.console import FAILED, OK, print_json
+from dsocr_core.base.console import FAILED, OK, print_json
 from dsocr_core.settings import Settings
 
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tokenizer import Tokenizer
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.temporary import PREFIX
 from dsocr_core.models.family import load_config
 from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
-from dsocr_core.outside.temporary import PREFIX
+from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.history.storage.held import Leftover
+    from dsocr_core.runs.storage.held import Leftover
 
 State = Literal["ok", "missing", "optional"]
 
@@ -135,7 +135,7 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
     if not settings.history:
         return [Finding("history", "optional", "runs are not recorded", "give --history a path or a URL")]
     try:
-        from dsocr_core.history.storage.entries import open_storage
+        from dsocr_core.runs.storage.entries import open_storage
 
         storage = open_storage(history_location(settings))
         runs = len(storage.names("runs"))
@@ -152,7 +152,7 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
 
 def _temporary(clear: bool) -> list[Finding]:
     """A line for each temporary directory of a command that was killed."""
-    from dsocr_core.history.storage.held import leftovers_in
+    from dsocr_core.runs.storage.held import leftovers_in
 
     place = Path(tempfile.gettempdir())
     try:

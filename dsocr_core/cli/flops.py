@@ -15,16 +15,16 @@ from analytic_model.predict import decode_step, kv_cache_bytes, predict
 from analytic_model.requirements import Target, requirements, sentence
 from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep, tiled
 from analytic_model.workload import Workload
+from dsocr_core.base.console import FAILED, OK, print_json, titled_table
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import visible
+from dsocr_core.base.words import amount, percent
 from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
-from dsocr_core.console import FAILED, OK, print_json, titled_table
-from dsocr_core.errors import DsocrError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config
-from dsocr_core.outputs.spreadsheet import frame_csv
-from dsocr_core.outside.visible import visible
-from dsocr_core.words import amount, percent
+from dsocr_core.reading.spreadsheet import frame_csv
 
 if TYPE_CHECKING:
     import pandas as pd

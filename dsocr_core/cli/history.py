@@ -17,18 +17,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.base.console import FAILED, OK, print_json
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import RUNS_DIRECTORY
+from dsocr_core.base.visible import json_line, visible
 from dsocr_core.cli.options import Command
-from dsocr_core.console import FAILED, OK, print_json
-from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.spreadsheet import frame_csv
-from dsocr_core.outside.visible import json_line, visible
-from dsocr_core.settings import RUNS_DIRECTORY, Settings, history_location
+from dsocr_core.reading.spreadsheet import frame_csv
+from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dsocr_core.history.importers.imported import Skipped
-    from dsocr_core.history.store import History
+    from dsocr_core.runs.importers.imported import Skipped
+    from dsocr_core.runs.store import History
 
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
@@ -60,7 +61,7 @@ class Where:
     def opened(self, tell: bool = True) -> Iterator[History]:
         """The history and the runs that come with the project; what is left out is said on stderr."""
         # pandas and DuckDB are loaded after the command line is known to be good.
-        from dsocr_core.history.store import SEED_LOCATION, History
+        from dsocr_core.runs.store import SEED_LOCATION, History
 
         own = "://" not in self.location and Path(self.location).resolve() == SEED_LOCATION
         with History(self.location, () if own else (SEED_LOCATION,)) as history:
@@ -77,8 +78,8 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
             --history and all of data/runs)
     """
     from dsocr_core.cluster.upgrade import outputs_at, upgrade_output
-    from dsocr_core.history.upgrade.remote import upgrade_url
-    from dsocr_core.history.upgrade.upgrade import Upgraded, upgrade_any
+    from dsocr_core.runs.upgrade.remote import upgrade_url
+    from dsocr_core.runs.upgrade.upgrade import Upgraded, upgrade_any
 
     if directory and "://" not in directory and not Path(directory).is_dir():
         raise DsocrError(f"{directory}: no such directory")
@@ -138,7 +139,7 @@ def sql(
         time_limit_s: seconds until it is stopped
         memory_limit_mib: memory that it may take
     """
-    from dsocr_core.history.statements import Limits
+    from dsocr_core.runs.statements import Limits
 
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
     with where.opened() as history, most_memory(memory_limit_mib):
@@ -212,7 +213,7 @@ def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False,
         paths: folders (whole trees too), zip or CSV files
         verbose: name every file that was not taken
     """
-    from dsocr_core.history.importers.detect import import_paths
+    from dsocr_core.runs.importers.detect import import_paths
 
     if absent := [path for path in paths if not path.exists()]:
         raise DsocrError(f"history import: {absent[0]}: no such file or folder; check the path")
@@ -268,7 +269,7 @@ def export(
         to: the folder or file to make
         form: what to write
     """
-    from dsocr_core.history.exporters import export_runs
+    from dsocr_core.runs.exporters import export_runs
 
     with where.opened() as history:
         report = export_runs(history, runs, to, form)
@@ -313,7 +314,7 @@ def check(where: Where, *, trash: bool = False, console: Console) -> int:
     Args:
         trash: put what cannot be read into the trash
     """
-    from dsocr_core.history.check import check as check_history
+    from dsocr_core.runs.check import check as check_history
 
     with where.opened(tell=False) as history:
         report = check_history(history)

@@ -20,6 +20,10 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
+from dsocr_core.base.error_log import LOG_FILE, unforeseen
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
+from dsocr_core.base.yaml_bounds import UNREADABLE
 from dsocr_core.cli import flops, history, measure
 from dsocr_core.cli.accuracy import accuracy
 from dsocr_core.cli.bench import bench
@@ -33,11 +37,7 @@ from dsocr_core.cli.status import status
 from dsocr_core.cli.trace import trace
 from dsocr_core.cli.verify import verify
 from dsocr_core.cli.why import why
-from dsocr_core.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.error_log import LOG_FILE, unforeseen
-from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.outside.yaml_bounds import UNREADABLE
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from docstring_parser import DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
 
-from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.base.console import OK, cancelled_by_interrupt
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.parsing import BackendChoice
+from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.visible import visible
+from dsocr_core.base.yaml_bounds import check_file
 from dsocr_core.cli.sides import choice_of
-from dsocr_core.console import OK, cancelled_by_interrupt
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.untrusted import Refused
-from dsocr_core.outside.visible import visible
-from dsocr_core.outside.yaml_bounds import check_file
-from dsocr_core.records import SIDES
+from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError
 
 GIVEN = ("console", "typed", "cancel")

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
-from dsocr_core.backend_specs.kinds import CommandSpec
+from dsocr_core.base.console import FAILED, OK, SafeConsole, print_json
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.cli.options import require_packages
 from dsocr_core.cli.read import PageOptions
-from dsocr_core.console import FAILED, OK, SafeConsole, print_json
-from dsocr_core.errors import DsocrError
 from dsocr_core.settings import Settings, SettingsError
 
 LOCAL = "local"

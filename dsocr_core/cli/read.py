@@ -10,9 +10,9 @@ from typing import Protocol, TextIO
 
 from rich.console import Console
 
-from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
-from dsocr_core.errors import Cancelled
-from dsocr_core.run.plan import RunPlan
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
 
 
@@ -87,11 +87,11 @@ def read(
     # Heavy imports come after the command line is known to be good.
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
-    from dsocr_core.history.recorder import RunRecorder
-    from dsocr_core.run.against import read_against
-    from dsocr_core.run.pages import read_pages
-    from dsocr_core.run.progress import Progress
-    from dsocr_core.run.session import Session
+    from dsocr_core.read.against import read_against
+    from dsocr_core.read.pages import read_pages
+    from dsocr_core.read.progress import Progress
+    from dsocr_core.read.session import Session
+    from dsocr_core.runs.recorder import RunRecorder
 
     opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
     save, one = record_in is not None, len(all_settings) == 1

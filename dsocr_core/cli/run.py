@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsocr_core.backend_specs.parsing import BackendChoice
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.read import read
-from dsocr_core.errors import DsocrError
-from dsocr_core.run.plan import RunPlan, new_run_directory
+from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
 

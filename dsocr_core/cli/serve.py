@@ -6,8 +6,8 @@ import logging
 
 from rich.console import Console
 
+from dsocr_core.base.console import OK
 from dsocr_core.cli.options import AnyNumber
-from dsocr_core.console import OK
 from dsocr_core.settings import Settings, SettingsError
 
 

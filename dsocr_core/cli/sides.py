@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from dsocr_core.backend_specs.parsing import BackendChoice
-from dsocr_core.errors import DsocrError, one_line
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.specs.parsing import BackendChoice
 
 SIDE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "run": ("backend",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dsocr_core.console import OK, print_json
-from dsocr_core.words import duration
+from dsocr_core.base.console import OK, print_json
+from dsocr_core.base.words import duration
 
 
 def status(directory: str, *, json: bool = False, console: Console) -> int:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from rich.console import Console
 from rich.table import Table
 
-from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
-from dsocr_core.outputs.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.outside.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.records import CancelToken
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.reading.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

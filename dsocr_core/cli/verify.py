@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from dsocr_core.base.console import Name, page_table
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import HISTORY, PROJECT_ROOT
+from dsocr_core.base.visible import json_line
+from dsocr_core.base.words import duration, plural
 from dsocr_core.cli.read import Compared, read
-from dsocr_core.console import Name, page_table
-from dsocr_core.drafts.given import Given
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.visible import json_line
-from dsocr_core.run.plan import RunPlan, new_run_directory
+from dsocr_core.engine.drafts.given import Given
+from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import (
-    HISTORY,
-    PROJECT_ROOT,
     Attention,
     Dtype,
     EngineName,
@@ -29,14 +29,13 @@ from dsocr_core.settings import (
     history_location,
     settings_of,
 )
-from dsocr_core.words import duration, plural
 
 if TYPE_CHECKING:
-    from dsocr_core.history.record import RunRecord
-    from dsocr_core.history.results import Readings
-    from dsocr_core.inputs.documents import Pages
+    from dsocr_core.page.documents import Pages
     from dsocr_core.review.page import PageReview
     from dsocr_core.review.review import Review
+    from dsocr_core.runs.record import RunRecord
+    from dsocr_core.runs.results import Readings
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +102,9 @@ def verify(
         backend: which backend's texts (default: A's)
     """
     # DuckDB and pandas are loaded after the command line is known to be good.
-    from dsocr_core.history.results import readings
-    from dsocr_core.history.store import SEED_LOCATION, History
     from dsocr_core.review.review import open_review
+    from dsocr_core.runs.results import readings
+    from dsocr_core.runs.store import SEED_LOCATION, History
 
     location = history_location(Settings(history=written.history))
     with History(location, also=[SEED_LOCATION]) as history:
@@ -161,7 +160,7 @@ def _settings(record: RunRecord, backend: str | None, own: OwnSettings) -> Setti
 
 def _pages(read: Readings, backend: str | None, images: Sequence[str], settings: Settings) -> Pages:
     """The run's pages, where they are now. Raises DsocrError."""
-    from dsocr_core.inputs.documents import Pages, expand
+    from dsocr_core.page.documents import Pages, expand
     from dsocr_core.review.pictures import source_of
 
     requests = {page: request for (page, of), request in read.requests.items() if of == backend}
@@ -237,8 +236,8 @@ class Verified:
 
     def _decoding(self) -> list[float | None]:
         """Milliseconds of decoding all pages that both sides timed, now and recorded."""
-        from dsocr_core.history.results import times
-        from dsocr_core.stages import Stage
+        from dsocr_core.models.stages import Stage
+        from dsocr_core.runs.results import times
 
         sides = zip((self.review.a, self.review.b), (0, 1), strict=True)
         found = []

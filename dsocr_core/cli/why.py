@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from rich.table import Table
 
-from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
-from dsocr_core.backend_specs.parsing import BackendChoice, names_backend
-from dsocr_core.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
-from dsocr_core.records import CancelToken
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.base.specs.kinds import EagerSpec, FastSpec
+from dsocr_core.base.specs.parsing import BackendChoice, names_backend
+from dsocr_core.reading.records import CancelToken
 from dsocr_core.settings import Settings, SettingsError, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.why.match import Other
-    from dsocr_core.why.run import Answer, PageAnswer
+    from dsocr_core.trace.why.match import Other
+    from dsocr_core.trace.why.run import Answer, PageAnswer
 
 _SHOWN = 40
 """Characters of a fact in the table; --json has all of them."""
@@ -60,8 +60,8 @@ def why(
         raise SettingsError(f"{pdf}: why takes images; give a picture of the PDF's page")
     if reads:
         settings = settings.for_comparison()
-    from dsocr_core.why.run import why as explain
-    from dsocr_core.why.search import Budget
+    from dsocr_core.trace.why.run import why as explain
+    from dsocr_core.trace.why.search import Budget
 
     status = SafeConsole(stderr=True).status("loading")
 
@@ -99,12 +99,12 @@ def _others(
 ) -> Iterator[Callable[[Path, str], Other]]:
     """Gives B on a page: from what reads it now, else from what it has left. Raises DsocrError."""
     if settings.names_backend("b"):
-        from dsocr_core.why.reference import asked
+        from dsocr_core.trace.why.reference import asked
 
         with asked(settings, cancel, on_wait) as other_of:
             yield other_of
         return
-    from dsocr_core.why.reference import read_other
+    from dsocr_core.trace.why.reference import read_other
 
     yield lambda path, name: read_other(other, name, history_location(settings), backend)
 

@@ -14,16 +14,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.cluster.comparing import ShardOf, spread
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.history.sharded import Marker, PageReading
-from dsocr_core.inputs.opener import open_image
-from dsocr_core.outputs.artifacts import write_page
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.records import CancelToken
+from dsocr_core.page.opener import open_image
+from dsocr_core.reading.artifacts import write_page
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings, settings_of
 
 FOLDER = "artifacts"

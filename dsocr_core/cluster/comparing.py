@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import StatusReader
-from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.results import Key, Readings, compared
-from dsocr_core.history.rows import not_compared_row, parity_row
-from dsocr_core.history.schema import rows_to_table
-from dsocr_core.history.sharded import Marker, PageReading, parquet
-from dsocr_core.history.storage.store import Store
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.parity_records import Tolerance, Verdict
-from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import Tolerance, Verdict
+from dsocr_core.reading.records import CancelToken, OcrRequest
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.results import Key, Readings, compared
+from dsocr_core.runs.rows import not_compared_row, parity_row
+from dsocr_core.runs.schema import rows_to_table
+from dsocr_core.runs.sharded import Marker, PageReading, parquet
+from dsocr_core.runs.storage.store import Store
 from dsocr_core.settings import Settings
 
 T = TypeVar("T")

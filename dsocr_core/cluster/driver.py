@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from distributed import Client, Future, KilledWorker
 
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.local import replace_lost_workers
@@ -27,9 +28,8 @@ from dsocr_core.cluster.reader import MOST_STARTS
 from dsocr_core.cluster.shards import Shard
 from dsocr_core.cluster.status import Figures, causes_words
 from dsocr_core.cluster.worker import PagesPlugin, WorkerJob, count_pdfs, read_piece, stop_reading
-from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.history.sharded import Marker, PageReading
-from dsocr_core.records import CancelToken
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.sharded import Marker, PageReading
 
 FEWEST_JUDGED = 100
 """Pages before a share of failures ends a run."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.record import RunRecord, flattened, in_any_clone, record_run
-from dsocr_core.outputs.fingerprints import checkpoint_fingerprint, code_version
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.fingerprints import checkpoint_fingerprint, code_version
+from dsocr_core.runs.record import RunRecord, flattened, in_any_clone, record_run
 from dsocr_core.settings import Settings, settings_of
 
 FORMAT = 2

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.cluster.output import Output
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.history.storage.store import StorageError
-from dsocr_core.records import CancelToken
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.storage.store import StorageError
 
 BEAT_S = 5.0
 DEAD_AFTER = 4

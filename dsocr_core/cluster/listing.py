@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.inputs.documents import IMAGE_SUFFIXES, PDF_SUFFIX
-from dsocr_core.outside.visible import name_text
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.visible import name_text
+from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
 MANIFEST_SUFFIXES = (".txt", ".list", ".parquet")
 MOST_IN_MEMORY = 100_000

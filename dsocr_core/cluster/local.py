@@ -14,8 +14,8 @@ from typing import Any
 import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
+from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.cluster.reader import MOST_STARTS
-from dsocr_core.errors import DsocrError, one_line
 
 SHARDS_IN_FLIGHT = 2
 """Threads of a worker: its engine's batch never drains while one shard ends and the next begins."""

@@ -8,11 +8,11 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from dsocr_core.errors import one_line
-from dsocr_core.inputs.decoding import Unreadable
-from dsocr_core.inputs.documents import DocumentError, pdf_page_count
-from dsocr_core.inputs.opener import render_page
-from dsocr_core.outside.visible import text_name
+from dsocr_core.base.errors import one_line
+from dsocr_core.base.visible import text_name
+from dsocr_core.page.decoding import Unreadable
+from dsocr_core.page.documents import DocumentError, pdf_page_count
+from dsocr_core.page.opener import render_page
 
 MOST_BYTES = 2**30
 """Limit of a file that is downloaded."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dsocr_core.cluster.output import Output, marker_of
 from dsocr_core.cluster.shards import PageRef, Shard
-from dsocr_core.history.sharded import Attempt, Marker, PageReading
+from dsocr_core.runs.sharded import Attempt, Marker, PageReading
 
 DEATHS_BEFORE_HALVING = 2
 WORKER_DEATHS_OF_A_PAGE = 3

@@ -23,11 +23,12 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
-from dsocr_core.errors import Cancelled
-from dsocr_core.history.record import json_bytes
-from dsocr_core.history.sharded import (
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.record import json_bytes
+from dsocr_core.runs.sharded import (
     COMPLETE,
     RUN,
     Attempt,
@@ -39,8 +40,7 @@ from dsocr_core.history.sharded import (
     parquet,
     shard_files,
 )
-from dsocr_core.history.storage.store import StorageError
-from dsocr_core.records import CancelToken
+from dsocr_core.runs.storage.store import StorageError
 
 SHARDS_A_PART = 16
 MOST_CAUSES = 20

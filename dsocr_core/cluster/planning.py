@@ -14,13 +14,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import Job, OtherJob
 from dsocr_core.cluster.listing import is_pdf, list_files
 from dsocr_core.cluster.output import SHARDS_A_PART, OnPause, Output, patiently
 from dsocr_core.cluster.shards import PageRef, Shard, cut
-from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.history.sharded import COMPLETE
-from dsocr_core.records import CancelToken
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.sharded import COMPLETE
 
 T = TypeVar("T")
 Counts = Callable[[], Sequence[int | None]]

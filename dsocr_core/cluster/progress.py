@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.base.console import titled_table
+from dsocr_core.base.words import duration
 from dsocr_core.cluster.status import Figures, causes_words
-from dsocr_core.console import titled_table
-from dsocr_core.words import duration
 
 SHOWN_WORKERS = 16
 LINE_EVERY_S = 30.0

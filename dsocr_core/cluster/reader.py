@@ -19,12 +19,12 @@ from typing import Any
 import dask
 import distributed  # noqa: F401 - its defaults are in Dask's configuration then
 
+from dsocr_core.base.child import Child, ChildGone, module_command, module_environment
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.untrusted import Refused, parse_json
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.history.sharded import PageReading
-from dsocr_core.outside.child import Child, ChildGone, module_command, module_environment
-from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.records import result_from_jsonable
+from dsocr_core.reading.records import result_from_jsonable
+from dsocr_core.runs.sharded import PageReading
 
 _TRIM = "MALLOC_TRIM_THRESHOLD_"
 

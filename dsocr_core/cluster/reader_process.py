@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from dsocr_core.base.error_log import unforeseen
+from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.error_log import unforeseen
-from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.records import OcrRequest, OcrResult, to_jsonable
+from dsocr_core.reading.records import OcrRequest, OcrResult, to_jsonable
 
 if TYPE_CHECKING:
     from dsocr_core.cluster.local_files import LocalFiles
     from dsocr_core.engine.page import PreparedPage
-    from dsocr_core.run.session import Session
+    from dsocr_core.read.session import Session
 
 SLOTS = 256
 """Pages that the fast engine reads together where no number is given."""
@@ -70,7 +70,7 @@ class ReaderProcess:
     def __init__(self, said: BinaryIO, about: Message) -> None:
         from dsocr_core.backends.backend import Opening
         from dsocr_core.cluster.local_files import LocalFiles
-        from dsocr_core.run.session import Session
+        from dsocr_core.read.session import Session
         from dsocr_core.settings import settings_of
 
         self._said, self._saying = said, threading.Lock()
@@ -107,7 +107,7 @@ class ReaderProcess:
         """Open and preprocess a page; None, and its error said, where that cannot be."""
         self.say({"began": page["id"]})
         image, made = None, False
-        from dsocr_core.outputs.fingerprints import page_file
+        from dsocr_core.reading.fingerprints import page_file
 
         try:
             image, made = self.files.image(page["path"], page["page"])

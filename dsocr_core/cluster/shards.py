@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from dsocr_core.history.sharded import PageReading
-from dsocr_core.outside.visible import text_name
-from dsocr_core.records import OcrResult
+from dsocr_core.base.visible import text_name
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.sharded import PageReading
 
 SHARD_PAGES = 256
 

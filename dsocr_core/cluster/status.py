@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.output import Output
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.sharded import COMPLETE, Marker
-from dsocr_core.history.storage.store import StorageError
+from dsocr_core.models.stages import TOP_LEVEL
+from dsocr_core.runs.sharded import COMPLETE, Marker
+from dsocr_core.runs.storage.store import StorageError
 from dsocr_core.settings import Settings, history_location
-from dsocr_core.stages import TOP_LEVEL
 
 if TYPE_CHECKING:
-    from dsocr_core.history.record import RunRecord
+    from dsocr_core.runs.record import RunRecord
 
 RECENT_S = 300.0
 """The speed of a worker is that of its last minutes, by its own clock: no two clocks are compared."""
@@ -183,8 +183,8 @@ def record_figures(settings: Settings, record: RunRecord, figures: Figures, outp
 
     Raises StorageError.
     """
-    from dsocr_core.history.storage.entries import open_storage
-    from dsocr_core.history.writer import RunWriter
+    from dsocr_core.runs.storage.entries import open_storage
+    from dsocr_core.runs.writer import RunWriter
 
     facts = record.environment | {"cluster": figures.facts(output)}
     with RunWriter(open_storage(history_location(settings)), replace(record, environment=facts)) as writer:

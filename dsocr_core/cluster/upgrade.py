@@ -19,15 +19,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.backend_specs.kinds import EngineSpec, VendorSpec
+from dsocr_core.base.errors import one_line
+from dsocr_core.base.specs.kinds import EngineSpec, VendorSpec
+from dsocr_core.base.untrusted import Refused, parse_json
 from dsocr_core.cluster.job import FORMAT
 from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.errors import one_line
-from dsocr_core.history.record import RunRecord, in_any_clone, json_bytes
-from dsocr_core.history.sharded import RUN, Attempt, Marker, PageReading, marker_bytes
-from dsocr_core.outputs.input_parity import (
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.input_parity import (
     ATTENTION,
     DTYPE,
     GLOBAL_HASH,
@@ -38,10 +38,10 @@ from dsocr_core.outputs.input_parity import (
     PROMPT_TOKENS,
     TILES_HASH,
 )
-from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.records import BOXES_NOT_KNOWN, SIDES, OcrResult, StageTiming, ngram_words
+from dsocr_core.reading.records import BOXES_NOT_KNOWN, SIDES, OcrResult, StageTiming, ngram_words
+from dsocr_core.runs.record import RunRecord, in_any_clone, json_bytes
+from dsocr_core.runs.sharded import RUN, Attempt, Marker, PageReading, marker_bytes
 from dsocr_core.settings import Settings, settings_of
-from dsocr_core.stages import Stage
 
 _EARLIER = "earlier"
 _KEPT = {each.name for each in fields(Marker)} - {each.name for each in fields(Attempt)}

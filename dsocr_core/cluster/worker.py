@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 from distributed import WorkerPlugin, get_worker
 
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.local_files import LocalFiles
 from dsocr_core.cluster.output import Output, marker_of, patiently
 from dsocr_core.cluster.reader import MODULE, Limits, PieceRead, Reader, ReaderError
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.history.sharded import PageReading
-from dsocr_core.outputs.fingerprints import code_version
+from dsocr_core.reading.fingerprints import code_version
+from dsocr_core.runs.sharded import PageReading
 
 TOLD_EVERY_S = 2.0
 """Seconds after which a worker says how many pages it has read."""

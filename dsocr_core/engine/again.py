@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import CancelToken, FinishReason, OcrRequest
+from dsocr_core.reading.records import CancelToken, FinishReason, OcrRequest
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
@@ -24,15 +25,15 @@ from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage, ope
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, together, uploaded, views_of
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.inputs.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
-from dsocr_core.inputs.prompt import PromptIds, build_prompt, prompt_layout
-from dsocr_core.inputs.tiling import image_token_count
-from dsocr_core.inputs.tokenizer import StreamDecoder
-from dsocr_core.markup import parse
 from dsocr_core.models.blocks.attention import AttentionCore, attention_core
-from dsocr_core.records import (
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.page.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
+from dsocr_core.page.prompt import PromptIds, build_prompt, prompt_layout
+from dsocr_core.page.tiling import image_token_count
+from dsocr_core.page.tokenizer import StreamDecoder
+from dsocr_core.reading.markup import parse
+from dsocr_core.reading.records import (
     CancelToken,
     FinishReason,
     ModelInputs,
@@ -42,7 +43,6 @@ from dsocr_core.records import (
     OcrResult,
     SilentObserver,
 )
-from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
 _announced = threading.Event()

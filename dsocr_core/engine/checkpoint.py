@@ -9,13 +9,13 @@ from typing import Protocol
 
 import torch
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tokenizer import Tokenizer
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import load_model, random_model
+from dsocr_core.page.tokenizer import Tokenizer
 
 RANDOM_PREFIX = "random:"
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import torch
 
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.records import CancelToken
+from dsocr_core.reading.records import CancelToken
 
 _POLL_S = 0.1
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
-from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
+from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy
 
 NO_TOKEN = -1
 """An end token that never occurs."""

@@ -13,15 +13,15 @@ from PIL import Image
 from torch import Tensor
 
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.inputs.documents import load_image
-from dsocr_core.inputs.preprocess import PreparedImage
-from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.models.ocr_model import Tokens
-from dsocr_core.records import (
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.documents import load_image
+from dsocr_core.page.preprocess import PreparedImage
+from dsocr_core.page.prompt import PromptIds
+from dsocr_core.reading.records import (
     ModelInputs,
     OcrRequest,
 )
-from dsocr_core.stages import Stage
 
 T = TypeVar("T")
 

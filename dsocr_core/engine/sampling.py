@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from dsocr_core.outputs.ngram_rule import NgramRule
-from dsocr_core.records import TopTwo, top_two_steps
+from dsocr_core.reading.ngram_rule import NgramRule
+from dsocr_core.reading.records import TopTwo, top_two_steps
 
 __all__ = ["BestTwo", "NgramRule", "best_allowed", "greedy"]
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.records import OcrRequest, OcrResult
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage

@@ -15,8 +15,8 @@ import nvtx
 import torch
 
 from dsocr_core.models.family import all_stages
-from dsocr_core.records import Observer, SilentObserver, StageTiming
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import Observer, SilentObserver, StageTiming
 
 
 class Marks(Enum):

@@ -19,12 +19,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.preprocess import PAD_COLOUR, PreparedImage, is_square_view, prepare
-from dsocr_core.inputs.resampling import PRECISION_BITS, windows
-from dsocr_core.inputs.resizing import MOST_BANDS, Bytes, height_first, order_holds, padded_area
-from dsocr_core.inputs.tiling import NO_TILES, Grid, page_grid
-from dsocr_core.resolution import Preset
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.models.resolution import Preset
+from dsocr_core.page.preprocess import PAD_COLOUR, PreparedImage, is_square_view, prepare
+from dsocr_core.page.resampling import PRECISION_BITS, windows
+from dsocr_core.page.resizing import MOST_BANDS, Bytes, height_first, order_holds, padded_area
+from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
 
 Size = tuple[int, int]
 """Width and height in pixels."""

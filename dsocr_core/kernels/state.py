@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.records import MOST_EXEMPT, NgramPolicy
+from dsocr_core.reading.records import MOST_EXEMPT, NgramPolicy
 
 POSITION, LAST, DONE, NGRAM, WINDOW, FIRST, EXEMPT = range(7)
 SIZE = EXEMPT + MOST_EXEMPT

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from dsocr_core.console import print_json
+from dsocr_core.base.console import print_json
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import record
@@ -32,7 +32,7 @@ from dsocr_core.measure.rows import Rows, each
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 
 NGRAM_SIZE = 20
 REPLAYS = 10

@@ -18,6 +18,7 @@ import torch
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, OnDevice, engine_backend, published_backend
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
@@ -31,10 +32,9 @@ from dsocr_core.measure.device import (
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import all_stages, load_config
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.records import VENDOR, CancelToken, OcrRequest, OcrResult
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import EngineName, Settings, SettingsError
-from dsocr_core.stages import Stage
 
 log = logging.getLogger(__name__)
 

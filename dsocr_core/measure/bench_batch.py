@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dsocr_core.backends.on_device import EngineBackend
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast.batch_decode import GroupTime
 from dsocr_core.engine.source import Prefetch
-from dsocr_core.errors import DsocrError
 from dsocr_core.measure.bench_report import EngineFigures, Spread
-from dsocr_core.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.run.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 
 
 def read_pass(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dsocr_core.history.record import json_bytes, record_run
-from dsocr_core.history.storage.entries import open_storage
-from dsocr_core.history.store import DEFAULT_LOCATION
-from dsocr_core.history.writer import RunWriter
 from dsocr_core.measure.bench import DRAWN, BenchPlan
 from dsocr_core.measure.bench_report import Bench, EngineFigures
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.record import json_bytes, record_run
+from dsocr_core.runs.storage.entries import open_storage
+from dsocr_core.runs.store import DEFAULT_LOCATION
+from dsocr_core.runs.writer import RunWriter
 
 
 def record_bench(

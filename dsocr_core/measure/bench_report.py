@@ -10,10 +10,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dsocr_core.console import titled_table
+from dsocr_core.base.console import titled_table
+from dsocr_core.base.words import percent, significant
 from dsocr_core.models.family import inside_prefill
-from dsocr_core.records import OcrResult
-from dsocr_core.words import percent, significant
+from dsocr_core.reading.records import OcrResult
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsocr_core.console import print_json
+from dsocr_core.base.console import print_json
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.decode import STEPS_A_GRAPH
 from dsocr_core.engine.fast.packed import PackedDecoder

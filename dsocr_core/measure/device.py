@@ -12,8 +12,8 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
-from dsocr_core.errors import DsocrError
 
 REPEAT = 5
 _CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.console import Name, page_table
-from dsocr_core.drafts.given import Given, simulated
-from dsocr_core.drafts.pace import COSTS
+from dsocr_core.base.console import Name, page_table
 from dsocr_core.engine.base import Engine
+from dsocr_core.engine.drafts.given import Given, simulated
+from dsocr_core.engine.drafts.pace import COSTS
 from dsocr_core.engine.generate import Sequence as Decoded
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.inputs.documents import expand
 from dsocr_core.models.blocks.moe import MixtureOfExperts
-from dsocr_core.records import OcrRequest
+from dsocr_core.page.documents import expand
+from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import Settings
 
 Tokens = Sequence[int]

@@ -33,13 +33,14 @@ from torch import Tensor
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.console import FAILED, OK, print_json
+from dsocr_core.base.console import FAILED, OK, print_json
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.source import Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.documents import expand
 from dsocr_core.measure.fast_parity_report import LISTED, Agreement, Distance, FastParity, Repeat
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.measure.teacher_forcing import (
@@ -50,12 +51,12 @@ from dsocr_core.measure.teacher_forcing import (
     teacher_forced_fast,
     teacher_forced_oracle,
 )
-from dsocr_core.outputs.parity import character_error_rate, parity
-from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.parity_records import passes
-from dsocr_core.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.page.documents import expand
+from dsocr_core.reading.parity import character_error_rate, parity
+from dsocr_core.reading.parity_records import passes
+from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
+from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch_reader import BatchReader

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from dsocr_core.console import titled_table
+from dsocr_core.base.console import titled_table
 
 LISTED = 20
 """Most misses or pages that a report names."""

@@ -27,15 +27,15 @@ from analytic_model.policy import Dtype, Policy
 from analytic_model.predict import Prediction, predict
 from analytic_model.roofline import bound, least_work, prefill_ms
 from analytic_model.workload import Workload
-from dsocr_core.console import OK, print_json
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.base.console import OK, print_json
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import parse_json, read_bytes
 from dsocr_core.measure.floor_picture import draw
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import inside_prefill, load_config
-from dsocr_core.outside.untrusted import parse_json, read_bytes
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import Settings, history_location
-from dsocr_core.stages import Stage
 
 _FILE_LIMIT = 16 * 1024 * 1024
 """Bytes of a bench.json."""

@@ -17,23 +17,23 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from dsocr_core.console import OK, print_json
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.documents import load_image
-from dsocr_core.inputs.preprocess import (
+from dsocr_core.base.console import OK, print_json
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.measure.rows import Rows
+from dsocr_core.measure.synthetic_page import draw_page, parse_size
+from dsocr_core.models.family import preset_named
+from dsocr_core.models.resolution import TILE_SIZE, Preset
+from dsocr_core.page.documents import load_image
+from dsocr_core.page.preprocess import (
     NORMALISED,
     PAD_COLOUR,
     prepare,
     tensor_sha256,
     to_bfloat16,
 )
-from dsocr_core.inputs.resizing import MOST_BANDS, Bytes
-from dsocr_core.inputs.tiling import NO_TILES, page_grid
-from dsocr_core.measure.rows import Rows
-from dsocr_core.measure.synthetic_page import draw_page, parse_size
-from dsocr_core.models.family import preset_named
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.resolution import TILE_SIZE, Preset
+from dsocr_core.page.resizing import MOST_BANDS, Bytes
+from dsocr_core.page.tiling import NO_TILES, page_grid
 
 Views = tuple[Bytes, Bytes]
 """The global view (S, S, 3) and the tiles (T, 640, 640, 3)."""

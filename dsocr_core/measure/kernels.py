@@ -17,21 +17,21 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from dsocr_core.console import print_json
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.importers.ncu import NCU_LIMIT, launch_rows
-from dsocr_core.history.importers.ncu_csv import Launch, launches
-from dsocr_core.history.importers.reading import as_text
-from dsocr_core.history.record import record_run
-from dsocr_core.history.storage.entries import open_storage
-from dsocr_core.history.store import DEFAULT_LOCATION
-from dsocr_core.history.writer import RunWriter
+from dsocr_core.base.console import print_json
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.measure.ncu_command import Profile, command, shown
 from dsocr_core.models.family import all_stages
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.outside.untrusted import Refused, read_bytes
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.importers.ncu import NCU_LIMIT, launch_rows
+from dsocr_core.runs.importers.ncu_csv import Launch, launches
+from dsocr_core.runs.importers.reading import as_text
+from dsocr_core.runs.record import record_run
+from dsocr_core.runs.storage.entries import open_storage
+from dsocr_core.runs.store import DEFAULT_LOCATION
+from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings, SettingsError, history_location
-from dsocr_core.stages import Stage
 
 _LAST_LINES = 3
 

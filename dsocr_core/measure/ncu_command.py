@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsocr_core.models.stages import Stage
 from dsocr_core.settings import EngineName, Settings
-from dsocr_core.stages import Stage
 
 SECTIONS = (
     "SpeedOfLight", "SpeedOfLight_RooflineChart", "MemoryWorkloadAnalysis", "Occupancy", "SchedulerStats",

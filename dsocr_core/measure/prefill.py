@@ -21,7 +21,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from dsocr_core.console import print_json
+from dsocr_core.base.console import print_json
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
@@ -32,8 +32,8 @@ from dsocr_core.measure.rows import Rows
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
-from dsocr_core.stages import Stage
 
 WARM_UP = 2
 KERNELS_SHOWN = 12

@@ -17,15 +17,15 @@ from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.engine.fast.vision_graphs import FastVision
-from dsocr_core.inputs.prompt import PromptIds
-from dsocr_core.inputs.tiling import Grid, image_token_count
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.resolution import Preset
-from dsocr_core.stages import Stage
+from dsocr_core.models.resolution import Preset
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.prompt import PromptIds
+from dsocr_core.page.tiling import Grid, image_token_count
 
 
 @dataclass(frozen=True)

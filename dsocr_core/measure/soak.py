@@ -20,14 +20,14 @@ import torch
 from rich.console import Console
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.console import FAILED, OK, print_json
+from dsocr_core.base.console import FAILED, OK, print_json
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.records import CancelToken
-from dsocr_core.run.pages import read_pages
-from dsocr_core.run.plan import RunPlan
-from dsocr_core.run.progress import Progress
-from dsocr_core.run.session import Session
+from dsocr_core.read.pages import read_pages
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.session import Session
+from dsocr_core.reading.records import CancelToken
 from dsocr_core.settings import Settings
 
 SIZES = (

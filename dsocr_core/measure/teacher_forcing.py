@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.errors import Cancelled
 from dsocr_core.models.blocks.attention import flash_core, sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.records import CancelToken
+from dsocr_core.reading.records import CancelToken
 
 if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch_reader import BatchReader

@@ -20,6 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.device import resolve_device
@@ -27,9 +28,8 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.teacher_forcing import teacher_forced_eager
-from dsocr_core.outputs.margins import ulp
-from dsocr_core.records import OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.reading.margins import ulp
+from dsocr_core.reading.records import OcrRequest
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from rich.table import Table
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, engine_backend
-from dsocr_core.console import OK, print_json
+from dsocr_core.base.console import OK, print_json
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.settings import Settings
-from dsocr_core.stages import Stage
 
 WARM_UP = 2
 PAGE, HOST = "page", "host "

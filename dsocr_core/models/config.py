@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 SAM_NECK_CHANNELS = 256
 SAM_WINDOW = 14

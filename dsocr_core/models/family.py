@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.models.config import ConfigError, ModelConfig, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
+from dsocr_core.models.resolution import Preset, UnknownPresetError
 from dsocr_core.models.row import Family as Family
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
-from dsocr_core.outside.untrusted import Missing, Refused, parse_json, read_bytes
-from dsocr_core.resolution import Preset, UnknownPresetError
-from dsocr_core.stages import Stage
 
 FAMILIES: dict[str, Family] = {row.name: row for row in (DEEPSEEK_OCR, DEEPSEEK_OCR2, UNLIMITED_OCR)}
 """By name."""

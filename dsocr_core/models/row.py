@@ -8,16 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
+from dsocr_core.models.resolution import Preset
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import Parts
-from dsocr_core.resolution import Preset
-from dsocr_core.stages import Stage
 
 if TYPE_CHECKING:
     from analytic_model.policy import Policy
     from analytic_model.stage_cost import StageCost
     from analytic_model.workload import Workload
-    from dsocr_core.dump.hooks import Tap
     from dsocr_core.models.ocr_model import OcrModel
+    from dsocr_core.models.taps.hooks import Tap
 
 
 def later(module: str, name: str) -> Callable[..., Any]:

@@ -10,16 +10,16 @@ from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.markup import SCALE, block_text, parse
-from dsocr_core.outputs.parity import is_plain
-from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.outputs.scores import matched
-from dsocr_core.outside.untrusted import Refused, parse_value, read_bytes
-from dsocr_core.outside.visible import name_text
-from dsocr_core.records import OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.untrusted import Refused, parse_value, read_bytes
+from dsocr_core.base.visible import name_text
+from dsocr_core.reading.markup import SCALE, block_text, parse
+from dsocr_core.reading.parity import is_plain
+from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.reading.scores import matched
 from dsocr_core.review.page import PageReview
-from dsocr_core.settings import PROJECT_ROOT
 
 SAMPLE_TRUTH = PROJECT_ROOT / "data" / "samples" / "ground_truth.json"
 FILE_LIMIT = 64 * 1024 * 1024

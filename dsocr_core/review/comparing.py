@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.parity import comparable, sized
-from dsocr_core.parity_records import ParityReport
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import comparable, sized
+from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.review.differences import block_texts, differences, unread
 from dsocr_core.review.hints import hints
 from dsocr_core.review.order import NO_ORDER, reading_order

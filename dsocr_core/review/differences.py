@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.history.results import NO_TEXT
-from dsocr_core.markup import Box
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.output_findings import loose_text
-from dsocr_core.outputs.parity import is_plain
-from dsocr_core.parity_records import BoxPair, InputLine
-from dsocr_core.records import SIDES, OcrResult
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.markup import Box
+from dsocr_core.reading.output_findings import loose_text
+from dsocr_core.reading.parity import is_plain
+from dsocr_core.reading.parity_records import BoxPair, InputLine
+from dsocr_core.reading.records import SIDES, OcrResult
 from dsocr_core.review.page import (
     KINDS,
     BlockText,
@@ -21,6 +20,7 @@ from dsocr_core.review.page import (
     ReadingOrder,
 )
 from dsocr_core.review.repetition import Loop, find_loop
+from dsocr_core.runs.results import NO_TEXT
 
 _PAGE_LIMIT, _BLOCK_LIMIT = 100_000, 20_000
 """Characters of a page's and of a block's text that are measured: the distance is quadratic in them."""

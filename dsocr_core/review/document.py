@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dsocr_core.history.statistics import NEUTRAL_BAND, TOTAL
-from dsocr_core.outputs.parity_row import parity_document
-from dsocr_core.outputs.ties import count_ties, ties_document
-from dsocr_core.parity_records import VERDICT_WORDS
+from dsocr_core.base.words import plural
+from dsocr_core.reading.parity_records import VERDICT_WORDS
+from dsocr_core.reading.parity_row import parity_document
+from dsocr_core.reading.ties import count_ties, ties_document
 from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, page_fails, verdict_of
 from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact
 from dsocr_core.review.verdicts import VERDICTS, VerdictWord
-from dsocr_core.words import plural
+from dsocr_core.runs.statistics import NEUTRAL_BAND, TOTAL
 
 _MEASURES = ("box_f1", "character_error_rate", "order_distance")
 REJECTED: VerdictWord = "wrong"

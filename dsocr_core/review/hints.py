@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dsocr_core.markup import SCALE
-from dsocr_core.outputs import input_parity as inputs
-from dsocr_core.outputs.margins import margin_words
-from dsocr_core.parity_records import NOT_KNOWN, BoxPair, Divergence, InputLine, ParityReport
-from dsocr_core.records import OcrResult
+from dsocr_core.reading import input_parity as inputs
+from dsocr_core.reading.margins import margin_words
+from dsocr_core.reading.markup import SCALE
+from dsocr_core.reading.parity_records import NOT_KNOWN, BoxPair, Divergence, InputLine, ParityReport
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.review.page import Cause, Difference, Hint, shared
 
 OTHER_SCALE = 1000

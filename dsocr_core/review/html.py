@@ -11,9 +11,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.statistics import outcome_words
-from dsocr_core.parity_records import VERDICT_WORDS
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import duration, percent
+from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.accuracy import Truth
 from dsocr_core.review.document import changed, document, ratio_words
 from dsocr_core.review.page import KINDS, PageReview
@@ -21,7 +21,7 @@ from dsocr_core.review.pictures import data_uri, overlay
 from dsocr_core.review.queue import page_fails
 from dsocr_core.review.review import Review
 from dsocr_core.review.verdicts import Judgement
-from dsocr_core.words import duration, percent
+from dsocr_core.runs.statistics import outcome_words
 
 WORST = 20
 """Pages that the report shows with pictures."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from dsocr_core.parity_records import VERDICT_WORDS, Verdict
+from dsocr_core.reading.parity_records import VERDICT_WORDS, Verdict
 from dsocr_core.review.document import REJECTED, fails
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.queue import Given, page_fails, verdict_of

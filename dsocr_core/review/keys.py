@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 
 class ReviewError(DsocrError):

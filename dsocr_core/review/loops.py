@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dsocr_core.outputs.ngram_rule import forbidden_steps
-from dsocr_core.records import NgramPolicy, ngram_words
+from dsocr_core.reading.ngram_rule import forbidden_steps
+from dsocr_core.reading.records import NgramPolicy, ngram_words
 from dsocr_core.review.repetition import find_loop
 
 if TYPE_CHECKING:
-    from dsocr_core.history.store import History
+    from dsocr_core.runs.store import History
 
 FEWEST_TURNS, FEWEST_TOKENS = 4, 24
 """A loop is at least so many whole turns, and so many tokens."""
@@ -202,7 +202,7 @@ def _untagged(text: str) -> str:
 
 def history_loops(history: History, run_ids: Sequence[str]) -> list[BackendLoops]:
     """Find the loops of recorded runs, backend by backend. Raises DsocrError for a run that is not there."""
-    from dsocr_core.history.results import readings
+    from dsocr_core.runs.results import readings
 
     found = []
     for run_id in run_ids:

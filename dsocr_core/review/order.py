@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.parity_records import BoxPair
+from dsocr_core.reading.parity_records import BoxPair
 from dsocr_core.review.page import ReadingOrder
 
 NO_ORDER = ReadingOrder(0, 0, 0, ())

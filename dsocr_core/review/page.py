@@ -6,9 +6,9 @@ import functools
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.parity_records import BoxPair, InputLine, ParityReport, Verdict
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import BoxPair, InputLine, ParityReport, Verdict
+from dsocr_core.reading.records import OcrResult
 
 Where = Literal["a", "b", "both"]
 Kind = Literal[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import PurePath
 
-from dsocr_core.history.results import Readings
+from dsocr_core.runs.results import Readings
 
 
 def pair_pages(

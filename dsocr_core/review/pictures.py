@@ -13,16 +13,16 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.storage.entries import is_entry_name
-from dsocr_core.history.store import History
-from dsocr_core.inputs.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.markup import SCALE, Box
-from dsocr_core.outputs.artifacts import BACKENDS, RESULT_IMAGE, page_key
-from dsocr_core.outputs.clean import clean_path, is_clean_page
-from dsocr_core.records import VENDOR, OcrRequest
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
+from dsocr_core.reading.artifacts import BACKENDS, RESULT_IMAGE, page_key
+from dsocr_core.reading.clean import clean_path, is_clean_page
+from dsocr_core.reading.markup import SCALE, Box
+from dsocr_core.reading.records import VENDOR, OcrRequest
 from dsocr_core.review.page import PageReview
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.runs.storage.entries import is_entry_name
+from dsocr_core.runs.store import History
 
 MOST_BOXES = 1000
 

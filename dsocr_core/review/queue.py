@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from dsocr_core.parity_records import VERDICT_WORDS, passes
+from dsocr_core.reading.parity_records import VERDICT_WORDS, passes
 from dsocr_core.review.page import KINDS, SIZE_CLASSES, PageReview
 from dsocr_core.review.verdicts import VERDICTS, Judgement
 

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from dsocr_core.history.record import RunRecord, described_backend, flattened, tolerance_of
-from dsocr_core.history.results import Readings, RunSide, compared, pair, readings
-from dsocr_core.history.sameness import differ
-from dsocr_core.history.speed import compare_speed
-from dsocr_core.history.store import History
-from dsocr_core.inputs.documents import natural_key
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.parity import first_difference, sized
-from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import SIDES, VENDOR
+from dsocr_core.page.documents import natural_key
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import first_difference, sized
+from dsocr_core.reading.parity_records import Tolerance
+from dsocr_core.reading.records import SIDES, VENDOR
 from dsocr_core.review.comparing import compare_page
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
+from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
+from dsocr_core.runs.results import Readings, RunSide, compared, pair, readings
+from dsocr_core.runs.sameness import differ
+from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.store import History
 
 __all__ = [
     "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",

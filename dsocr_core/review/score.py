@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dsocr_core.parity_records import BoxPair, ParityReport, Verdict
+from dsocr_core.reading.parity_records import BoxPair, ParityReport, Verdict
 from dsocr_core.review.page import Difference, Kind, ReadingOrder, shared
 
 FAILED, NOT_COMPARED = 1000.0, 1500.0

@@ -18,11 +18,11 @@ from typing import Any, Literal, get_args
 
 import pandas as pd
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.results import rows
-from dsocr_core.history.store import History
-from dsocr_core.outputs.spreadsheet import starts_formula
-from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.reading.spreadsheet import starts_formula
+from dsocr_core.runs.results import rows
+from dsocr_core.runs.store import History
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.markup import END_MARKER
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.markup import END_MARKER
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.serve.requests import ChatRequest
 
 SPECIALS = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>", "<image>")

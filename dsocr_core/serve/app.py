@@ -16,10 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.own_address import OwnAddress, Scope
-from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.records import OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.own_address import OwnAddress, Scope
+from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.serve.answers import Answer, error_document, event
 from dsocr_core.serve.requests import BadRequest, ChatRequest, chat_request
 from dsocr_core.serve.service import Service

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dsocr_core.backends.on_device import EngineBackend
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.source import Work
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 
 POLL_S = 0.1
 

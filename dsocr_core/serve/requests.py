@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.backend_specs.conversion import converted
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.conversion import converted
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.records import IMAGE_PLACEHOLDER, MOST_EXEMPT, VENDOR_TOKEN_CEILING, prompt_problem
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, MOST_EXEMPT, VENDOR_TOKEN_CEILING, prompt_problem
 from dsocr_core.settings import InferSettings
 
 MOST_NEW_TOKENS = VENDOR_TOKEN_CEILING

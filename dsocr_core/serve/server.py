@@ -12,8 +12,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dsocr_core.backends.on_device import engine_backend
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
-from dsocr_core.errors import DsocrError
 from dsocr_core.serve.app import LOOPBACK, build_app
 from dsocr_core.serve.service import Service
 from dsocr_core.settings import Settings

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.error_log import Unforeseen, page_error
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
+from dsocr_core.base.error_log import Unforeseen, page_error
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.metrics import Metrics
 from dsocr_core.serve.readers import Job, OneByOne, PageReader, Together
 from dsocr_core.serve.requests import BadRequest, ChatRequest

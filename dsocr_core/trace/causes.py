@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from dsocr_core.outputs.trace_curve import percent
-from dsocr_core.outputs.trace_records import Cause, CauseKind, TensorDifference
+from dsocr_core.base.words import plural
+from dsocr_core.reading.trace_curve import percent
+from dsocr_core.reading.trace_records import Cause, CauseKind, TensorDifference
 from dsocr_core.trace.compare import Measured
 from dsocr_core.trace.names import block_of, part_of, stage_of, weights_of
-from dsocr_core.words import plural
 
 ROUNDING_ULP = 32
 """Rounding may add up along a sum; beyond this it is another computation."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsocr_core.dump.files import Dump
-from dsocr_core.outputs.trace_records import RouterChange, TensorDifference
+from dsocr_core.models.taps.files import Dump
+from dsocr_core.reading.trace_records import RouterChange, TensorDifference
 from dsocr_core.trace.names import NameOrder, in_vision
 
 CHUNK = 1 << 22

@@ -10,8 +10,6 @@ from typing import cast
 
 from torch import Tensor
 
-from dsocr_core.dump.files import DumpWriter
-from dsocr_core.dump.hooks import Recorder
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.cuda_graph import StepGraph, recorder_for
 from dsocr_core.engine.fast.packed import PackedDecoder
@@ -23,7 +21,9 @@ from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
-from dsocr_core.records import NgramPolicy
+from dsocr_core.models.taps.files import DumpWriter
+from dsocr_core.models.taps.hooks import Recorder
+from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.trace.fast_taps import Event, TappedPrefill, TappedStep, TappedTowers
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model
 

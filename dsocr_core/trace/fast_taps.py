@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dsocr_core.dump.hooks import key_rows
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.packed import MixtureWeights
@@ -26,6 +25,7 @@ from dsocr_core.engine.fast.vision import Groups, VisionTowers
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.taps.hooks import key_rows
 
 
 @dataclass(frozen=True)

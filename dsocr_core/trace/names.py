@@ -15,11 +15,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dsocr_core.dump.hooks import Tap
 from dsocr_core.models.blocks.taps import decoder_taps
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FAMILIES, inside_prefill, row_of
 from dsocr_core.models.tap_weights import DECODER
+from dsocr_core.models.taps.hooks import Tap
 
 
 def our_taps(config: ModelConfig) -> tuple[Tap, ...]:

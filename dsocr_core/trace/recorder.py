@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
-from dsocr_core.history.record import RunRecord, record_run
-from dsocr_core.history.storage.entries import open_storage
-from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.fingerprints import file_of
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import OcrRequest
+from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.runs.record import RunRecord, record_run
+from dsocr_core.runs.storage.entries import open_storage
+from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings, history_location
 from dsocr_core.trace.run import TracePlan
 

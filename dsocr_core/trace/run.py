@@ -10,19 +10,19 @@ from pathlib import Path
 import torch
 
 from dsocr_core.backends.on_device import PublishedBackend, published_backend, shared_checkpoint
-from dsocr_core.dump.files import Dump, DumpError
-from dsocr_core.dump.hooks import Injection
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.history.result_cache import ResultCache
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.parity_records import Divergence
-from dsocr_core.records import SIDES, CancelToken, OcrRequest, Side
-from dsocr_core.run.session import Session
+from dsocr_core.models.taps.files import Dump, DumpError
+from dsocr_core.models.taps.hooks import Injection
+from dsocr_core.read.session import Session
+from dsocr_core.reading.parity_records import Divergence
+from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
+from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired

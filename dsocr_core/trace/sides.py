@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from dsocr_core.dump.files import DumpWriter
-from dsocr_core.dump.hooks import Injection, Recorder, weight_prints
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import full_float32
@@ -24,10 +23,11 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.engine.sampling import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.errors import Cancelled
 from dsocr_core.models.family import load_config
+from dsocr_core.models.taps.files import DumpWriter
+from dsocr_core.models.taps.hooks import Injection, Recorder, weight_prints
 from dsocr_core.models.weights import published_parameters
-from dsocr_core.records import NGRAM_SAVE_RESULTS, CancelToken, OcrRequest
+from dsocr_core.reading.records import NGRAM_SAVE_RESULTS, CancelToken, OcrRequest
 from dsocr_core.trace.names import published_taps
 from dsocr_core.trace.taps import tapped_core, tapped_model
 from dsocr_core.vendor.backend import VendorBackend

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from dsocr_core.dump.hooks import MixtureTap, Recorder, key_rows, tapped
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.decoder import DecoderLayer
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.taps.hooks import MixtureTap, Recorder, key_rows, tapped
 from dsocr_core.trace.names import our_taps
 
 

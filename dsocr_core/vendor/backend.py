@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.base.child import ChildGone
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.family import all_stages
-from dsocr_core.outside.child import ChildGone
-from dsocr_core.records import (
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import (
     POSTPROCESS_ERROR,
     CancelToken,
     ModelInputs,
@@ -27,8 +29,6 @@ from dsocr_core.records import (
     published_ngram_size,
     top_two_steps,
 )
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
-from dsocr_core.stages import Stage
 from dsocr_core.vendor.errors import (
     VendorCrashed,
     VendorError,

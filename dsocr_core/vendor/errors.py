@@ -1,6 +1,6 @@
 """Errors of the vendor backend, as the caller gets them."""
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 
 class VendorError(DsocrError):

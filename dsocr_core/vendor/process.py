@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dsocr_core.outside.child import Child, module_command, module_environment
-from dsocr_core.outside.temporary import Temporary
+from dsocr_core.base.child import Child, module_command, module_environment
+from dsocr_core.base.temporary import Temporary
 from dsocr_core.vendor.protocol import Message, decode, encode
 
 

@@ -11,8 +11,8 @@ import types
 from dataclasses import dataclass, fields
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from dsocr_core.outside.child import MOST_LINE_BYTES
-from dsocr_core.outside.untrusted import Refused, parse_json
+from dsocr_core.base.child import MOST_LINE_BYTES
+from dsocr_core.base.untrusted import Refused, parse_json
 
 MAX_LINE_BYTES = MOST_LINE_BYTES
 """Longer than any valid message: a result has at most some 16,000 ids with their texts."""

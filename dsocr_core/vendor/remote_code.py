@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dsocr_core.outside.untrusted import Missing, Refused, parse_json, parse_value, read_bytes
-from dsocr_core.outside.visible import name_text
+from dsocr_core.base.untrusted import Missing, Refused, parse_json, parse_value, read_bytes
+from dsocr_core.base.visible import name_text
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
 
 FILE_BYTES = 64 * 2**20

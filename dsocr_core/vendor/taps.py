@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
-from dsocr_core.dump.files import Dump, DumpWriter
-from dsocr_core.dump.hooks import At, Injection, Layout, Recorder, Tap, tapped, weight_prints
+from dsocr_core.models.taps.files import Dump, DumpWriter
+from dsocr_core.models.taps.hooks import At, Injection, Layout, Recorder, Tap, tapped, weight_prints
 from dsocr_core.vendor.observe import StoppedByCaller, rotary_dtype, short_name
 from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
 

@@ -24,7 +24,7 @@ from streamlit.errors import StreamlitInvalidLayoutContextError
 from streamlit.runtime import exists, get_instance
 from streamlit.runtime.session_manager import SessionInfo, SessionStorage
 
-from dsocr_core.outside.own_address import OwnAddress
+from dsocr_core.base.own_address import OwnAddress
 
 log = logging.getLogger(__name__)
 

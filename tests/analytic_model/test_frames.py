@@ -13,9 +13,9 @@ from analytic_model.hardware import Hardware
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.family import FIRST, load_config
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 CONFIG = load_config(EMBEDDED_CHECKPOINT)
 WORKLOAD = Workload.from_image(1280, 640, prompt_tokens=10, decode_tokens=4)

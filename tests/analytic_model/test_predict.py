@@ -11,7 +11,7 @@ from analytic_model.predict import decode_step, kv_cache_bytes, parameters, pred
 from analytic_model.workload import Workload, WorkloadError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FIRST
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 BASE = Workload.from_image(1000, 1000, "base")
 GUNDAM = Workload.from_image(1300, 1300, "gundam", decode_tokens=500)

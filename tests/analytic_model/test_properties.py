@@ -11,7 +11,7 @@ from analytic_model.predict import predict
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ClipConfig, DecoderConfig, ModelConfig, ProjectorConfig, SamConfig
 from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
 FEW = settings(max_examples=40, deadline=None, derandomize=True)

@@ -18,9 +18,9 @@ from analytic_model.recorded import (
     timed,
 )
 from analytic_model.workload import Workload
-from dsocr_core.history.record import RunRecord
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.family import load_config
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.runs.record import RunRecord
 
 
 def test_pages_a_second_are_those_that_bench_measured_of_whole_pages(tmp_path: Path) -> None:

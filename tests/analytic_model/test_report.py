@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.cli.main import main
-from dsocr_core.history.store import SEED_LOCATION, History
+from dsocr_core.runs.store import SEED_LOCATION, History
 from tests.support.paths import ROOT
 
 MINI = ROOT / "data" / "mini" / "config.json"

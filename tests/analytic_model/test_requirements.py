@@ -14,7 +14,7 @@ from analytic_model.workload import Workload
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FIRST
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 from tests.support.paths import ROOT
 
 PAGE = Workload((640,) * 6 + (1024,), (2, 3), decode_tokens=101)

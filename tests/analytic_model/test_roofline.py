@@ -12,7 +12,7 @@ from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import FIRST
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 
 TOY = Hardware("toy", 100.0, 10.0, 1000, None, "nowhere")  # 100 TFLOP/s, 1 TB/s: ridge at 100 FLOP/B
 

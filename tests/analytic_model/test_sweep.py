@@ -25,10 +25,10 @@ from analytic_model.sweep import (
     tiled,
 )
 from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main
-from dsocr_core.errors import DsocrError
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 from tests.support.paths import ROOT
 
 PAGE = Workload.from_image(1654, 2339, decode_tokens=20)

@@ -20,14 +20,14 @@ from analytic_model.verify import (
     small_cases,
 )
 from analytic_model.workload import Workload
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.cli.main import main as dsocr
-from dsocr_core.console import BAD_USAGE, FAILED, OK
-from dsocr_core.errors import Cancelled
 from dsocr_core.models.blocks.attention import AttentionUnavailableError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config, parse_config
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 from tests.support.seeded_weights import REMOTE_CODE, tiny_config
 
 needs_published = pytest.mark.skipif(

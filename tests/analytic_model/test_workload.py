@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from analytic_model.workload import Workload, WorkloadError
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tiling import image_token_count, page_grid
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.deepseek_ocr import PRESETS
+from dsocr_core.page.tiling import image_token_count, page_grid
 
 PAGES = [
     (300, 200),

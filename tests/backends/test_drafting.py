@@ -13,9 +13,9 @@ from PIL import Image
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.drafting import MOST_CHARACTERS, MOST_TOKENS, drafts_of
 from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import SIDES, OcrRequest
-from dsocr_core.run.session import Session
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.read.session import Session
+from dsocr_core.reading.records import SIDES, OcrRequest
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.backend_specs.kinds import FolderSpec
 from dsocr_core.backends.folder import FolderBackend
 from dsocr_core.backends.left_behind import read_left_behind
 from dsocr_core.backends.registry import open_backend
-from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.parity import parity
-from dsocr_core.outputs.postprocess import result_mmd
-from dsocr_core.predictions.vllm_scripts import PAGE_END
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.kinds import FolderSpec
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.postprocess import result_mmd
+from dsocr_core.reading.records import OcrRequest, OcrResult
+from dsocr_core.runs.texts.vllm_scripts import PAGE_END
 from dsocr_core.settings import Settings
 from tests.support.paths import DATA, SAMPLES
 from tests.support.planted import sample_results

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.backend_specs.parsing import parse_backend
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
 from dsocr_core.backends.registry import open_backend
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrRequest, OcrResult
-from dsocr_core.run.session import Session
+from dsocr_core.read.session import Session
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 

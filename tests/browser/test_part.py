@@ -14,7 +14,7 @@ APP = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import streamlit as st
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from pages.widgets.shared.url_state import part
 
 state = st.session_state

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from dsocr_core.history.store import History
+from dsocr_core.runs.store import History
 from tests.support.browser_driver import Server, Viewer, chosen, serve
 from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant

@@ -133,7 +133,7 @@ def test_neutral_fields_of_clients_are_taken() -> None:
 
 
 def test_an_upload_s_error_names_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dsocr_core.errors import DsocrError
+    from dsocr_core.base.errors import DsocrError
     from pages.widgets.shared import sources
 
     monkeypatch.chdir(tmp_path)

@@ -14,14 +14,14 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.cli.examine as examine
-import dsocr_core.history.result_cache as results
+import dsocr_core.runs.result_cache as results
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, FAILED, OK
-from dsocr_core.errors import Cancelled
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.records import OcrRequest
-from dsocr_core.run.plan import RunPlan
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.runs.recorder import RunRecorder
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -134,7 +134,7 @@ def test_a_cancelled_run_says_what_is_left_of_it(
             history.add("page.png", results.Comparison(OcrRequest(page, "tiny"), read))
             raise Cancelled
 
-    monkeypatch.setattr("dsocr_core.run.pages.read_pages", cancelled)
+    monkeypatch.setattr("dsocr_core.read.pages.read_pages", cancelled)
     arguments = (command, page, "--checkpoint", checkpoint, "--out", tmp_path / "out")
     history = tmp_path / "history"
     assert run(*arguments, "--save", "--history", history) == FAILED
@@ -237,7 +237,7 @@ def test_a_missing_package_is_named_before_anything_is_measured(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    for module in ("dsocr_core.history.store", "dsocr_core.measure.bench_record"):
+    for module in ("dsocr_core.runs.store", "dsocr_core.measure.bench_record"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr("dsocr_core.measure.bench.bench", lambda *_: pytest.fail("it measured"))
     assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE

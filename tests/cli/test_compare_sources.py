@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, FAILED
-from dsocr_core.history import result_cache
+from dsocr_core.runs import result_cache
 
 TEXTS = {"same": ("340 g of rice", "340 g of rice"), "other": ("340 g of rice", "310 g of rice")}
 

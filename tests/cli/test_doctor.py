@@ -12,14 +12,14 @@ import pytest
 
 from dsocr_core.cli.examine import Finding, _history, examine
 from dsocr_core.cli.main import main
-from dsocr_core.history.store import History
+from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing, write_run
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from dsocr_core.history.writer import RunWriter
+from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record, timing
 run = RunWriter(Path(sys.argv[1]), record("killed"))
 run.add("stage_timings", [timing("p", "sam", 1.0)])

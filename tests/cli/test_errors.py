@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core import error_log
+from dsocr_core.base import error_log
+from dsocr_core.base.console import BAD_USAGE, FAILED
+from dsocr_core.base.visible import visible
 from dsocr_core.cli import examine
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, FAILED
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.writer import RunWriter
-from dsocr_core.outside.visible import visible
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import timing, write_run
 
 

@@ -12,9 +12,10 @@ from dataclasses import fields, is_dataclass
 import pytest
 from jsonargparse import ArgumentParser
 
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import COMMANDS, Group, build_parser, main
-from dsocr_core.records import SIDES
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.reading.records import SIDES
+from dsocr_core.settings import Settings
 
 HEAVY = ("torch", "transformers", "pandas", "duckdb", "pyarrow", "numpy", "PIL", "streamlit")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main, parse
 from dsocr_core.cli.options import call as call_command
-from dsocr_core.errors import DsocrError
 from tests.support.made_up_runs import timing, write_run
 
 
@@ -22,7 +22,7 @@ def call(*arguments: str, console: Console | None = None) -> int:
 @pytest.fixture(autouse=True)
 def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The runs that come with the project are others in these tests: none."""
-    monkeypatch.setattr("dsocr_core.history.store.SEED_LOCATION", tmp_path / "examples")
+    monkeypatch.setattr("dsocr_core.runs.store.SEED_LOCATION", tmp_path / "examples")
     return tmp_path / "examples"
 
 
@@ -80,7 +80,7 @@ def test_a_relative_history_lies_in_the_project_as_for_every_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "own", "only", [timing("p", "sam", 1.5)])
-    monkeypatch.setattr("dsocr_core.settings.PROJECT_ROOT", tmp_path)
+    monkeypatch.setattr("dsocr_core.base.paths.PROJECT_ROOT", tmp_path)
     call("list", "--history", "own", "--json")
     assert [found["run_id"] for found in json.loads(capsys.readouterr().out)["runs"]] == ["only"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from dsocr_core.base.console import BAD_USAGE, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, OK
 
 
 @pytest.mark.parametrize("name", ["decode-step", "batch-step", "prefill"])

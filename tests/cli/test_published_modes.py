@@ -11,14 +11,14 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-import dsocr_core.history.result_cache as results
+import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.on_device import PublishedBackend
+from dsocr_core.base.console import BAD_USAGE, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, OK
 from dsocr_core.engine import checkpoint as checkpoint_module
-from dsocr_core.history.readings import SCHEMA
-from dsocr_core.history.run_folder import run_rows
-from dsocr_core.outputs.postprocess import clean_text
+from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.runs.readings import SCHEMA
+from dsocr_core.runs.run_folder import run_rows
 from dsocr_core.vendor.backend import VendorBackend
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 

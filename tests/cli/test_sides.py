@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import parse
 from dsocr_core.cli.sides import choice_of, joined_sides
-from dsocr_core.errors import DsocrError
 
 
 def test_settings_go_into_the_backend_before_them() -> None:

@@ -13,11 +13,11 @@ import torch
 from PIL import Image, ImageDraw
 from safetensors.torch import load_file, save_file
 
-import dsocr_core.history.result_cache as results
+import dsocr_core.runs.result_cache as results
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, FAILED, OK
-from dsocr_core.history.results import results as results_of
-from dsocr_core.history.store import History
+from dsocr_core.runs.results import results as results_of
+from dsocr_core.runs.store import History
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 TOKENS = 12

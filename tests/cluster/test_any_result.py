@@ -9,12 +9,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dsocr_core.base.visible import name_text
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.history.sharded import PageReading, read_shard, shard_files
-from dsocr_core.outside.visible import name_text
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.sharded import PageReading, read_shard, shard_files
 from dsocr_core.settings import Settings
 from tests.support.any_results import any_result
 from tests.support.made_up_output import committed, planned

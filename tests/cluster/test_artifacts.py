@@ -15,8 +15,8 @@ from dsocr_core.cluster.artifacts import Written, write_artifacts
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.history.sharded import PageReading
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.sharded import PageReading
 from dsocr_core.settings import Settings
 from tests.support.made_up_output import a_result, committed, planned
 

@@ -12,13 +12,13 @@ from dsocr_core.cli.main import main
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.results import pair, readings
-from dsocr_core.history.sharded import PageReading
-from dsocr_core.history.store import History
-from dsocr_core.history.writer import RunWriter
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.results import pair, readings
+from dsocr_core.runs.sharded import PageReading
+from dsocr_core.runs.store import History
+from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
-from dsocr_core.stages import Stage
 from tests.support.made_up_output import a_result, committed, planned
 from tests.support.made_up_runs import record
 

@@ -12,15 +12,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.cluster.comparing import Compared, OtherPages, Pair, compare_outputs
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.errors import Cancelled
-from dsocr_core.history.schema import TABLES
-from dsocr_core.history.sharded import OutputError, PageReading
-from dsocr_core.parity_records import Tolerance
-from dsocr_core.records import BOXES_NOT_KNOWN, CancelToken, OcrResult
+from dsocr_core.reading.parity_records import Tolerance
+from dsocr_core.reading.records import BOXES_NOT_KNOWN, CancelToken, OcrResult
+from dsocr_core.runs.schema import TABLES
+from dsocr_core.runs.sharded import OutputError, PageReading
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.made_up_output import INPUTS, a_result, committed, planned
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cluster.output import Output
-from dsocr_core.history.sharded import OutputError
+from dsocr_core.runs.sharded import OutputError
 from tests.support.busy_process import DRIVEN
 from tests.support.cluster_runs import readings, sorted_markers
 from tests.support.kills import killed

@@ -15,12 +15,12 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 
 from distributed import Client
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.driver import TooManyFailed
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
 from dsocr_core.cluster.status import Figures, read_status
-from dsocr_core.errors import DsocrError
 from tests.support.cluster_runs import (
     WORKER,
     Heard,

@@ -8,8 +8,8 @@ import pytest
 
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.status import GONE_AFTER, Figures, StatusReader, record_figures
-from dsocr_core.history.sharded import Marker
-from dsocr_core.history.store import History
+from dsocr_core.runs.sharded import Marker
+from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_output import HOSTILE, MadeUpOutput

@@ -13,12 +13,12 @@ import pytest
 
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.cluster import lease
 from dsocr_core.cluster.driver import Driver, Order
 from dsocr_core.cluster.lease import Lease, OtherDriver
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.worker import WorkerJob
-from dsocr_core.errors import Cancelled
 from tests.support.cluster_runs import Heard, job_for
 
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.driver import Driver, SchedulerGone
 from dsocr_core.cluster.local import quiet
-from dsocr_core.errors import DsocrError
 
 
 class Lost:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.cluster.output import Output, cause_of, marker_of, patiently
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.status import Status, StatusReader
-from dsocr_core.errors import Cancelled
-from dsocr_core.history.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
-from dsocr_core.history.storage.store import StorageError
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
+from dsocr_core.runs.storage.store import StorageError
 from tests.support.made_up_output import a_result
 
 NAME = "000000000-0123456789abcdef"

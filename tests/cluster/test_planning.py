@@ -12,7 +12,7 @@ from dsocr_core.cluster.job import Job, OtherJob
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.planning import Counts, Planning
 from dsocr_core.cluster.shards import PageRef, Shard
-from dsocr_core.history.sharded import COMPLETE
+from dsocr_core.runs.sharded import COMPLETE
 from dsocr_core.settings import InferSettings, Settings
 
 PAGES = {"b.pdf": 5, "d.pdf": 3, "broken.pdf": None}

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster.status import Status, read_status
-from dsocr_core.errors import DsocrError
 from tests.support import warm_interpreter
 from tests.support.cluster_runs import check_exactly_once, make_pages
 from tests.support.paths import ROOT

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster import local
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.reader import MOST_STARTS, Limits, Reader, ReaderError
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.errors import DsocrError
 from dsocr_core.settings import Settings
 from tests.support.cluster_runs import STAND_IN, make_pages
 

@@ -13,7 +13,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.cluster.listing import list_files
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.status import Figures, read_status
-from dsocr_core.history.storage.store import Store
+from dsocr_core.runs.storage.store import Store
 from tests.support.cluster_runs import WORKER, Heard, check_exactly_once, drive, job_for, make_pages
 from tests.support.fault_proxy import Fault, FaultProxy, fault_proxy
 from tests.support.s3_server import s3_server

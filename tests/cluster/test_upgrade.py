@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import StatusReader
 from dsocr_core.cluster.upgrade import upgrade_output
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.storage.store import Store
-from dsocr_core.records import result_from_jsonable
+from dsocr_core.reading.records import result_from_jsonable
+from dsocr_core.runs.storage.store import Store
 
 EARLIER = Path(__file__).with_name("earlier_output.zip")
 PLACES = ["directory", "memory"]

@@ -86,8 +86,8 @@ def test_each_worker_has_its_gpu_and_its_share_of_the_cores(
 
 def test_more_workers_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
+    from dsocr_core.base.errors import DsocrError
     from dsocr_core.cluster.local import environments, visible_gpus
-    from dsocr_core.errors import DsocrError
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
     assert visible_gpus() == ["3", "5"]

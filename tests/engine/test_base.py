@@ -21,9 +21,9 @@ from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.family import FIRST
-from dsocr_core.records import OcrRequest, SilentObserver
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import OcrRequest, SilentObserver
 from dsocr_core.settings import Settings
-from dsocr_core.stages import Stage
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 

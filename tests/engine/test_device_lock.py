@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
-from dsocr_core.errors import Cancelled, DsocrError
 
 LONG_S = 60
 

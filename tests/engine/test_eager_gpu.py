@@ -13,8 +13,8 @@ from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.family import FIRST
-from dsocr_core.records import OcrRequest, OcrResult
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 pytestmark = [

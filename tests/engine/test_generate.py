@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import dsocr_core.engine.generate as generate
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.generate import UNBOUNDED_DECODE_CEILING, decode, token_limit
 from dsocr_core.engine.sampling import NgramRule
-from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import parse_config
 from tests.support.seeded_weights import tiny_config

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
 from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
-from dsocr_core.records import NgramPolicy, TopTwo
+from dsocr_core.reading.records import NgramPolicy, TopTwo
 
 VOCABULARY = 4
 

@@ -8,8 +8,8 @@ import torch
 import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.family import FIRST
-from dsocr_core.records import SilentObserver
-from dsocr_core.stages import TOP_LEVEL, Stage
+from dsocr_core.models.stages import TOP_LEVEL, Stage
+from dsocr_core.reading.records import SilentObserver
 
 
 class Recorder(SilentObserver):

@@ -11,9 +11,9 @@ from PIL import Image
 
 import dsocr_core.engine.views as views_module
 from dsocr_core.engine.views import _page_on, can_resize, device_views, resized, uploaded, views_of
-from dsocr_core.inputs.preprocess import prepare
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import preset_named
+from dsocr_core.page.preprocess import prepare
 
 CPU = torch.device("cpu")
 SIZES = [(1280, 1280), (1654, 2339), (300, 200), (37, 1800), (2000, 31), (1, 700), (640, 640)]

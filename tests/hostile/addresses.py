@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from dsocr_core.history.store import History
-from dsocr_core.inputs.documents import expand, load_image
-from dsocr_core.outside.visible import name_text, text_name, visible
+from dsocr_core.base.visible import name_text, text_name, visible
+from dsocr_core.page.documents import expand, load_image
+from dsocr_core.runs.store import History
 from tests.hostile import tables
 
 _PARTS = (

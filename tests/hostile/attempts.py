@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs import opener
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.page import opener
 
 CPU_SECONDS = 2
 """Computing of a page in these cases: as much is enough to see that the limit holds."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.engine.checkpoint import load_checkpoint
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
 from dsocr_core.vendor.remote_code import remote_code
 from tests.hostile.damage import damaged
 

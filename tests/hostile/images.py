@@ -11,7 +11,7 @@ from random import Random
 
 from PIL import Image
 
-from dsocr_core.inputs.documents import expand, load_image
+from dsocr_core.page.documents import expand, load_image
 from tests.hostile.damage import damaged
 
 MOST_PIXELS = 20_000_000

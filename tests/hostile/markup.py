@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from dsocr_core.markup import page_boxes, parse
-from dsocr_core.outputs.postprocess import clean_text, result_mmd
+from dsocr_core.reading.markup import page_boxes, parse
+from dsocr_core.reading.postprocess import clean_text, result_mmd
 
 _PIECES = (
     "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "title", "image", "[[1, 2, 3, 4]]", "[[", "]]", "[", ", ",

@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 from random import Random
 
-from dsocr_core.inputs.documents import load_image, pdf_page_count, render_pdf_page
+from dsocr_core.page.documents import load_image, pdf_page_count, render_pdf_page
 from tests.hostile.damage import damaged
 
 MOST_PIXELS = 4_000_000

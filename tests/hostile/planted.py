@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 BYTES = 150_000_000
 

@@ -13,10 +13,10 @@ from random import Random
 
 import pyarrow as pa
 
-from dsocr_core.history.importers.kinds import FILES, why_a_stranger
-from dsocr_core.history.importers.reading import Head
-from dsocr_core.history.schema import rows_to_table
-from dsocr_core.outside.untrusted import Refused
+from dsocr_core.base.untrusted import Refused
+from dsocr_core.runs.importers.kinds import FILES, why_a_stranger
+from dsocr_core.runs.importers.reading import Head
+from dsocr_core.runs.schema import rows_to_table
 from tests.hostile.damage import damaged
 
 _HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from dsocr_core.backends.endpoint.answers import Lines, Reading, document
-from dsocr_core.outside.untrusted import parse_json
+from dsocr_core.base.untrusted import parse_json
 from dsocr_core.serve.answers import error_document
 from dsocr_core.serve.requests import BadRequest, chat_request
 from tests.hostile.damage import damaged

@@ -10,8 +10,8 @@ from random import Random
 
 from jsonargparse import ArgumentParser
 
-from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.outside.yaml_bounds import UNREADABLE, check_file
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.yaml_bounds import UNREADABLE, check_file
 from dsocr_core.settings import Settings
 from tests.hostile.damage import damaged
 

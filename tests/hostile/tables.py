@@ -8,10 +8,10 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.history.check import check
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.store import History
-from dsocr_core.history.writer import RunWriter
+from dsocr_core.runs.check import check
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.store import History
+from dsocr_core.runs.writer import RunWriter
 from tests.hostile.damage import damaged
 
 RUNS = ("run-0", "run-1")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.inputs import opener
+from dsocr_core.page import opener
 from tests.hostile import campaign
 from tests.hostile.attempts import CPU_SECONDS, attempt_of, outcome
 from tests.hostile.campaign import GENERATORS, run_generator

@@ -16,16 +16,16 @@ import dsocr_core.measure.bench as bench_module
 import dsocr_core.measure.device as measure_device
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast import FastEngineUnavailableError
-from dsocr_core.errors import DsocrError
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
 from dsocr_core.measure.bench_record import record_bench
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.models.family import FIRST, load_config
-from dsocr_core.records import StageTiming
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import StageTiming
 from dsocr_core.settings import Settings, SettingsError
-from dsocr_core.stages import Stage
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config
 

@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 import dsocr_core.measure.fast_parity as parity_fast
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, FAILED, OK
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
@@ -25,7 +25,7 @@ from dsocr_core.measure.fast_parity import _agreement
 from dsocr_core.measure.fast_parity_report import Agreement
 from dsocr_core.measure.teacher_forcing import oracle_of, teacher_forced_eager, teacher_forced_oracle
 from dsocr_core.models.blocks.attention import flash_core
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 

@@ -13,13 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dsocr_core.base.console import BAD_USAGE, OK
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, OK
-from dsocr_core.errors import DsocrError
 from dsocr_core.measure.floor import Recorded, StageFloor, floors_of, recorded_benches
 from dsocr_core.measure.floor_picture import draw
 from dsocr_core.models.family import load_config
-from dsocr_core.settings import PROJECT_ROOT
 
 CONFIG = PROJECT_ROOT / "analytic_model" / "published.json"
 SVG = "{http://www.w3.org/2000/svg}"

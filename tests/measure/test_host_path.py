@@ -8,8 +8,8 @@ import pytest
 
 import dsocr_core.measure.device as device
 import dsocr_core.measure.host_path as host_path
+from dsocr_core.base.console import OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import OK
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.base.console import BAD_USAGE, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, OK
-from dsocr_core.history.store import History
+from dsocr_core.runs.store import History
 
 TABLE = """\
 ==PROF== Connected to process 7

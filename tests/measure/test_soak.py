@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import dsocr_core.measure.soak as soak
+from dsocr_core.base.console import BAD_USAGE, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, OK
 from dsocr_core.measure.soak import (
     DEVICE_GROWTH,
     HOST_GROWTH,

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 import dsocr_core.measure.ties as command
+from dsocr_core.base.console import OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import OK
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dsocr_core.base.console import OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import OK
-from dsocr_core.history.importers.torch_profile import read_trace
 from dsocr_core.measure.timeline import BETWEEN, Span, Timeline, merged, timeline_of
+from dsocr_core.runs.importers.torch_profile import read_trace
 
 DEVICE = torch.autograd.DeviceType
 

@@ -9,11 +9,11 @@ import pytest
 from analytic_model.policy import Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs.tiling import crop_grid, image_token_count
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FAMILIES, family_of, parse_config, preset_named
-from dsocr_core.outputs.ngram_rule import NgramRule
-from dsocr_core.records import NgramPolicy
+from dsocr_core.page.tiling import crop_grid, image_token_count
+from dsocr_core.reading.ngram_rule import NgramRule
+from dsocr_core.reading.records import NgramPolicy
 
 DECODER = {
     "vocab_size": 129280, "hidden_size": 1280, "num_hidden_layers": 12, "num_attention_heads": 10,

@@ -16,16 +16,16 @@ from analytic_model.measure import META, Meter, count_parameters
 from analytic_model.policy import Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main
-from dsocr_core.dump.files import Dump
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.errors import DsocrError
 from dsocr_core.models.blocks.attention import eager_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import FAMILIES, load_config, stage_colours
+from dsocr_core.models.taps.files import Dump
 from dsocr_core.settings import Settings
 from dsocr_core.trace.names import our_taps, weights_of
 from dsocr_core.trace.run import compare_dumps

@@ -17,15 +17,15 @@ from PIL import Image
 from torch import Tensor
 
 from dsocr_core.engine.generate import Sequence, decode
-from dsocr_core.inputs.preprocess import PreparedImage, normalised, prepare
-from dsocr_core.inputs.prompt import build_prompt, prompt_layout
-from dsocr_core.inputs.tiling import image_token_count
 from dsocr_core.models.blocks import clip
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.family import parse_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import build, published_parameters
-from dsocr_core.records import GROUNDING_PROMPT
+from dsocr_core.page.preprocess import PreparedImage, normalised, prepare
+from dsocr_core.page.prompt import build_prompt, prompt_layout
+from dsocr_core.page.tiling import image_token_count
+from dsocr_core.reading.records import GROUNDING_PROMPT
 from tests.support.paths import SHARED
 from tests.support.seeded_weights import seeded_weight
 

@@ -9,7 +9,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.settings import Settings
 from dsocr_core.vendor.remote_code import remote_code
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.app_session import AppSession

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.settings import Settings
 from pages.widgets.compare import example
 from pages.widgets.shared import resources, sources
 from tests.support.opened_page import address_of, checked, mounted, words

@@ -18,13 +18,14 @@ from streamlit.testing.v1 import AppTest
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.cli.main import main
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import SEED_LOCATION, History
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.settings import Settings
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops.address import VIEWS
 from pages.widgets.flops.measured_tab import counting_job

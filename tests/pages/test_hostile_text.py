@@ -17,8 +17,8 @@ import streamlit as st
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.compare import address as compare
 from pages.widgets.flops import address as flops

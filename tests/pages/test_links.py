@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.history.store import SEED_LOCATION, History
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
 from tests.support.opened_page import address_of, bodies, checked, opened, words
 

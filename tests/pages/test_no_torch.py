@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.base.paths import PROJECT_ROOT
 
 CHECK = """
 import importlib, pkgutil, sys

@@ -9,21 +9,21 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.store import History
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.trace_records import TensorDifference, TraceSummary
-from dsocr_core.parity_records import VERDICT_WORDS, ParityReport
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import VERDICT_WORDS, ParityReport
+from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from dsocr_core.trace.causes import sentence_of
-from dsocr_core.why.reader import Reading
-from dsocr_core.why.reference import of_result
-from dsocr_core.why.run import fact_lines
+from dsocr_core.trace.why.reader import Reading
+from dsocr_core.trace.why.reference import of_result
+from dsocr_core.trace.why.run import fact_lines
 from pages.widgets.compare import cause_tab, verdict
 from pages.widgets.review.view import _strip
 from pages.widgets.shared import layers_tab

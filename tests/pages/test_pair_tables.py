@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dsocr_core.markup import Box
 from dsocr_core.models.family import FIRST
-from dsocr_core.outputs.parity import parity
-from dsocr_core.parity_records import input_line
-from dsocr_core.records import OcrRequest, StageTiming, TopTwo
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.markup import Box
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity_records import input_line
+from dsocr_core.reading.records import OcrRequest, StageTiming, TopTwo
 from pages.widgets.pair import tables
 from pages.widgets.pair.shown import Pairing, lone_pairings, other_texts, pairings
 from pages.widgets.pair.viewer import pair_values

@@ -16,11 +16,11 @@ import streamlit as st
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.history.store import SEED_LOCATION, History
-from dsocr_core.outputs.clean import clean_page
-from dsocr_core.records import OcrRequest, OcrResult, TopTwo
+from dsocr_core.reading.clean import clean_page
+from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.page import Hint
 from dsocr_core.review.review import open_review
+from dsocr_core.runs.store import SEED_LOCATION, History
 from pages.widgets.review import address, position
 from pages.widgets.review import view as review_view
 from pages.widgets.review.summary import stage_table

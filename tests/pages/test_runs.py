@@ -15,12 +15,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.command import checkout_words, command_of
-from dsocr_core.history.store import History
 from dsocr_core.review.verdicts import verdict_counts
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.runs.command import checkout_words, command_of
+from dsocr_core.runs.store import History
+from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads

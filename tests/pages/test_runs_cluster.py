@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cluster.status import StatusReader
-from dsocr_core.history.store import History
+from dsocr_core.runs.store import History
 from pages.widgets.runs.cluster_run import cause_rows, worker_rows
 from pages.widgets.shared import resources
 from pages.widgets.shared.messages import plain

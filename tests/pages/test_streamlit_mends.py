@@ -21,7 +21,7 @@ from streamlit.elements.widgets.number_input import NumberInputSerde
 from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core import error_log
+from dsocr_core.base import error_log
 from pages.widgets.shared.messages import show_script_error
 from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, take_finite_numbers
 from tests.support.paths import ROOT
@@ -32,7 +32,7 @@ from tests.support.paths import ROOT
 def script() -> None:
     import streamlit as st
 
-    from dsocr_core.errors import DsocrError
+    from dsocr_core.base.errors import DsocrError
     from pages.widgets.streamlit_mends import rerun_fragment
 
     def fail() -> None:

@@ -26,15 +26,16 @@ from typing import Any
 
 import psutil
 
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cluster.driver import Driver, Order
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import SCHEDULER_CONFIG, joined
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
 from dsocr_core.cluster.worker import WorkerJob
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.machine import cpu_time, others_share
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.runs.machine import cpu_time, others_share
+from dsocr_core.settings import Settings
 from tests.perf.simulated_workers import MakeSimulated
 from tests.support.cluster_runs import Heard
 

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.speed import compare_speed
-from dsocr_core.history.store import History
-from dsocr_core.history.writer import RunWriter
 from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.store import History
+from dsocr_core.runs.writer import RunWriter
 
 SIZES = (0.1, 0.3, 1.0)
 """Shares of all runs at which everything is timed, to show how it grows."""

@@ -35,12 +35,12 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import environments, local_cluster, visible_gpus
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.worker import WorkerJob
-from dsocr_core.history.machine import CpuTime, cpu_time, others_share
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
-from dsocr_core.run.pages import read_pages
-from dsocr_core.run.plan import RunPlan
-from dsocr_core.run.progress import Progress
-from dsocr_core.run.session import Session
+from dsocr_core.read.pages import read_pages
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.session import Session
+from dsocr_core.runs.machine import CpuTime, cpu_time, others_share
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.cluster_runs import Heard
 

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.cluster.reader import PieceRead
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.cluster.worker import PagesPlugin
-from dsocr_core.errors import Cancelled
-from dsocr_core.records import OcrRequest, OcrResult, StageTiming
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dsocr_core.history.store import History
+from dsocr_core.runs.store import History
 from tests.support.planted import Planted, plant
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dsocr_core.review.accuracy as module
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.review.accuracy import (
     TruePage,
     Truth,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.records import OcrRequest, OcrResult, TopTwo
+from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.hints import scaled_side
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, Block, changed, markup, page, texts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr_core.outputs.ngram_rule import forbidden_steps, same_choices
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.ngram_rule import forbidden_steps, same_choices
+from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.review.loops import (
     FEWEST_TOKENS,
     FEWEST_TURNS,

@@ -9,22 +9,22 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from dsocr_core.base.visible import encodable
 from dsocr_core.cluster.comparing import ShardOf, comparisons
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.results import pair, results
-from dsocr_core.history.sharded import Marker, PageReading
-from dsocr_core.history.store import History
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outside.visible import encodable
-from dsocr_core.parity_records import VERDICT_WORDS, Tolerance
-from dsocr_core.records import Side
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import VERDICT_WORDS, Tolerance
+from dsocr_core.reading.records import Side
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import _xml, junit_report
 from dsocr_core.review.review import Review, open_review
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.results import pair, results
+from dsocr_core.runs.sharded import Marker, PageReading
+from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.drawn_pairs import drawn_pair
 from tests.support.made_up_output import committed, planned

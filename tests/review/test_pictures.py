@@ -11,15 +11,15 @@ import fsspec
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.entries import RemoteStorage
-from dsocr_core.history.store import History
-from dsocr_core.outputs.clean import FOLDER, clean_page
-from dsocr_core.records import OcrRequest
+from dsocr_core.reading.clean import FOLDER, clean_page
+from dsocr_core.reading.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.storage.entries import RemoteStorage
+from dsocr_core.runs.store import History
 from tests.support.made_up_runs import record
 from tests.support.results import make_result
 from tests.support.with_boxes import add_with_boxes

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from dsocr_core.history.store import History
-from dsocr_core.parity_records import passes
+from dsocr_core.reading.parity_records import passes
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import Filters, counts, select
 from dsocr_core.review.review import Review, open_review
+from dsocr_core.runs.store import History
 from tests.support import planted as planting
 from tests.support.planted import Planted
 

@@ -16,14 +16,14 @@ import pytest
 from PIL import Image
 
 import dsocr_core.review.html as html_module
+from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.main import main
-from dsocr_core.console import BAD_USAGE, FAILED, OK
-from dsocr_core.history.store import History
-from dsocr_core.records import OcrResult, TopTwo
+from dsocr_core.reading.records import OcrResult, TopTwo
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
 from dsocr_core.review.review import Review, open_review
+from dsocr_core.runs.store import History
 from tests.support.results import make_result
 from tests.support.review_sides import both, changed, markup, write
 

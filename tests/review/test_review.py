@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.store import History, HistoryError
-from dsocr_core.outputs.postprocess import result_mmd
-from dsocr_core.records import TopTwo, result_from_jsonable, to_jsonable
+from dsocr_core.reading.postprocess import result_mmd
+from dsocr_core.reading.records import TopTwo, result_from_jsonable, to_jsonable
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.store import History, HistoryError
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, both, changed, markup, write

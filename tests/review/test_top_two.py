@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cli.main import main
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.store import History
-from dsocr_core.history.upgrade.upgrade import upgrade
-from dsocr_core.records import OcrResult, TopTwo
+from dsocr_core.reading.records import OcrResult, TopTwo
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.store import History
+from dsocr_core.runs.upgrade.upgrade import upgrade
 from tests.support.paths import ROOT
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.history.store import History
 from dsocr_core.review.queue import UNREVIEWED, Filters, counts, select, verdict_of
 from dsocr_core.review.review import open_review
 from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
+from dsocr_core.runs.store import History
 from tests.support.made_up_runs import HOSTILE
 from tests.support.review_sides import both, changed, markup, write
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.serve import app as app_module
 from dsocr_core.serve import server as server_module
 from dsocr_core.serve import service as service_module

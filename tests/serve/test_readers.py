@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.source import Source
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
+from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.readers import Job, OneByOne, Together
 from dsocr_core.settings import Settings
 from tests.support.results import make_result

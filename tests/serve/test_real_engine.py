@@ -8,10 +8,11 @@ import pytest
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.markup import END_MARKER
-from dsocr_core.records import SilentObserver
-from dsocr_core.run.session import Session
-from dsocr_core.settings import PROJECT_ROOT, InferSettings, Settings
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.read.session import Session
+from dsocr_core.reading.markup import END_MARKER
+from dsocr_core.reading.records import SilentObserver
+from dsocr_core.settings import InferSettings, Settings
 from tests.support.planted_causes import made_pages
 from tests.support.served import Served, body_for, served
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.models.family import all_stages
-from dsocr_core.records import (
+from dsocr_core.reading.records import (
     BOXES_NOT_KNOWN,
     ModelInputs,
     OcrRequest,

@@ -16,8 +16,8 @@ from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.outputs.parity import parity
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.vendor.backend import VendorBackend
 
 NEW_TOKENS = 24

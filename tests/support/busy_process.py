@@ -28,8 +28,8 @@ def pages_of(run_id: str) -> int:
 
 
 def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
-    from dsocr_core.history.store import History
-    from dsocr_core.history.writer import RunWriter
+    from dsocr_core.runs.store import History
+    from dsocr_core.runs.writer import RunWriter
     from tests.support.made_up_runs import record, timing
 
     history = History(root) if indexed else None
@@ -79,7 +79,7 @@ def index(root: Path, name: str, stop: Path) -> None:
 
 
 def read(root: Path, _: str, stop: Path) -> None:
-    from dsocr_core.history.store import History
+    from dsocr_core.runs.store import History
 
     rounds, most = 0, 0
     with History(root) as history:
@@ -96,7 +96,7 @@ def read(root: Path, _: str, stop: Path) -> None:
 
 def check(history: object) -> list[str]:
     """Every run that is seen is whole; returns their names."""
-    from dsocr_core.history.store import History
+    from dsocr_core.runs.store import History
 
     assert isinstance(history, History)
     assert not history.problems, history.problems

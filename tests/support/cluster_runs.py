@@ -19,7 +19,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.reader import Limits
 from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
-from dsocr_core.history.sharded import Marker, PageReading
+from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
 
 STAND_IN = "tests.support.stand_in_reader"

@@ -8,13 +8,13 @@ from pathlib import Path
 from PIL import Image
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.result_cache import RecordedResult, ResultStore
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrRequest, PageFile
-from dsocr_core.run.prefetch import PageFailed, PageToRead
-from dsocr_core.run.recorders import Recorders, RunDirectory
-from dsocr_core.run.session import Session
+from dsocr_core.read.prefetch import PageFailed, PageToRead
+from dsocr_core.read.recorders import Recorders, RunDirectory
+from dsocr_core.read.session import Session
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import OcrRequest, PageFile
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import build_parser
 from dsocr_core.cli.options import with_dashes
 from dsocr_core.cli.sides import joined_sides
-from dsocr_core.errors import DsocrError
 from tests.support.paths import ROOT
 
 PLACEHOLDERS = ("NAME", "COMMAND", "PAGE", "RUN", "IMAGE")

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import BOXES_NOT_KNOWN, OcrResult, PageFile, Side, TopTwo
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import BOXES_NOT_KNOWN, OcrResult, PageFile, Side, TopTwo
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[float, ...], str]

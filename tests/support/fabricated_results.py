@@ -11,9 +11,10 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import (
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import (
     SIDES,
     BackendName,
     CancelToken,
@@ -24,7 +25,6 @@ from dsocr_core.records import (
     Side,
     StageTiming,
 )
-from dsocr_core.stages import Stage
 
 STAGE_MS = {
     "eager": {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dsocr_core.history.exporters import flat
-from dsocr_core.history.store import History
+from dsocr_core.runs.exporters import flat
+from dsocr_core.runs.store import History
 
 
 def flat_tables(history: History, run_id: str) -> dict[str, pa.Table]:

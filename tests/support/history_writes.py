@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.storage.store import writing
-from dsocr_core.history.store import History
-from dsocr_core.history.writer import RunWriter
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.storage.store import writing
+from dsocr_core.runs.store import History
+from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record, timing
 
 NEW = "run-new"

@@ -10,10 +10,10 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output, marker_of
 from dsocr_core.cluster.planning import Planning
 from dsocr_core.cluster.shards import PageRef, Shard
-from dsocr_core.history.sharded import Marker, PageReading
-from dsocr_core.records import ModelInputs, OcrRequest, OcrResult, StageTiming
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import ModelInputs, OcrRequest, OcrResult, StageTiming
+from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
-from dsocr_core.stages import Stage
 
 BEGAN = 1_700_000_000.0
 SHARD_PAGES, SHARDS = 50, 40

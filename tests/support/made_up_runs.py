@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.writer import RunWriter
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.writer import RunWriter
 
 HOSTILE = (
     "it's",

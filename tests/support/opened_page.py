@@ -9,7 +9,7 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.settings import PROJECT_ROOT
+from dsocr_core.base.paths import PROJECT_ROOT
 
 
 def opened(page: str, /, **address: str | list[str]) -> AppTest:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.result_cache import SHIPPED_RESULTS, ResultStore
-from dsocr_core.history.store import History
-from dsocr_core.markup import END_MARKER
-from dsocr_core.outputs.parity import parity
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.markup import END_MARKER
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultStore
+from dsocr_core.runs.store import History
 
 RUN_ID = "planted-run"
 PAGES, PLANTED = 500, 50

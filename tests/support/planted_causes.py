@@ -15,13 +15,13 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from data.mini.training.fonts import font_file
-from dsocr_core.markup import END_MARKER
+from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.settings import InferSettings, Settings
-from dsocr_core.why.hypotheses import Attempt, applied, hypotheses
-from dsocr_core.why.match import Other
-from dsocr_core.why.reader import Reader, Reading
-from dsocr_core.why.run import why
-from dsocr_core.why.search import Budget
+from dsocr_core.trace.why.hypotheses import Attempt, applied, hypotheses
+from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.reader import Reader, Reading
+from dsocr_core.trace.why.run import why
+from dsocr_core.trace.why.search import Budget
 
 TOKENS = 120
 LENGTH, STRIPPED = "length", "stripped"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.kernels.state import state_row
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.source import Work
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.reading.records import OcrRequest, OcrResult
 
 
 class Listed:

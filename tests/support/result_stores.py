@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dsocr_core.history.exporters import export_runs
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.result_cache import RecordedResult, ResultStore
-from dsocr_core.history.results import results
-from dsocr_core.history.store import History
-from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.result_cache import RecordedResult, ResultStore
+from dsocr_core.runs.results import results
+from dsocr_core.runs.store import History
+from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record
 

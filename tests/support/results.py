@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.records import BackendName, ModelInputs, OcrRequest, OcrResult, StageTiming
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import BackendName, ModelInputs, OcrRequest, OcrResult, StageTiming
 
 INPUTS = ModelInputs(
     prompt_ids=(0, 5, 5, 5, 7),

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.store import History
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.parity import parity
-from dsocr_core.records import BackendName, OcrResult, PageFile
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.records import BackendName, OcrResult, PageFile
 from dsocr_core.review.comparing import compare_page
 from dsocr_core.review.page import PageReview
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.store import History
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[int, int, int, int], str]

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 
 from dsocr_core.backends.on_device import engine_backend
-from dsocr_core.markup import END_MARKER
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.markup import END_MARKER
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.serve.readers import Job, PageReader
 from dsocr_core.serve.server import Place, Server, address_of, listen
 from dsocr_core.serve.service import Service

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.run.session import Session
+from dsocr_core.read.session import Session
 from dsocr_core.settings import Settings
 
 

@@ -27,9 +27,9 @@ from typing import Any, BinaryIO
 
 from dsocr_core.cluster import reader_process
 from dsocr_core.cluster.reader_process import Message, ReaderProcess
-from dsocr_core.records import OcrRequest, OcrResult, StageTiming, to_jsonable
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming, to_jsonable
 from dsocr_core.settings import InferSettings, settings_of
-from dsocr_core.stages import Stage
 
 HELD: list[Any] = []
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dsocr_core.history.record import RunRecord
-from dsocr_core.history.writer import RunWriter
 from dsocr_core.models.family import inside_prefill
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.writer import RunWriter
 
 PAGES = tuple(f"page-{number:02d}.png" for number in range(12))
 BASE_MS: Mapping[str, float] = {

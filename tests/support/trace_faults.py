@@ -20,7 +20,7 @@ import dsocr_core.models.blocks.clip as clip
 import dsocr_core.models.blocks.sam as sam
 from dsocr_core.models.blocks.layers import resize_position_grid
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.outputs.trace_records import CauseKind
+from dsocr_core.reading.trace_records import CauseKind
 
 LAST = 5
 """The embedded checkpoint's last decoder layer; it has six SAM and four CLIP blocks."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr_core.markup import Span, parse
+from dsocr_core.reading.markup import Span, parse
 
 END_TOKEN = "<｜end▁of▁sentence｜>"
 

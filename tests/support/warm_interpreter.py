@@ -226,8 +226,8 @@ if __name__ == "__main__":
     from transformers.models.llama import modeling_llama  # noqa: F401 - of which the published code is made
 
     import dsocr_core.backends.on_device
-    import dsocr_core.history.store
-    import dsocr_core.run.session
+    import dsocr_core.read.session
+    import dsocr_core.runs.store
 
     with contextlib.suppress(ModuleNotFoundError):  # requirements-cluster.txt is not installed
         import distributed.nanny  # noqa: F401

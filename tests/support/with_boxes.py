@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from PIL import Image
 
-from dsocr_core.history.writer import RunWriter
-from dsocr_core.outputs.artifacts import backend_folder, page_key, write_page
-from dsocr_core.records import OcrResult
+from dsocr_core.reading.artifacts import backend_folder, page_key, write_page
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.writer import RunWriter
 
 
 def add_with_boxes(run: RunWriter, page: str, result: OcrResult, picture: Image.Image) -> None:

@@ -297,7 +297,7 @@ def _work(job: Job, root: Path, channel: socket.socket) -> None:
 
 
 def _outcome(job: Job, root: Path) -> tuple[str, str]:
-    from dsocr_core.errors import DsocrError
+    from dsocr_core.base.errors import DsocrError
 
     try:
         job(root)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dsocr_core.dump.files import Dump
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.models.taps.files import Dump
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
 from tests.support.interpreter import device, interpreter_as_devices

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dsocr_core.dump.files import Dump, DumpError, DumpWriter, fingerprint
-from dsocr_core.outputs.trace_curve import block_errors, percent, steps_shown
-from dsocr_core.outputs.trace_records import summary_from_jsonable
+from dsocr_core.models.taps.files import Dump, DumpError, DumpWriter, fingerprint
+from dsocr_core.reading.trace_curve import block_errors, percent, steps_shown
+from dsocr_core.reading.trace_records import summary_from_jsonable
 from dsocr_core.trace.compare import compare_tensors
 from dsocr_core.trace.run import compare_directories
 

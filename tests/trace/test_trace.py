@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
-from dsocr_core.dump.files import Dump, DumpWriter
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.errors import Cancelled
-from dsocr_core.history.store import History
-from dsocr_core.history.traces import summary_of, traces_of
 from dsocr_core.models.family import load_config
-from dsocr_core.outputs.trace_curve import block_errors
-from dsocr_core.parity_records import Divergence
-from dsocr_core.records import CancelToken, OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, Settings
+from dsocr_core.models.taps.files import Dump, DumpWriter
+from dsocr_core.reading.parity_records import Divergence
+from dsocr_core.reading.records import CancelToken, OcrRequest
+from dsocr_core.reading.trace_curve import block_errors
+from dsocr_core.runs.store import History
+from dsocr_core.runs.traces import summary_of, traces_of
+from dsocr_core.settings import Settings
 from dsocr_core.trace.names import our_taps
 from dsocr_core.trace.run import MOST_STEPS, TracePlan, attention_for, steps_to, trace_page
 from dsocr_core.trace.sides import Task, trace_engine

@@ -9,11 +9,12 @@ import torch
 
 import dsocr_core.engine.fast.vision_graphs as vision_pass
 import dsocr_core.trace.fast as fast
-from dsocr_core.dump.files import Dump
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.records import OcrRequest
-from dsocr_core.settings import EMBEDDED_CHECKPOINT, PROJECT_ROOT, Settings
+from dsocr_core.models.taps.files import Dump
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.settings import Settings
 from dsocr_core.trace.run import TracePlan, compare_dumps, trace_page
 from dsocr_core.trace.sides import Task, trace_engine
 

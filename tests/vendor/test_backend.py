@@ -16,12 +16,12 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from dsocr_core.errors import Cancelled
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.models.family import FIRST
-from dsocr_core.outputs.compression import compression
-from dsocr_core.outputs.postprocess import clean_text
-from dsocr_core.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.compression import compression
+from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.reading.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import (
     RemoteCodeNotAllowed,
@@ -479,7 +479,7 @@ def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_rea
 def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from dsocr_core.records import OcrRequest\n"
+        "from dsocr_core.reading.records import OcrRequest\n"
         "from dsocr_core.vendor.backend import VendorBackend\n"
         "checkpoint, page = map(Path, sys.argv[1:])\n"
         "backend = VendorBackend(checkpoint, trusted_directories=(checkpoint,))\n"

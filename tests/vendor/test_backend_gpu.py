@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from dsocr_core.models.family import FIRST
-from dsocr_core.records import OcrRequest
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
 
 pytestmark = [

@@ -13,12 +13,12 @@ from PIL import Image, ImageChops
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.inputs.preprocess import prepare, tensor_sha256
-from dsocr_core.markup import page_boxes, parse, parse_coordinates
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.outputs.postprocess import crops, result_mmd
-from dsocr_core.records import OcrRequest
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.preprocess import prepare, tensor_sha256
+from dsocr_core.reading.markup import page_boxes, parse, parse_coordinates
+from dsocr_core.reading.postprocess import crops, result_mmd
+from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import VendorFailed
 from dsocr_core.vendor.observe import bf16_sha256

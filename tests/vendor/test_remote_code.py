@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
 from dsocr_core.vendor.remote_code import check_modules, copy_for_import, remote_code, require_allowed
 

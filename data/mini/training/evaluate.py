@@ -24,14 +24,14 @@ from data.mini.training.page import Block, Glyphs, Page
 from data.mini.training.scores import Score, Scores, score_page
 from data.mini.training.tokenizer import EOS, IMAGE
 from data.mini.training.views import BASE, GUNDAM, PRESETS, Bytes, Mode
-from dsocr_core.inputs.tiling import NO_TILES, crop_grid
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.vision_tokens import fuse_views
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import load_model
-from dsocr_core.outputs.ngram_rule import NgramRule
+from dsocr_core.page.tiling import NO_TILES, crop_grid
+from dsocr_core.reading.ngram_rule import NgramRule
 
 MINI = Path(__file__).parents[1]
 PAGES_SEEN_AT_ONCE = 4  # by the vision towers: 36 tiles of the largest grid

@@ -11,8 +11,8 @@ from dataclasses import astuple, dataclass, field
 from rapidfuzz.distance import Levenshtein
 
 from data.mini.training.markup import Prompt, parse_markup
-from dsocr_core.outputs.scores import MATCH_IOU, Labelled, iou
-from dsocr_core.outputs.scores import matched as matched_places
+from dsocr_core.reading.scores import MATCH_IOU, Labelled, iou
+from dsocr_core.reading.scores import matched as matched_places
 
 __all__ = ["MATCH_IOU", "Score", "Scores", "iou", "matched", "score_page"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.untrusted import Refused, parse_json
-from dsocr_core.records import FinishReason, TopTwo, top_two_steps
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.reading.records import FinishReason, TopTwo, top_two_steps
 
 MOST_ANSWER_BYTES = 64 * 1024 * 1024
 MOST_LINE_BYTES = 8 * 1024 * 1024

@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.backend_specs.kinds import EndpointSpec
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.endpoint.answers import Reading, shown
 from dsocr_core.backends.endpoint.connection import EndpointError, Server, Sleep
@@ -28,11 +27,12 @@ from dsocr_core.backends.endpoint.flavours import (
     shown_body,
 )
 from dsocr_core.backends.left_behind import size_of
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.fingerprints import required_file, result_key
-from dsocr_core.outside.untrusted import Refused, read_bytes
-from dsocr_core.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.specs.kinds import EndpointSpec
+from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.page.documents import load_image
+from dsocr_core.reading.fingerprints import required_file, result_key
+from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import httpx
 
 from dsocr_core.backends.endpoint.answers import MOST_ANSWER_BYTES, AnswerError, Lines, document, shown
-from dsocr_core.errors import Cancelled, DsocrError, one_line
-from dsocr_core.records import CancelToken
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
+from dsocr_core.reading.records import CancelToken
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dsocr_core.backend_specs.kinds import EndpointSpec, Flavour, SpecError
-from dsocr_core.backend_specs.parsing import merge
-from dsocr_core.records import IMAGE_PLACEHOLDER, POLICY_FIELDS, OcrRequest
+from dsocr_core.base.specs.kinds import EndpointSpec, Flavour, SpecError
+from dsocr_core.base.specs.parsing import merge
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, POLICY_FIELDS, OcrRequest
 
 Body = dict[str, Any]
 

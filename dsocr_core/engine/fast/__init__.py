@@ -6,7 +6,7 @@
 
 from importlib.util import find_spec
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 
 
 class FastEngineUnavailableError(DsocrError):

@@ -19,7 +19,7 @@ from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.cuda_graph import record
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.cache import KvCache
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 
 GROUP = 8
 """Steps between two reads of what the device wrote."""

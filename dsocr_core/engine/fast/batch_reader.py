@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dsocr_core.base.error_log import page_error
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, announce
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
@@ -34,12 +36,10 @@ from dsocr_core.engine.page import PageInputs
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.error_log import page_error
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.tiling import NO_TILES, image_token_count
-from dsocr_core.records import CancelToken, FinishReason, OcrRequest, OcrResult
-from dsocr_core.resolution import Preset
-from dsocr_core.stages import Stage
+from dsocr_core.models.resolution import Preset
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.tiling import NO_TILES, image_token_count
+from dsocr_core.reading.records import CancelToken, FinishReason, OcrRequest, OcrResult
 
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85

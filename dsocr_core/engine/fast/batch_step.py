@@ -27,7 +27,7 @@ from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_la
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 
 PROGRAMS = 2560
 """Programs of attention, about: as many as fit at once. More splits are shorter, and each waits for its first

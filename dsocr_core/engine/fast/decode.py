@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.fast.cuda_graph import StepGraph
 from dsocr_core.engine.fast.draft_pass import MOST_ROWS, PassLaunches
 from dsocr_core.engine.fast.drafted import DraftedPage, PassGraphs
@@ -20,10 +21,9 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, best_allowed
-from dsocr_core.errors import Cancelled
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.records import CancelToken, FinishReason, NgramPolicy
+from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy
 
 GROUP = 16
 """Tokens between two reads of what the device wrote."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsocr_core.drafts.pace import COSTS, Pace, Place
+from dsocr_core.engine.drafts.pace import COSTS, Pace, Place
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.draft_pass import DraftPass, PageDraft, PassLaunches
 from dsocr_core.kernels import state as decode_state

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import Pixels
 from dsocr_core.engine.stage_timer import StageTimer
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.inputs.prompt import PromptIds
-from dsocr_core.records import (
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.prompt import PromptIds
+from dsocr_core.reading.records import (
     CancelToken,
 )
-from dsocr_core.stages import Stage
 
 
 class FastEngine(Engine):

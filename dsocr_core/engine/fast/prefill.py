@@ -17,9 +17,9 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.packed import LayerWeights, MixtureWeights, PackedDecoder
-from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.page.prompt import PromptIds
 
 
 @dataclass(frozen=True)

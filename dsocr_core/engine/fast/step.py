@@ -27,7 +27,7 @@ from dsocr_core.kernels.launch import row_programs, unready
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 
 MATCHED_ROWS = 32
 """Rows of the n-gram rule's counts: one a position, in turn. A pass of K drafted rows needs K + 1."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.cuda_graph import Recorder, recorder_for
 from dsocr_core.engine.fast.vision import Groups, VisionTowers
-from dsocr_core.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 MOST_SHAPES = 12
 """Gundam has nine: no tiles, and two to nine of them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dsocr_core.dump.hooks import Tap
 from dsocr_core.models.config import ClipConfig, DecoderConfig, Qwen2Config, SamConfig
+from dsocr_core.models.taps.hooks import Tap
 
 
 def sam_taps(config: SamConfig) -> Iterator[Tap]:

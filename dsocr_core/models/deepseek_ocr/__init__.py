@@ -14,10 +14,10 @@ from dsocr_core.models.config import (
     projector_config,
     sam_config,
 )
+from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import CLIP, PROJECTOR, SAM
-from dsocr_core.resolution import Preset
-from dsocr_core.stages import Stage
 
 
 @dataclass(frozen=True)

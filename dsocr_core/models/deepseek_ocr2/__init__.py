@@ -14,10 +14,10 @@ from dsocr_core.models.config import (
     projector_config,
     sam_config,
 )
+from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import ENCODER, PROJECTOR, SAM
-from dsocr_core.resolution import Preset
-from dsocr_core.stages import Stage
 
 ENCODER_STAGE = Stage("encoder")
 

@@ -10,7 +10,7 @@ from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
 from dsocr_core.models.config import Qwen2Config
 from dsocr_core.models.deepseek_ocr2 import ENCODER_STAGE, DeepseekOcr2Config
-from dsocr_core.resolution import tokens_per_side
+from dsocr_core.models.resolution import tokens_per_side
 
 
 def costs(config: DeepseekOcr2Config, workload: Workload, policy: Policy) -> tuple[StageCost, ...]:

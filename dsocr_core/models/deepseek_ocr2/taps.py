@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dsocr_core.dump.hooks import Tap
 from dsocr_core.models.blocks.taps import encoder_taps, fusion_taps, sam_taps
 from dsocr_core.models.deepseek_ocr2 import DeepseekOcr2Config
+from dsocr_core.models.taps.hooks import Tap
 
 
 def taps(config: DeepseekOcr2Config) -> tuple[Tap, ...]:

@@ -11,8 +11,8 @@ from typing import ClassVar
 from dsocr_core.models.config import Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
+from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding
-from dsocr_core.resolution import Preset
 
 
 @dataclass(frozen=True)

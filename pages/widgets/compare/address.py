@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FAMILIES
-from dsocr_core.records import SIDES
+from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Attention, Dtype, Settings
 from pages.widgets.compare import backends
 from pages.widgets.components.viewer import MODES

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import SIDES, VENDOR
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.records import SIDES, VENDOR
 from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
 

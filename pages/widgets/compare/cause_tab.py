@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.backend_specs.kinds import EagerSpec, FastSpec
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.base.specs.kinds import EagerSpec, FastSpec
+from dsocr_core.base.words import plural
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
-from dsocr_core.words import plural
 from pages.widgets.compare import address
 from pages.widgets.pair.tables import INPUT_MARKS, INPUTS, input_table
 from pages.widgets.shared import figure, job_panel, resources, table
@@ -24,9 +24,9 @@ from pages.widgets.shared.table import Column
 from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
-    from dsocr_core.why.run import PageAnswer
-    from dsocr_core.why.search import Finding
+    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.trace.why.run import PageAnswer
+    from dsocr_core.trace.why.search import Finding
 
 TAB = "Why"
 MOST_RUNS = 500
@@ -101,11 +101,11 @@ Find = Callable[[Settings, OcrRequest, OcrResult, int, "Job[PageAnswer]"], "Page
 def search(
     settings: Settings, request: OcrRequest, b: OcrResult, runs: int, job: Job[PageAnswer]
 ) -> PageAnswer:
-    """`dsocr_core.why` on one page, B being a result that is there. Raises DsocrError and Cancelled."""
+    """`dsocr_core.trace.why` on one page, B being a result that is there. Raises DsocrError and Cancelled."""
     # Importing torch takes a second or two.
-    from dsocr_core.why.reference import of_result
-    from dsocr_core.why.run import why
-    from dsocr_core.why.search import Budget
+    from dsocr_core.trace.why.reference import of_result
+    from dsocr_core.trace.why.run import why
+    from dsocr_core.trace.why.search import Budget
 
     def progress(words: str, run: int, most: int) -> None:
         job.say(f"Run {run} of at most {most}: {words}", run / most)

@@ -8,9 +8,10 @@ import shlex
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.models.deepseek_ocr import PROMPTS
-from dsocr_core.records import VENDOR, OcrRequest
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.reading.records import VENDOR, OcrRequest
+from dsocr_core.settings import Settings
 from pages.widgets.compare import cause_tab, downloads
 from pages.widgets.compare.address import key
 from pages.widgets.pair import tabs, text

@@ -9,18 +9,18 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.labels import short
-from dsocr_core.inputs.documents import load_image
-from dsocr_core.outputs.artifacts import write_page
-from dsocr_core.records import to_jsonable
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.page.documents import load_image
+from dsocr_core.reading.artifacts import write_page
+from dsocr_core.reading.records import to_jsonable
+from dsocr_core.runs.labels import short
 from pages.widgets.pair import tables
 from pages.widgets.pair.shown import Pairing
 from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
-    from dsocr_core.records import OcrResult, Side
+    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.records import OcrResult, Side
 
 
 def folder_of(side: Side, result: OcrResult) -> str:

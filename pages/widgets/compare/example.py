@@ -10,7 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.settings import Attention, Dtype
 from pages.widgets.compare.address import put, usual, value
 from pages.widgets.shared import resources, sources

@@ -7,9 +7,9 @@ from html import escape
 
 import streamlit as st
 
-from dsocr_core.history.earlier import Earlier, left_words
-from dsocr_core.records import Side
-from dsocr_core.words import duration, percent, plural, significant
+from dsocr_core.base.words import duration, percent, plural, significant
+from dsocr_core.reading.records import Side
+from dsocr_core.runs.earlier import Earlier, left_words
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.run_job import ReadJob, SideView
 from pages.widgets.shared.stages import colour

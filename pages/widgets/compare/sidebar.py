@@ -7,12 +7,12 @@ from pathlib import Path
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history import earlier
-from dsocr_core.history.result_cache import device_type
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
-from dsocr_core.outside.visible import name_text
-from dsocr_core.records import SIDES, OcrRequest, Side
+from dsocr_core.reading.records import SIDES, OcrRequest, Side
+from dsocr_core.runs import earlier
+from dsocr_core.runs.result_cache import device_type
 from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
 from pages.widgets.compare import address, backends

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dsocr_core.records import Side
-from dsocr_core.words import duration, moment
+from dsocr_core.base.words import duration, moment
+from dsocr_core.reading.records import Side
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.runner import PageResults
 from pages.widgets.shared.strip import NO_EVIDENCE, Fact, Strip, parity_facts, verdict_words
 
 if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.reading.comparison import Comparison
 
 
 def strip_of(results: PageResults, labels: Mapping[Side, str]) -> Strip:

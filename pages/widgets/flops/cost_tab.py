@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.frames import operators, summed_costs
-from dsocr_core.stages import Stage
-from dsocr_core.words import plural
+from dsocr_core.base.words import plural
+from dsocr_core.models.stages import Stage
 from pages.widgets.flops import stages
 from pages.widgets.flops.address import key, text
 from pages.widgets.flops.selection import Selection

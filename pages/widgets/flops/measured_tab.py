@@ -13,12 +13,12 @@ from analytic_model import frames
 from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
 from analytic_model.recorded import Recorded, counted_points
 from analytic_model.workload import Workload
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.words import NOT_MEASURED, amount, percent, plural, significant
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import computed_stages, inside_prefill, row_of
-from dsocr_core.stages import Stage
-from dsocr_core.words import NOT_MEASURED, amount, percent, plural, significant
+from dsocr_core.models.stages import Stage
 from pages.widgets.flops import stages
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, job_panel, plots, resources, table

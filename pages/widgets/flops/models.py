@@ -7,8 +7,8 @@ from pathlib import Path
 import streamlit as st
 
 from analytic_model.recorded import PUBLISHED
-from dsocr_core.errors import DsocrError
-from dsocr_core.settings import EMBEDDED_CHECKPOINT
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from pages.widgets.flops.address import PARAMETERS, key, text
 from pages.widgets.shared import resources, sources
 

@@ -20,9 +20,9 @@ from analytic_model.requirements import (
     work_of,
 )
 from analytic_model.sweep import of_axis, spread
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.labels import chart_names
-from dsocr_core.words import percent
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import percent
+from dsocr_core.runs.labels import chart_names
 from pages.widgets.flops import stages
 from pages.widgets.flops.address import key, text, value
 from pages.widgets.flops.selection import Selection

@@ -12,10 +12,10 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.recorded import PUBLISHED, Reading, pages_of, reading, usual_page
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.labels import chart_names, short_names, unlike
-from dsocr_core.history.store import History
-from dsocr_core.records import VENDOR, BackendName
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.records import VENDOR, BackendName
+from dsocr_core.runs.labels import chart_names, short_names, unlike
+from dsocr_core.runs.store import History
 from pages.widgets.flops import models
 from pages.widgets.flops.address import STATE, key, put, text
 from pages.widgets.flops.selection import NotRecordedError

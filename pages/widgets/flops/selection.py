@@ -12,9 +12,9 @@ from analytic_model.policy import Policy
 from analytic_model.predict import Prediction, predict
 from analytic_model.recorded import Recorded, hardware_key
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.settings import PROJECT_ROOT
 from pages.widgets.flops.address import CUSTOM
 
 

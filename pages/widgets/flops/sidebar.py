@@ -15,7 +15,7 @@ from analytic_model.policy import Policy
 from analytic_model.recorded import Reading, Recorded, hardware_key, recorded_workload
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import all_stages, load_config
 from pages.widgets.flops import models, runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsocr_core.models.family import computed_stages, inside_prefill
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 from pages.widgets.shared import stages
 from pages.widgets.shared.stages import Part, StageLine, stage_name
 

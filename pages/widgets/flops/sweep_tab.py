@@ -23,8 +23,8 @@ from analytic_model.sweep import (
     spread,
     sweep,
 )
-from dsocr_core.stages import Stage
-from dsocr_core.words import plural
+from dsocr_core.base.words import plural
+from dsocr_core.models.stages import Stage
 from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, plots

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analytic_model.frames import stage_costs
 from analytic_model.predict import kv_cache_bytes
-from dsocr_core.words import amount
+from dsocr_core.base.words import amount
 from pages.widgets.flops import cost_tab, measured_tab, requirements_tab, sweep_tab
 from pages.widgets.flops.address import VIEWS, key
 from pages.widgets.flops.selection import Selection

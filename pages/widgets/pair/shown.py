@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dsocr_core.markup import Box
-from dsocr_core.outputs import render
-from dsocr_core.outputs.parity import is_plain
-from dsocr_core.parity_records import BoxPair
-from dsocr_core.records import OcrResult, Side
-from dsocr_core.words import duration, plural
+from dsocr_core.base.words import duration, plural
+from dsocr_core.reading import render
+from dsocr_core.reading.markup import Box
+from dsocr_core.reading.parity import is_plain
+from dsocr_core.reading.parity_records import BoxPair
+from dsocr_core.reading.records import OcrResult, Side
 
 if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
-    from dsocr_core.parity_records import ParityReport
+    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity_records import ParityReport
 
 Results = Mapping[Side, OcrResult]
 """The results that are there, A's first."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from dsocr_core.models.family import all_stages, inside_prefill
-from dsocr_core.parity_records import NOT_KNOWN, InputLine
-from dsocr_core.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
+from dsocr_core.reading.parity_records import NOT_KNOWN, InputLine
+from dsocr_core.reading.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from pages.widgets.pair.shown import Pairing, Results
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.stages import Part, spans, stage_name

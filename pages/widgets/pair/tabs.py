@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dsocr_core.drafts.given import Given
-from dsocr_core.history.timings import in_order
-from dsocr_core.outputs.compression import compression
-from dsocr_core.outputs.margins import divergence_words
-from dsocr_core.parity_records import Divergence
-from dsocr_core.words import NOT_RECORDED, percent, plural
+from dsocr_core.base.words import NOT_RECORDED, percent, plural
+from dsocr_core.engine.drafts.given import Given
+from dsocr_core.page.compression import compression
+from dsocr_core.reading.margins import divergence_words
+from dsocr_core.reading.parity_records import Divergence
+from dsocr_core.runs.timings import in_order
 from pages.widgets.pair import tables
 from pages.widgets.pair.shown import Results, Shown
 from pages.widgets.pair.viewer import clicked

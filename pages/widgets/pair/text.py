@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from dsocr_core.markup import block_text
-from dsocr_core.outputs import postprocess
-from dsocr_core.outputs.parity import comparable
-from dsocr_core.outputs.text_blocks import Block, parse_blocks, word_difference
-from dsocr_core.records import OcrResult, Side
+from dsocr_core.base.words import plural
+from dsocr_core.reading import postprocess
+from dsocr_core.reading.markup import block_text
+from dsocr_core.reading.parity import comparable
+from dsocr_core.reading.records import OcrResult, Side
+from dsocr_core.reading.text_blocks import Block, parse_blocks, word_difference
 from dsocr_core.review.differences import block_texts
-from dsocr_core.words import plural
 from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
 from pages.widgets.pair.shown import Pairing, Shown
 from pages.widgets.pair.tables import STATE_WORDS

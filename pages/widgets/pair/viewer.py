@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from dsocr_core.markup import Box
-from dsocr_core.records import Side
+from dsocr_core.reading.markup import Box
+from dsocr_core.reading.records import Side
 from pages.widgets.components.viewer import MODES, show_viewer
 from pages.widgets.pair.shown import Pairing, Shown, label_colours
 from pages.widgets.shared import resources

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural
 from dsocr_core.review.queue import Given, select
 from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
-from dsocr_core.words import plural
 from pages.widgets.review import address
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.labels import condition, has_value, run_labels, short
-from dsocr_core.history.store import EXAMPLE, History
-from dsocr_core.parity_records import VERDICT_WORDS
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural
+from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.document import one_run_words
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
-from dsocr_core.words import plural
+from dsocr_core.runs.labels import condition, has_value, run_labels, short
+from dsocr_core.runs.store import EXAMPLE, History
 from pages.widgets.components.review_queue import show_queue
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value

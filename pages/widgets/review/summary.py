@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.statistics import outcome_words
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import moment, plural
 from dsocr_core.models.family import all_stages
-from dsocr_core.outputs.ties import count_ties
+from dsocr_core.reading.ties import count_ties
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
@@ -20,7 +20,7 @@ from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from dsocr_core.words import moment, plural
+from dsocr_core.runs.statistics import outcome_words
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources, table
 from pages.widgets.shared.messages import plain, show_error

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.text_blocks import Block
-from dsocr_core.records import SIDES
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural, significant
+from dsocr_core.reading.records import SIDES
+from dsocr_core.reading.text_blocks import Block
 from dsocr_core.review.accuracy import accuracy, page_truth
 from dsocr_core.review.page import KINDS, Difference
-from dsocr_core.words import plural, significant
 from pages.widgets.components.document import show_columns
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.viewer import clicked

@@ -7,10 +7,10 @@ from typing import get_args
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import moment
 from dsocr_core.review.page import Cause, PageReview
 from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
-from dsocr_core.words import moment
 from pages.widgets.review import address, position
 from pages.widgets.review.address import key, value
 from pages.widgets.review.position import Position

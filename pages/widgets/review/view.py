@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 from PIL import Image
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import SIDES, Side
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.pair import viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.review import address, verdict

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import pandas as pd
 import streamlit as st
 
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import duration, plural, significant
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import Figures, Status, StatusReader, WorkerFigures
-from dsocr_core.errors import DsocrError
-from dsocr_core.words import duration, plural, significant
 from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain, show_error

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from dsocr_core.history.exporters import Form, export_runs
-from dsocr_core.history.store import History
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.words import plural
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.words import plural
+from dsocr_core.runs.exporters import Form, export_runs
+from dsocr_core.runs.store import History
 
 _FORMS: dict[Form, str] = {
     "zip": "Zip that imports elsewhere",

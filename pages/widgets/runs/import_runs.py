@@ -10,15 +10,15 @@ from typing import Protocol
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.importers.detect import import_paths
-from dsocr_core.history.importers.reading import clean
-from dsocr_core.history.importers.report import ImportReport
-from dsocr_core.history.storage.entries import checked_relative
-from dsocr_core.history.storage.store import StorageError
-from dsocr_core.history.store import History
-from dsocr_core.outside.temporary import Temporary
-from dsocr_core.words import plural
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.words import plural
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.reading import clean
+from dsocr_core.runs.importers.report import ImportReport
+from dsocr_core.runs.storage.entries import checked_relative
+from dsocr_core.runs.storage.store import StorageError
+from dsocr_core.runs.store import History
 from pages.widgets.runs import address
 from pages.widgets.shared import figure, new_runs, table
 from pages.widgets.shared.messages import plain, show_error

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
-from dsocr_core.words import plural
+from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import USUAL, baseline_colour, run_table

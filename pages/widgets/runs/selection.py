@@ -9,11 +9,11 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.history.command import checkout_words, command_of
-from dsocr_core.history.labels import has_value
-from dsocr_core.history.sameness import record_facts, side_by_side
-from dsocr_core.history.store import History
-from dsocr_core.words import moment
+from dsocr_core.base.words import moment
+from dsocr_core.runs.command import checkout_words, command_of
+from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.sameness import record_facts, side_by_side
+from dsocr_core.runs.store import History
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure, table

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dsocr_core.history.store import History
+from dsocr_core.runs.store import History
 from pages.widgets.runs import address
 from pages.widgets.runs.address import PROFILED, STATE, key, put, value
 from pages.widgets.runs.tables import COLUMNS

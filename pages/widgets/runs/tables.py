@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.history.labels import has_value
-from dsocr_core.history.statistics import Ratio, outcome_words
-from dsocr_core.records import VENDOR
+from dsocr_core.base.words import plural, speed_ratio
+from dsocr_core.reading.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from dsocr_core.words import plural, speed_ratio
+from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.statistics import Ratio, outcome_words
 from pages.widgets.shared.strip import VERDICTS
 
 USUAL = (

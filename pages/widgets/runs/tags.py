@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.labels import has_value
-from dsocr_core.history.store import History
-from dsocr_core.words import plural
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural
+from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.store import History
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import show_error
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.machine import MachineWatch
-from dsocr_core.history.recorder import save_comparison
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import SIDES, CancelToken, Observer, OcrRequest, Side
-from dsocr_core.run.session import Session
+from dsocr_core.read.session import Session
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, Side
+from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.runs.machine import MachineWatch
+from dsocr_core.runs.recorder import save_comparison
 from dsocr_core.settings import Settings
 from pages.widgets.shared.job import Job
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from dsocr_core.error_log import unforeseen
-from dsocr_core.errors import Cancelled, DsocrError
+from dsocr_core.base.error_log import unforeseen
+from dsocr_core.base.errors import Cancelled, DsocrError
 
 _WATCH_S, _MISSES = 0.4, 2
 """A connection that is made anew at once costs nothing."""

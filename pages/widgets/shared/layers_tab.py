@@ -9,14 +9,14 @@ import duckdb
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.traces import KeptTrace, summary_of, traces_of
-from dsocr_core.outputs.trace_curve import shortened
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.parity_records import Divergence
-from dsocr_core.records import OcrRequest
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import moment, plural
+from dsocr_core.reading.parity_records import Divergence
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.trace_curve import shortened
+from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.runs.traces import KeptTrace, summary_of, traces_of
 from dsocr_core.settings import Settings
-from dsocr_core.words import moment, plural
 from pages.widgets.shared import job_panel, resources, table
 from pages.widgets.shared.app_session import TraceChoice, Traced
 from pages.widgets.shared.job import Job
@@ -29,7 +29,7 @@ from pages.widgets.shared.trace_charts import trace_figure
 from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
-    from dsocr_core.history.store import History
+    from dsocr_core.runs.store import History
     from dsocr_core.trace.sides import Way
 
 WAYS = ("eager", "vendor", "float32", "fast")
@@ -111,7 +111,7 @@ def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[K
     history.refresh()
     sha256 = None
     if request is not None and request.image.is_file():
-        from dsocr_core.outputs.fingerprints import file_of
+        from dsocr_core.reading.fingerprints import file_of
 
         file = file_of(request)
         sha256 = None if file is None else file.sha256

@@ -6,9 +6,9 @@ import re
 
 import streamlit as st
 
-from dsocr_core.error_log import unforeseen
-from dsocr_core.errors import DsocrError
-from dsocr_core.outside.visible import visible
+from dsocr_core.base.error_log import unforeseen
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import visible
 
 _JOINER = "\N{WORD JOINER}"
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|[-.\w+](?=@)", re.IGNORECASE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.history.store import History
-from dsocr_core.words import plural
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural
+from dsocr_core.runs.store import History
 from pages.widgets.shared.messages import show_error
 
 _SHOWN = "history shown"

@@ -18,16 +18,17 @@ from PIL import Image
 from streamlit.runtime import exists, get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.inputs import documents
-from dsocr_core.outside.yaml_bounds import check_file
-from dsocr_core.settings import PROJECT_ROOT, Settings, history_location
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.yaml_bounds import check_file
+from dsocr_core.page import documents
+from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
 
 if TYPE_CHECKING:
-    from dsocr_core.history.store import History
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.review import Review
+    from dsocr_core.runs.store import History
 
 T = TypeVar("T")
 _VIEW_SIDE = 2400
@@ -63,7 +64,7 @@ def history() -> History:
 
 @st.cache_resource(show_spinner="Loading the history")
 def _history(location: str, examples: bool) -> History:
-    from dsocr_core.history.store import SEED_LOCATION, History
+    from dsocr_core.runs.store import SEED_LOCATION, History
 
     return History(location, also=[SEED_LOCATION] if examples else [])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.history.labels import short_names
+from dsocr_core.runs.labels import short_names
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 if TYPE_CHECKING:

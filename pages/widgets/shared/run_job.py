@@ -10,14 +10,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from dsocr_core.errors import Cancelled
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.models.family import all_stages
-from dsocr_core.records import OcrRequest, Side
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.records import OcrRequest, Side
 from pages.widgets.shared.job import Job, JobView
 
 if TYPE_CHECKING:
-    from dsocr_core.outputs.comparison import Comparison
+    from dsocr_core.reading.comparison import Comparison
     from pages.widgets.shared.app_session import AppSession
 
 SideState = Literal["queued", "waiting", "loading", "running", "done", "failed"]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import SIDES, OcrRequest, Side
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings
 from pages.widgets.shared.app_session import AppSession, TraceChoice, Traced, trace_job
 from pages.widgets.shared.job import Job

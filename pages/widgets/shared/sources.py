@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsocr_core.errors import DsocrError, one_line
-from dsocr_core.inputs import documents
-from dsocr_core.settings import PROJECT_ROOT, RUNS_DIRECTORY
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
+from dsocr_core.page import documents
 
 SAMPLES = PROJECT_ROOT / "data" / "samples"
 UPLOADS = RUNS_DIRECTORY / "uploads"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dsocr_core.history.labels import short
-from dsocr_core.history.timings import VISION
+from dsocr_core.base.words import amount, duration, scale_of
 from dsocr_core.models.family import inside_prefill, stage_colours
-from dsocr_core.stages import Stage
-from dsocr_core.words import amount, duration, scale_of
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.labels import short
+from dsocr_core.runs.timings import VISION
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.plots import NEUTRAL
 

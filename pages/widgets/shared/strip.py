@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Literal
 
-from dsocr_core.parity_records import NOT_KNOWN, VERDICT_WORDS, Verdict
-from dsocr_core.words import percent
+from dsocr_core.base.words import percent
+from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICT_WORDS, Verdict
 
 if TYPE_CHECKING:
-    from dsocr_core.parity_records import ParityReport
+    from dsocr_core.reading.parity_records import ParityReport
 
 Tone = Literal["identical", "within", "differs", "none", "faster", "slower"]
 """A colour of the style sheet: green only for identical, amber, red, grey; two more for speeds."""

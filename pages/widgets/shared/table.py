@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.history.labels import has_value
-from dsocr_core.outputs.spreadsheet import frame_csv
-from dsocr_core.words import NOT_MEASURED, amount, duration, percent, signed, significant
+from dsocr_core.base.words import NOT_MEASURED, amount, duration, percent, signed, significant
+from dsocr_core.reading.spreadsheet import frame_csv
+from dsocr_core.runs.labels import has_value
 
 MOST_ROWS = 24
 """Longer tables scroll."""

@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import streamlit as st
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from pages.widgets.shared import navigation
 from pages.widgets.shared.messages import show_error
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dsocr_core.history.kernel_names import kernel_names
-from dsocr_core.history.labels import has_value, moment, short
-from dsocr_core.history.timings import in_order
+from dsocr_core.base.words import amount, duration, plural, significant, speed_ratio
 from dsocr_core.models.family import all_stages
-from dsocr_core.words import amount, duration, plural, significant, speed_ratio
+from dsocr_core.runs.kernel_names import kernel_names
+from dsocr_core.runs.labels import has_value, moment, short
+from dsocr_core.runs.timings import in_order
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.labels import mark, time_words
 from pages.widgets.shared.plots import NEUTRAL, figure

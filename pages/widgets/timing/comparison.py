@@ -8,13 +8,13 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.history import timings
-from dsocr_core.history.labels import condition, has_value, short_names
-from dsocr_core.history.sameness import record_facts, side_by_side
-from dsocr_core.history.speed import LATENCY, compare_speed
-from dsocr_core.history.statistics import NEUTRAL_BAND, outcome_words
-from dsocr_core.history.store import History
-from dsocr_core.words import plural, significant, speed_ratio
+from dsocr_core.base.words import plural, significant, speed_ratio
+from dsocr_core.runs import timings
+from dsocr_core.runs.labels import condition, has_value, short_names
+from dsocr_core.runs.sameness import record_facts, side_by_side
+from dsocr_core.runs.speed import LATENCY, compare_speed
+from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
+from dsocr_core.runs.store import History
 from pages.widgets.shared import bars, figure, resources, table
 from pages.widgets.shared.labels import first_of_ours, time_words
 from pages.widgets.shared.stages import stage_name

@@ -11,9 +11,10 @@ import streamlit as st
 
 from analytic_model.cards import card_named, with_own_peaks
 from analytic_model.hardware import Hardware
-from dsocr_core.history.kernel_names import kernel_names
-from dsocr_core.history.kernel_profiles import CLASS_RULE
-from dsocr_core.history.profiled import (
+from dsocr_core.base.words import amount, percent, plural
+from dsocr_core.runs.kernel_names import kernel_names
+from dsocr_core.runs.kernel_profiles import CLASS_RULE
+from dsocr_core.runs.profiled import (
     advice,
     by_kernel,
     device_name,
@@ -22,7 +23,6 @@ from dsocr_core.history.profiled import (
     nsight_says,
     profile_rows,
 )  # fmt: skip
-from dsocr_core.words import amount, percent, plural
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import profile_charts

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsocr_core.history.labels import has_value, short
-from dsocr_core.history.statistics import outcome_words
-from dsocr_core.words import duration, plural, significant, speed_ratio
+from dsocr_core.base.words import duration, plural, significant, speed_ratio
+from dsocr_core.runs.labels import has_value, short
+from dsocr_core.runs.statistics import outcome_words
 from pages.widgets.shared.labels import mark, time_words
 from pages.widgets.shared.stages import colour, stage_name
 from pages.widgets.timing.charts import unit_of

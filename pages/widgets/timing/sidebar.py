@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.history.labels import chart_names, run_labels
-from dsocr_core.history.store import History
-from dsocr_core.words import plural
+from dsocr_core.base.words import plural
+from dsocr_core.runs.labels import chart_names, run_labels
+from dsocr_core.runs.store import History
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing.address import STATE, key, value

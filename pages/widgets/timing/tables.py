@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dsocr_core.history.kernel_names import kernel_names
-from dsocr_core.history.labels import has_value
-from dsocr_core.words import significant, speed_ratio
+from dsocr_core.base.words import significant, speed_ratio
+from dsocr_core.runs.kernel_names import kernel_names
+from dsocr_core.runs.labels import has_value
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 

@@ -8,11 +8,11 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.history import timings
-from dsocr_core.history.labels import short_names
-from dsocr_core.history.statistics import changes, levels
-from dsocr_core.records import VENDOR
-from dsocr_core.words import plural, speed_ratio
+from dsocr_core.base.words import plural, speed_ratio
+from dsocr_core.reading.records import VENDOR
+from dsocr_core.runs import timings
+from dsocr_core.runs.labels import short_names
+from dsocr_core.runs.statistics import changes, levels
 from pages.widgets.shared import bars, figure, navigation, resources, table
 from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr_core.backend_specs.kinds import FLAVOURS, EndpointSpec
-from dsocr_core.backend_specs.parsing import parse_backend
 from dsocr_core.backends.endpoint.backend import Endpoint
-from dsocr_core.errors import DsocrError
-from dsocr_core.records import OcrResult
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.specs.kinds import FLAVOURS, EndpointSpec
+from dsocr_core.base.specs.parsing import parse_backend
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.settings import Settings
 from tests.support.scripted_server import ScriptedServer, native, scripted_server, streamed
 

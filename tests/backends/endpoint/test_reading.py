@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr_core.backend_specs.kinds import EndpointSpec
 from dsocr_core.backends.endpoint.backend import Endpoint
 from dsocr_core.backends.endpoint.connection import EndpointError
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.records import CancelToken, OcrResult, SilentObserver
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.specs.kinds import EndpointSpec
+from dsocr_core.reading.records import CancelToken, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
 from tests.support.scripted_server import (
     PIECES,

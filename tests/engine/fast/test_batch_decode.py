@@ -26,7 +26,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 
 VOCABULARY = 40

@@ -18,9 +18,10 @@ from rich.console import Console
 import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.engine.page as page
-import dsocr_core.history.result_cache as results
+import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
+from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
@@ -31,19 +32,18 @@ from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.errors import Cancelled, DsocrError
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.family import FIRST, preset_named
-from dsocr_core.records import OcrRequest, OcrResult, SilentObserver
-from dsocr_core.run.pages import read_pages, slots_for
-from dsocr_core.run.plan import RunPlan
-from dsocr_core.run.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
-from dsocr_core.run.progress import Progress
-from dsocr_core.run.report import Report
-from dsocr_core.run.session import Session
+from dsocr_core.models.stages import Stage
+from dsocr_core.read.pages import read_pages, slots_for
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.report import Report
+from dsocr_core.read.session import Session
+from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.readers import Job, OneByOne, Together
 from dsocr_core.settings import InferSettings, Settings
-from dsocr_core.stages import Stage
 from tests.support.read_batch import Listed, read
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
-from dsocr_core.errors import Cancelled
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 from tests.support.reference_step import assert_rounding_explains, step_errors
 from tests.support.seeded_weights import tiny_config
 

@@ -20,7 +20,7 @@ from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFTED, PASSES
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 from tests.support.seeded_weights import tiny_config
 
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9, 5)

@@ -13,7 +13,7 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 
 TOKENS = 6

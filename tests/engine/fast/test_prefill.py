@@ -26,13 +26,13 @@ from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.engine.fast.vision_graphs import MOST_SHAPES, FastVision
-from dsocr_core.inputs.prompt import PromptIds
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from dsocr_core.records import OcrRequest
+from dsocr_core.page.prompt import PromptIds
+from dsocr_core.reading.records import OcrRequest
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 

@@ -37,8 +37,8 @@ from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
-from dsocr_core.stages import Stage
 from tests.support.paths import MINI
 
 pytestmark = [

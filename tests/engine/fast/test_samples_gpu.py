@@ -13,8 +13,8 @@ from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
-from dsocr_core.inputs.documents import expand
-from dsocr_core.records import OcrRequest, OcrResult
+from dsocr_core.page.documents import expand
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from tests.support.paths import DATA
 from tests.support.read_batch import read
 

@@ -33,7 +33,7 @@ from dsocr_core.kernels.batch.router import (
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, SIZE
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
 
 AT = Launch(16)

@@ -27,7 +27,7 @@ from dsocr_core.kernels.decode.split_attention import (
     split_attention_reference,
 )
 from dsocr_core.kernels.launch import Launch, chunk_width
-from dsocr_core.records import NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6

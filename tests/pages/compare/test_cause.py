@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.parity_records import input_line
-from dsocr_core.records import ModelInputs
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import input_line
+from dsocr_core.reading.records import ModelInputs
 from dsocr_core.settings import Settings
-from dsocr_core.why.hypotheses import hypotheses, ngram_hypothesis
-from dsocr_core.why.match import Match
-from dsocr_core.why.reader import Reading
-from dsocr_core.why.run import PageAnswer
-from dsocr_core.why.search import Exclusion, Finding, Trial
+from dsocr_core.trace.why.hypotheses import hypotheses, ngram_hypothesis
+from dsocr_core.trace.why.match import Match
+from dsocr_core.trace.why.reader import Reading
+from dsocr_core.trace.why.run import PageAnswer
+from dsocr_core.trace.why.search import Exclusion, Finding, Trial
 from pages.widgets.compare import cause_tab
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr_core.errors import DsocrError
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrRequest
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import OcrRequest
 from pages.widgets.compare import downloads
 from pages.widgets.pair.shown import pairings
 from tests.support import fabricated_results as fabricated

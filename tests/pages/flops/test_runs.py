@@ -11,12 +11,13 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.history.recorder import RunRecorder
-from dsocr_core.history.store import History
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import SIDES
-from dsocr_core.settings import PROJECT_ROOT, Settings
-from dsocr_core.stages import Stage
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import SIDES
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.store import History
+from dsocr_core.settings import Settings
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import STAGE_MS, FabricatedPipeline, make_samples

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.outputs.trace_records import TraceSummary
-from dsocr_core.records import CancelToken, OcrRequest
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import CancelToken, OcrRequest
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings
 from dsocr_core.trace import run
 from pages.widgets.shared.app_session import AppSession, TraceChoice

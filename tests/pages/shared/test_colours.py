@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from dsocr_core.models.family import all_stages, stage_colours
-from dsocr_core.stages import Stage
+from dsocr_core.models.stages import Stage
 from pages.widgets.runs.tables import FASTER, SLOWER
 from tests.support.paths import ROOT
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsocr_core.parity_records import VERDICTS as CORE
-from dsocr_core.parity_records import Verdict
+from dsocr_core.reading.parity_records import VERDICTS as CORE
+from dsocr_core.reading.parity_records import Verdict
 from dsocr_core.settings import Settings
 from pages.widgets.shared.labels import backend_words, first_of_ours, side_label, side_labels, side_letter
 from pages.widgets.shared.strip import NO_EVIDENCE, VERDICTS, verdict_words

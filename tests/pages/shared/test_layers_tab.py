@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
-from dsocr_core.history.store import SEED_LOCATION, History
-from dsocr_core.outputs.trace_records import Cause, RouterChange, TensorDifference, TraceSummary
-from dsocr_core.settings import PROJECT_ROOT, Settings
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.reading.trace_records import Cause, RouterChange, TensorDifference, TraceSummary
+from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.settings import Settings
 from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan
 from pages.widgets.shared import resources

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core import error_log
-from dsocr_core.errors import Cancelled, DsocrError
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrRequest, Side
+from dsocr_core.base import error_log
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import OcrRequest, Side
 from dsocr_core.settings import Settings, VendorSettings
-from dsocr_core.stages import Stage
 from pages.widgets.shared.run_job import ReadJob, _SideWatch
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import BACKENDS, result_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr_core.errors import DsocrError
+from dsocr_core.base.errors import DsocrError
 from pages.widgets.shared import sources
 
 

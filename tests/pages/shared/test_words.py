@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.outputs.comparison import Comparison
-from dsocr_core.records import OcrRequest
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import Settings
-from dsocr_core.stages import Stage
 from pages.widgets.compare.progress import headline, side_line
 from pages.widgets.compare.verdict import strip_of
 from pages.widgets.shared.job import JobView

@@ -6,7 +6,7 @@ import pytest
 
 from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
-from dsocr_core.history.profiled import by_kernel, profile_rows
+from dsocr_core.runs.profiled import by_kernel, profile_rows
 from pages.widgets.timing.profile import device_of, profile_words, roof_words, told
 from pages.widgets.timing.profile_charts import kernel_roofline, roofs, speed_of_light
 from tests.support.launches import LAUNCHES, metrics

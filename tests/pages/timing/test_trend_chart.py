@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dsocr_core.history.statistics import levels
-from dsocr_core.history.timings import newest
+from dsocr_core.runs.statistics import levels
+from dsocr_core.runs.timings import newest
 from pages.widgets.timing.charts import trend
 
 RUNS = 400

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dsocr_core.models.config import ModelConfig, Section, decoder_config, projector_config, sam_config
+from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
+from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import PROJECTOR, SAM
-from dsocr_core.resolution import Preset
-from dsocr_core.stages import Stage
 from tests.support.seeded_weights import tiny_config
 
 MIXER = Stage("mixer")

@@ -9,10 +9,10 @@ from analytic_model import ops, vision
 from analytic_model.policy import Policy
 from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
-from dsocr_core.dump.hooks import Tap
 from dsocr_core.models.blocks.taps import fusion_taps, sam_taps
 from dsocr_core.models.ocr_model import OcrModel, Part
-from dsocr_core.resolution import tokens_per_side
+from dsocr_core.models.resolution import tokens_per_side
+from dsocr_core.models.taps.hooks import Tap
 from tests.support.made_up_member import MIXER, MadeUpConfig
 
 

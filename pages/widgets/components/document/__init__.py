@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dsocr_core.outputs.text_blocks import Block, Change
+from dsocr_core.reading.text_blocks import Block, Change
 from pages.widgets.components.base import mount
 
 Column = tuple[str, Sequence[Block]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.records import SIDES, Side
+from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent

@@ -1,0 +1,207 @@
+"""A child process: started, spoken to line by line, ended with all that it has started, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from dsocr_core.base.visible import visible
+
+MOST_LINE_BYTES = 16 * 1024 * 1024
+TAIL_BYTES = 16 * 1024
+PIPE_BYTES = 64 * 1024
+"""A pipe holds at most."""
+_LEAVING_S = 5.0
+_ROOT = Path(__file__).parents[2]
+
+
+class ChildGone(Exception):
+    """The child has ended; says how."""
+
+
+def module_command(module: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
+    """The command that runs a module of this project; `child_environment` finds it from any folder."""
+    return [interpreter, "-m", module, *arguments]
+
+
+def module_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment, this process's unless another is given, in which the project's modules are found."""
+    given = os.environ if environment is None else environment
+    path = os.pathsep.join(filter(None, (str(_ROOT), given.get("PYTHONPATH"))))
+    return {**given, "PYTHONPATH": path}
+
+
+class Child:
+    """A started process in a session of its own. Raises OSError when the program cannot be run.
+
+    With `talks` lines go in and out of its standard input and output; both are closed to others. The end of
+    what it prints to its standard error stays unless `quiet`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        talks: bool = False,
+        quiet: bool = False,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        channel = subprocess.PIPE if talks else subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=channel, stdout=channel,
+            stderr=subprocess.DEVNULL if quiet else subprocess.PIPE, env=environment, pass_fds=pass_fds,
+            start_new_session=True,
+        )  # fmt: skip
+        self._sending, self._taking, self._killed = threading.Lock(), threading.Lock(), False
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._tail = bytearray()
+        self._errors = self._process.stderr
+        reading = ((self._drain, self._errors), (self._hear, self._process.stdout))
+        self._threads = [
+            threading.Thread(target=read, args=(stream,), daemon=True)
+            for read, stream in reading
+            if stream is not None
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Below 0 is a signal's; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Resident memory; 0 where that is not known."""
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
+    def send(self, lines: bytes) -> None:
+        """Raises ChildGone."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            with self._sending:
+                stdin.write(lines)
+                stdin.flush()
+        except (OSError, ValueError) as error:
+            raise ChildGone(self.how_it_ended()) from error
+
+    def receive(self, timeout_s: float | None = None) -> bytes | None:
+        """The next line, None when none came in time. Raises ChildGone.
+
+        One that is too long, or that the child's end cut off, has no line end: the last that is heard.
+        """
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if line is None:
+            self._lines.put(None)
+            raise ChildGone(self.how_it_ended())
+        return line
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; whether it came in time."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self._process.returncode is not None
+
+    def watch(self, every_s: float, check: Callable[[], object]) -> None:
+        """Call `check` until the child has ended, for the limits that it has. Raises what `check` raises."""
+        while not self.wait(every_s):
+            check()
+
+    def kill(self) -> None:
+        """End it at once, with all that it has started and that did not leave its group."""
+        if not self._killed:
+            self._killed = True
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it, and wait until all is cleaned up. May be repeated."""
+        self.kill()
+        self._process.wait()
+        for thread in self._threads:
+            thread.join(1.0)  # what left its group may hold a pipe for ever
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError), self._sending:
+                self._process.stdin.close()
+
+    def how_it_ended(self) -> str:
+        """In words: "ended with exit code 3"."""
+        if not self.wait(_LEAVING_S):
+            return "closed its channel"
+        code = self._process.returncode
+        if code >= 0:
+            return f"ended with exit code {code}"
+        names = {each.value: each.name for each in signal.Signals}
+        hint = "" if self._killed or -code != signal.SIGKILL else "; the system kills so when memory runs out"
+        return f"ended by {names.get(-code, f'signal {-code}')}{hint}"
+
+    # --- what it printed --------------------------------------------------------------------------
+
+    @property
+    def stderr_tail(self) -> str:
+        """The end of what was printed until now: an answer may overtake what was printed before it."""
+        if not self.alive and self._threads:
+            self._threads[0].join(1.0)
+        if self._errors is not None:
+            self._take(self._errors)
+        with self._taking:
+            return bytes(self._tail).decode("utf-8", "replace")
+
+    def last_line(self, most: int) -> str:
+        """Its last line with words, nothing in it to steer a terminal."""
+        lines = (line.strip() for line in reversed(self.stderr_tail.splitlines()))
+        return visible(next(filter(None, lines), ""))[-most:]
+
+    def _hear(self, stream: IO[bytes]) -> None:
+        with stream:
+            while line := stream.readline(MOST_LINE_BYTES + 1):
+                self._lines.put(line)
+                if not line.endswith(b"\n"):
+                    break
+        self._lines.put(None)
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        there = select.poll()
+        there.register(stream, select.POLLIN)
+        while there.poll() and self._take(stream):
+            pass
+        with self._taking:
+            stream.close()
+
+    def _take(self, stream: IO[bytes]) -> bool:
+        """Read what is in the pipe without waiting for more; False at its end."""
+        with self._taking:
+            if stream.closed:
+                return False
+            there = select.poll()
+            there.register(stream, select.POLLIN)
+            if not there.poll(0):
+                return True
+            chunk = os.read(stream.fileno(), PIPE_BYTES)
+            self._tail += chunk
+            del self._tail[:-TAIL_BYTES]
+            return bool(chunk)

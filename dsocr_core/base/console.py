@@ -1,0 +1,126 @@
+"""Output of every command: exit codes, errors, tables, and how Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from dsocr_core.base.visible import json_line, name_text, visible
+
+
+class SafeConsole(Console):
+    """A console on which no text can steer the terminal: file names, model text and messages of workers."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text=visible(segment.text))
+
+
+class SafeFormatter(logging.Formatter):
+    """Log lines of which the same holds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on a line of stdout, in characters that every terminal and decoder takes."""
+    print(json_line(data))
+
+
+OK, FAILED, BAD_USAGE = 0, 1, 2
+"""Exit codes: all well; a page failed or differs; bad usage."""
+
+_VERDICT_STYLES = {"identical": "green", "within_tolerance": "yellow",
+                   "not_comparable": "bright_black"}  # fmt: skip
+
+
+def titled_table(title: str, *columns: str) -> Table:
+    """An empty table of figures that stay whole; the first column names the rows."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], no_wrap=True)
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+FEWEST_OF_NAME = 16
+"""Characters of a name that a table leaves it."""
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters; the middle goes, as both ends tell names apart."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+class Name:
+    """A name in a table, on one line however narrow the terminal is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = " ".join(text.split())
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        wide = cell_len(self.text)
+        return Measurement(min(wide, FEWEST_OF_NAME), wide)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(shortened(self.text, options.max_width), no_wrap=True, overflow="ellipsis")
+
+
+def page_table(*columns: str, words: str = "") -> Table:
+    """An empty table of pages, whose names come first; `words` is the column that may take several lines."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
+    for column in columns[1:]:
+        if column == words:
+            table.add_column(column, min_width=20)
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def verdict_text(verdict: str) -> Text:
+    """A verdict of parity in its colour; green is for pages without a difference."""
+    return Text(verdict.replace("_", " "), style=_VERDICT_STYLES.get(verdict, "red"))
+
+
+@contextmanager
+def cancelled_by_interrupt() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets. For the main thread."""
+    cancel = threading.Event()
+    previous = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def print_error(console: Console, message: str) -> None:
+    console.print("[bold red]error:[/] ", end="")
+    console.print(" ".join(message.split()), markup=False, highlight=False)
+
+
+def typed_command(arguments: Sequence[str] | None) -> str:
+    """The command line that makes the run again, with or without the `dsocr` script."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return name_text(shlex.join(["python", "-m", "dsocr_core", *given]))

@@ -1,0 +1,183 @@
+"""The kinds of backends, each with the settings that a side may give for itself.
+
+What a side leaves out is that of the run. None of them holds a key: an endpoint's is in the environment, and
+only the variable's name is a setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, get_args
+from urllib.parse import urlsplit
+
+from dsocr_core.base.errors import DsocrError
+
+Kind = Literal["eager", "fast", "vendor", "endpoint", "command", "folder"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama", "dsocr"]
+"""Whose extensions of the protocol a server speaks; `plain` has none, `dsocr` is `dsocr serve`."""
+FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
+
+MOST_IN_FLIGHT = 64
+MOST_ATTEMPTS = 10
+
+
+class SpecError(DsocrError):
+    """A backend that cannot be: says what to give."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendSpec:
+    """Settings that all kinds may be given for themselves; None and empty are the run's own."""
+
+    name: str = ""
+    """Name in results, tables and recorded runs; empty is its kind."""
+    preset: str | None = None
+    prompt: str | None = None
+    infer: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the run's `infer` settings that this side has otherwise."""
+
+    kind: ClassVar[Kind]
+    target_words: ClassVar[str] = ""
+    """Words for what stands after the colon of a specification; empty where nothing does."""
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Fields of the run's settings that this side has otherwise, without `infer`."""
+        names = [item.name for item in fields(self) if item.name in OVERRIDES]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary")
+"""Settings of a run that a side may have otherwise under the same name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec(BackendSpec):
+    """One of our engines, in this process."""
+
+    checkpoint: str | None = None
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] | None = None
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] | None = None
+    device: str | None = None
+    rotary: Literal["published", "float32"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EagerSpec(EngineSpec):
+    kind: ClassVar[Kind] = "eager"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastSpec(EngineSpec):
+    kind: ClassVar[Kind] = "fast"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorSpec(BackendSpec):
+    """The checkpoint's own code in a worker process."""
+
+    kind: ClassVar[Kind] = "vendor"
+    checkpoint: str | None = None
+    attention: Literal["eager", "flash_attention_2"] | None = None
+    dtype: Literal["auto", "bfloat16", "float32"] | None = None
+    device: str | None = None
+    interpreter: str | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        require_seconds("vendor", self.timeout_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointSpec(BackendSpec):
+    """A server that speaks OpenAI's chat completions."""
+
+    kind: ClassVar[Kind] = "endpoint"
+    target_words: ClassVar[str] = "URL"
+    target: str
+    """Its base address, like http://127.0.0.1:8000/v1"""
+    flavour: Flavour = "plain"
+    model: str = ""
+    """Empty is the first that the server lists."""
+    key_variable: str = ""
+    """The environment variable that holds the key; empty sends none."""
+    concurrency: int = 1
+    """Pages in flight."""
+    timeout_s: float = 600.0
+    """Seconds that a page may take, all attempts together."""
+    attempts: int = 4
+    """Number of times that a page is asked for where the server answers 429 or 503."""
+    stream: bool = True
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the request's body, which win over the flavour's; null takes a field out."""
+
+    def __post_init__(self) -> None:
+        _require_address(self.target)
+        require_seconds("endpoint", self.timeout_s)
+        _require_between("endpoint", "concurrency", self.concurrency, MOST_IN_FLIGHT)
+        _require_between("endpoint", "attempts", self.attempts, MOST_ATTEMPTS)
+        if self.key_variable and not self.key_variable.isidentifier():
+            raise SpecError(
+                f"endpoint: key_variable is '{self.key_variable[:20]}': give the name of an environment "
+                "variable, never the key itself"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSpec(BackendSpec):
+    """Any program that reads an image file and leaves files."""
+
+    kind: ClassVar[Kind] = "command"
+    target_words: ClassVar[str] = "TEMPLATE"
+    target: str
+    """The program with its options; {image} and {out} stand for the page's file and an empty folder."""
+    concurrency: int = 1
+    timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        require_seconds("command", self.timeout_s)
+        _require_between("command", "concurrency", self.concurrency, MOST_IN_FLIGHT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderSpec(BackendSpec):
+    """Texts that another program has left in a folder, matched to pages by name."""
+
+    kind: ClassVar[Kind] = "folder"
+    target_words: ClassVar[str] = "PATH"
+    target: str
+
+
+SPECS: dict[Kind, type[BackendSpec]] = {
+    spec.kind: spec for spec in (EagerSpec, FastSpec, VendorSpec, EndpointSpec, CommandSpec, FolderSpec)
+}
+
+
+def require_seconds(what: str, value: float | None) -> None:
+    """Raises SpecError unless a time is above 0 and finite, or None."""
+    if value is not None and not 0 < value < float("inf"):
+        raise SpecError(f"{what}: timeout_s is {value}: give a positive number of seconds")
+
+
+def _require_between(what: str, name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise SpecError(f"{what}: {name} is {value}: give 1 to {most}")
+
+
+def _require_address(url: str) -> None:
+    """An address of the web without anything that might be a secret: settings are recorded and shown."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise SpecError(f"endpoint:{url[:60]} is no address: give http://HOST:PORT/v1") from None
+    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        raise SpecError(f"endpoint:{url[:60]} is no address: give http://HOST:PORT/v1")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise SpecError(
+            f"endpoint: the address of {host} has a user, a query or a fragment in it; leave it out, and "
+            "name the environment variable of a key with key_variable"
+        )

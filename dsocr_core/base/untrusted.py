@@ -1,0 +1,128 @@
+"""Files that may be anybody's, read within bounds: the one way in for every JSON document from outside.
+
+A file is either taken as it says or refused, with one reason on one line; the caller names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dsocr_core.base.errors import DsocrError
+
+DEPTH_LIMIT = 64
+_INT64 = 2**63
+_DIGITS = 20
+"""Digits of a 64-bit number with its sign, and one more."""
+
+
+class Refused(DsocrError):
+    """A file or a figure that is not taken; the text says why."""
+
+
+class Missing(Refused):
+    """There is no such file."""
+
+
+def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
+    """The content of a regular file of 1..`limit` bytes; a larger one is not read. Raises Refused."""
+    # Without O_NONBLOCK a pipe that took the file's name would be waited on for ever.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(file, flags)
+        with os.fdopen(descriptor, "rb") as handle:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused("not a regular file")
+            if status.st_size > limit:
+                raise Refused(f"{status.st_size:,} bytes; at most {limit:,} are read")
+            content = handle.read(limit + 1)
+    except FileNotFoundError:
+        raise Missing("not there") from None
+    except NotADirectoryError:
+        raise Missing("not there") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise Refused(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if not content.strip():
+        raise Refused("empty")
+    if len(content) > limit:
+        raise Refused(f"more than {limit:,} bytes")
+    return content
+
+
+def plain_text(content: bytes, errors: str = "strict") -> str:
+    """UTF-8 without a byte order mark and with line ends as here. Raises UnicodeDecodeError when strict."""
+    return content.decode("utf-8-sig", errors).replace("\r\n", "\n")
+
+
+def parse_json(
+    content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False
+) -> dict[str, Any]:
+    """A JSON object; see `parse_value`. Raises Refused."""
+    data = parse_value(content, repeats, any_number)
+    if not isinstance(data, dict):
+        raise Refused("not a JSON object")
+    return data
+
+
+def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False) -> Any:
+    """A JSON value nested at most `DEPTH_LIMIT` deep. Raises Refused.
+
+    NaN, Infinity and whole numbers beyond 64 bits are refused; with `any_number` they become floats. Keys
+    that appear twice are refused unless `repeats`.
+    """
+    try:
+        data = json.loads(
+            content,
+            parse_int=_int64_or_float if any_number else _int64,
+            parse_constant=None if any_number else _no_constant,
+            object_pairs_hook=None if repeats else _no_repeats,
+        )
+    except RecursionError as error:
+        raise Refused("JSON nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8 text (byte {error.start})") from error
+    except ValueError as error:
+        raise Refused(f"not valid JSON ({str(error)[:80]})") from error
+    _check_depth([data])
+    return data
+
+
+def _check_depth(data: list[Any]) -> None:
+    level: list[Any] = [data]
+    for _ in range(DEPTH_LIMIT + 1):
+        level = [
+            item
+            for value in level
+            for item in (value.values() if isinstance(value, dict) else value)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    raise Refused(f"nested deeper than {DEPTH_LIMIT} levels")
+
+
+def _int64(digits: str) -> int:
+    if len(digits) <= _DIGITS and -_INT64 <= (number := int(digits)) < _INT64:
+        return number
+    raise ValueError("a number beyond 64 bits")
+
+
+def _int64_or_float(digits: str) -> int | float:
+    if len(digits) <= _DIGITS and -_INT64 <= (number := int(digits)) < _INT64:
+        return number
+    return float(digits)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise ValueError("a key appears twice")
+    return data

@@ -1,0 +1,54 @@
+"""Resolution presets: what `infer(base_size, image_size, crop_mode)` does. A model's are in its row."""
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from dsocr_core.base.errors import DsocrError
+
+TILE_SIZE = 640
+"""Side of a crop tile in pixels; fixed in the published code whatever `image_size` says."""
+
+MIN_TILES = 2
+MAX_TILES = 9
+"""Tiles of a page that is cut, as published; other engines stop at 6 or go on to 32."""
+
+PATCH_SIZE = 16
+DOWNSAMPLE_RATIO = 4
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One resolution mode. `base_size` is the side of the global view, `image_size` of a tile.
+
+    Of a page that is cut there are at most `max_tiles` tiles of `tile_size` pixels.
+    """
+
+    name: str
+    base_size: int
+    image_size: int
+    crop_mode: bool
+    max_tiles: int = MAX_TILES
+    tile_size: int = TILE_SIZE
+
+    @property
+    def view_size(self) -> int:
+        """Side in pixels of the global view as the model sees it."""
+        return self.base_size if self.crop_mode else self.image_size
+
+
+class UnknownPresetError(DsocrError, ValueError):
+    """A preset name that the model does not have."""
+
+
+def cut(preset: Preset, max_tiles: int = MAX_TILES, tile_size: int = TILE_SIZE) -> Preset:
+    """The preset, cutting pages as another engine does; one without tiles, or both as usual, as it is."""
+    if not preset.crop_mode or (max_tiles, tile_size) == (MAX_TILES, TILE_SIZE):
+        return preset
+    side = preset.tile_size if tile_size == TILE_SIZE else tile_size
+    most = preset.max_tiles if max_tiles == MAX_TILES else max_tiles
+    return replace(preset, image_size=side, max_tiles=most, tile_size=side)
+
+
+def tokens_per_side(size: int) -> int:
+    """Vision tokens along one side of a square view of `size` pixels."""
+    return ceil(size // PATCH_SIZE / DOWNSAMPLE_RATIO)

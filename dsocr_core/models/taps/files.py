@@ -1,0 +1,187 @@
+"""Tensors of one run as memory-mapped safetensors: one directory, a few files a call, `trace.json` beside.
+
+A call is one forward pass: 0 is the prefill, the others are decode steps. A tensor's key is its name; where
+a name comes more than once in a call (SAM sees the tiles, then the global view) the second has `@1` behind
+it. The format is described in `docs/trace.md`; other engines may write it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
+
+FORMAT = "dsocr-trace-1"
+INDEX = "trace.json"
+BUFFER_BYTES = 64 * 1024 * 1024
+"""Held in memory before a file is written."""
+MAX_INDEX_BYTES = 64 * 1024 * 1024
+
+
+class DumpError(ValueError):
+    """A directory that is no dump of tensors; names the file and the cause."""
+
+
+class DumpWriter:
+    """Writes the tensors of one run as they come. `about` goes into the index and every file's header."""
+
+    def __init__(self, directory: Path, about: Mapping[str, Any], buffer_bytes: int = BUFFER_BYTES) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self._about, self._buffer_bytes = directory, dict(about), buffer_bytes
+        self._calls: list[dict[str, list[str]]] = []
+        self._held: dict[str, Tensor] = {}
+        self._held_bytes = 0
+
+    @property
+    def call(self) -> int:
+        """Number of the call under way; -1 before the first."""
+        return len(self._calls) - 1
+
+    def begin_call(self) -> None:
+        self._flush()
+        self._calls.append({"files": [], "names": []})
+
+    def add(self, key: str, tensor: Tensor) -> None:
+        """Copy a tensor of the current call to the host, and to disk soon. Raises ValueError for a second
+        one of that key."""
+        names = self._calls[-1]["names"]
+        if key in names:
+            raise ValueError(f"call {self.call} has a tensor '{key}' already")
+        names.append(key)
+        # A copy in any case: what is tapped may be overwritten by the next operation.
+        self._held[key] = tensor.detach().to("cpu", copy=True).contiguous()
+        self._held_bytes += tensor.numel() * tensor.element_size()
+        if self._held_bytes >= self._buffer_bytes:
+            self._flush()
+
+    def close(self, **more: Any) -> None:
+        """Write what is held, and the index with `more` in it."""
+        self._flush()
+        index = {"format": FORMAT, **self._about, **more, "calls": self._calls}
+        (self.directory / INDEX).write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        files = self._calls[-1]["files"]
+        name = f"call{self.call:04d}-{len(files):03d}.safetensors"
+        header = {"format": FORMAT, "call": str(self.call)}
+        header |= {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                   for key, value in self._about.items() if key != "weights"}  # fmt: skip
+        save_file(self._held, self.directory / name, metadata=header)
+        files.append(name)
+        self._held, self._held_bytes = {}, 0
+
+
+class Dump:
+    """The tensors of a directory, mapped and not read until they are used.
+
+    Without an index (`trace.json`), as other engines may leave it, each file in the order of its name is a
+    call. `names` maps another engine's names to ours; `{i}` in both stands for a number. Raises DumpError.
+    """
+
+    def __init__(self, directory: Path, names: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.about: dict[str, Any] = {}
+        self._open: tuple[int, dict[str, Any]] = (-1, {})
+        """The files of the call that was read last: to open one is to read the names of all its tensors."""
+        self._calls: list[dict[str, tuple[str, str]]] = []
+        for files, order in self._listed():
+            keys = {key: file for file in files for key in self._keys(file)}
+            ordered = [key for key in order if key in keys] or list(keys)
+            self._calls.append({_renamed(key, names): (keys[key], key) for key in ordered})
+        if not self._calls:
+            raise DumpError(f"{directory}: holds neither {INDEX} nor safetensors files; give a dump")
+
+    @property
+    def calls(self) -> int:
+        return len(self._calls)
+
+    def keys(self, call: int) -> Sequence[str]:
+        """In the order in which they were computed, where the dump knows it."""
+        return list(self._calls[call]) if call < self.calls else []
+
+    def tensor(self, call: int, key: str) -> Tensor:
+        """Mapped from its file. Raises KeyError when there is none."""
+        file, name = self._calls[call][key]
+        if self._open[0] != call:
+            self._open = call, {}
+        opened = self._open[1]
+        if file not in opened:
+            opened[file] = safe_open(self.directory / file, framework="pt")
+        found: Tensor = opened[file].get_tensor(name)
+        return found
+
+    def _listed(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Files and order of names of every call."""
+        index = self.directory / INDEX
+        if not index.is_file():
+            for file in sorted(self.directory.glob("*.safetensors")):
+                yield [file.name], []
+            return
+        try:
+            document = parse_json(read_bytes(index, MAX_INDEX_BYTES, follow_links=True), any_number=True)
+            calls = [(list(call["files"]), list(call.get("names", ()))) for call in document.pop("calls")]
+        except (Refused, KeyError, TypeError, AttributeError) as error:
+            raise DumpError(f"{index}: not an index of tensors ({str(error)[:80]})") from error
+        self.about = document
+        for files, order in calls:
+            if any(Path(file).name != file for file in files):
+                raise DumpError(f"{index}: names a file outside its directory")
+            yield files, order
+
+    def _keys(self, file: str) -> list[str]:
+        try:
+            with safe_open(self.directory / file, framework="pt") as tensors:
+                return list(tensors.keys())
+        except (OSError, SafetensorError) as error:
+            raise DumpError(f"{self.directory / file}: cannot be read as safetensors ({error})") from error
+
+
+def _renamed(key: str, names: Mapping[str, str] | None) -> str:
+    """The key under our name; numbers are carried over from `{i}` to `{i}`."""
+    if not names:
+        return key
+    if key in names:
+        return names[key]
+    parts = key.split(".")
+    for theirs, ours in names.items():
+        pattern = theirs.split(".")
+        if len(pattern) != len(parts):
+            continue
+        pairs = list(zip(pattern, parts, strict=True))
+        if all(one == other or (one == "{i}" and other.isdecimal()) for one, other in pairs):
+            for number in (part for one, part in pairs if one == "{i}"):
+                ours = ours.replace("{i}", number, 1)
+            return ours
+    return key
+
+
+def fingerprint(tensor: Tensor) -> str:
+    """A short name for a weight's bits, the same on every device; it tells weights apart, no more."""
+    bits = tensor.detach().contiguous().flatten()
+    bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
+    total = weighted = 0
+    places = torch.arange(1, min(bits.numel(), _PERIOD) + 1, device=bits.device)
+    for start in range(0, bits.numel(), _CHUNK):
+        part = bits[start : start + _CHUNK].to(torch.int64)
+        whole = part.numel() // _PERIOD * _PERIOD
+        rest = part[whole:]
+        total += int(part.sum())
+        weighted += int((part[:whole].view(-1, _PERIOD) * places).sum()) if whole else 0
+        weighted += int((rest * places[: rest.numel()]).sum())
+    return f"{total & _MASK:016x}{weighted & _MASK:016x}"
+
+
+_PERIOD = 65_521
+"""Elements are weighted by their place, counted from 1 anew after so many: a prime."""
+_CHUNK = 256 * _PERIOD
+_MASK = (1 << 64) - 1

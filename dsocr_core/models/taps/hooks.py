@@ -1,0 +1,261 @@
+"""Taps on a model's modules by forward hooks: what goes into a dump, and what another run's tensor replaces.
+
+Letters: B views or sequences, N tokens, H rows, W columns, C width, h heads, D head dim, T tokens, k experts
+a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from dsocr_core.models.taps.files import Dump, DumpWriter, fingerprint
+
+At = Literal["output", "input", "keys", "mixture"]
+Layout = Literal["as is", "channels first", "rows", "last row"]
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A module's output, its first input, the rotated keys that an attention wrote, or a mixture's choice.
+
+    `layout` says how the tensor is stored: `channels first` (B, C, H, W) as (B, H, W, C), `rows` (1, N, C) as
+    (N, C), `last row` of the same as (1, C).
+    """
+
+    name: str
+    path: str
+    at: At = "output"
+    layout: Layout = "as is"
+
+    @property
+    def injectable(self) -> bool:
+        """Tell whether another run's tensor can take the place of this one."""
+        return self.at in ("output", "input") and self.layout != "last row"
+
+
+@dataclass(frozen=True)
+class Injection:
+    """Tensors of another run's dump to take the place of this run's at the named taps."""
+
+    source: Dump
+    names: frozenset[str]
+
+    def find(self, call: int, key: str) -> Tensor | None:
+        if key.partition("@")[0] not in self.names or key not in self.source.keys(call):
+            return None
+        return self.source.tensor(call, key)
+
+
+class Recorder:
+    """Takes tensors by name, call after call. `only` are the names to take, whole or up to a dot; none: all.
+
+    `check` is called at every tap and may raise to end the run.
+    """
+
+    def __init__(
+        self,
+        writer: DumpWriter,
+        only: Iterable[str] = (),
+        injection: Injection | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._writer, self._only, self._injection, self._check = writer, tuple(only), injection, check
+        self._passes: dict[str, int] = {}
+
+    @property
+    def call(self) -> int:
+        return self._writer.call
+
+    def begin_call(self) -> None:
+        self._check()
+        self._passes.clear()
+        self._writer.begin_call()
+
+    def wants(self, name: str) -> bool:
+        """Tell whether the tap's tensor is recorded."""
+        return not self._only or any(name == part or name.startswith(f"{part}.") for part in self._only)
+
+    def uses(self, tap: Tap) -> bool:
+        """Tell whether a hook is needed: to record, or to put another tensor in."""
+        return self.wants(tap.name) or (self._injection is not None and tap.name in self._injection.names)
+
+    def take(self, name: str, value: Tensor, layout: Layout = "as is") -> Tensor | None:
+        """Record a tensor; the one to go on with where another run's takes its place."""
+        self._check()
+        number = self._passes.get(name, 0)
+        self._passes[name] = number + 1
+        key = f"{name}@{number}" if number else name
+        if self.wants(name):
+            self._writer.add(key, stored(value, layout))
+        found = None if self._injection is None else self._injection.find(self.call, key)
+        return None if found is None else restored(found, value, layout, name)
+
+    def write(self, key: str, value: Tensor) -> None:
+        """Record a tensor whose key is known, already in its stored layout."""
+        if self.wants(key.partition("@")[0]):
+            self._writer.add(key, value)
+
+
+def stored(value: Tensor, layout: Layout) -> Tensor:
+    """A tensor in the layout of a dump."""
+    if layout == "channels first":
+        return value.permute(0, 2, 3, 1)
+    if layout == "as is":
+        return value
+    rows = value.reshape(-1, value.shape[-1])
+    return rows[-1:] if layout == "last row" else rows
+
+
+def restored(found: Tensor, like: Tensor, layout: Layout, name: str) -> Tensor:
+    """A dump's tensor in the shape, number type and device of a module's. Raises ValueError."""
+    if layout == "channels first":
+        found = found.permute(0, 3, 1, 2)
+    if found.numel() != like.numel():
+        raise ValueError(f"{name}: cannot put a tensor of {list(found.shape)} in for {list(like.shape)}")
+    return found.reshape(like.shape).to(like.device, like.dtype)
+
+
+@contextmanager
+def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator[list[str]]:
+    """Hooks on the modules of `root` by path, inside the block; yields names whose module is not there."""
+    handles: list[Any] = []
+    absent: list[str] = []
+    try:
+        for tap in taps:
+            if tap.at != "mixture" and not recorder.uses(tap):
+                continue
+            try:
+                module = root.get_submodule(tap.path)
+            except AttributeError:
+                absent.append(tap.name)
+                continue
+            handles += _attached(module, tap, recorder)
+        yield absent
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
+    if tap.at == "keys":
+        return [module.register_forward_hook(_keys_hook(tap, recorder))]
+    if tap.at == "mixture":
+        return _mixture_hooks(module, tap.name, recorder)
+    if tap.at == "input":
+
+        def before(_module: Any, inputs: tuple[Any, ...]) -> Any:
+            replaced = recorder.take(tap.name, inputs[0], tap.layout)
+            return None if replaced is None else (replaced, *inputs[1:])
+
+        return [module.register_forward_pre_hook(before)]
+
+    def after(_module: Any, _inputs: Any, output: Any) -> Any:
+        first = output[0] if isinstance(output, tuple) else output
+        replaced = recorder.take(tap.name, first, tap.layout)
+        if replaced is None:
+            return None
+        return (replaced, *output[1:]) if isinstance(output, tuple) else replaced
+
+    return [module.register_forward_hook(after)]
+
+
+def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
+    """Hook a transformers attention: (output, weights, cache) out, the layer's number in `layer_idx`."""
+
+    def after(module: Any, _inputs: Any, output: Any) -> None:
+        new = output[0].shape[1]
+        for part in output[1:]:
+            keys = getattr(part, "key_cache", None)
+            if keys is not None:
+                recorder.take(tap.name, key_rows(keys[module.layer_idx][0, :, -new:]))
+
+    return after
+
+
+def key_rows(keys: Tensor) -> Tensor:
+    """(h, N, D) -> (N, h*D)"""
+    return keys.transpose(0, 1).flatten(1)
+
+
+class MixtureTap:
+    """Choice of one mixture for each token and its experts' outputs, collected while it runs.
+
+    The order of a token's experts means nothing, so it is recorded by rising expert id. Nor does the order of
+    an expert's rows, which the published code sorts without keeping equal ones in order: rows are found again
+    by what went in.
+    """
+
+    def __init__(self, prefix: str, recorder: Recorder) -> None:
+        self._prefix, self._recorder = prefix, recorder
+        self._ids = self._tokens = torch.empty(0)
+        self._runs: list[tuple[int, Tensor, Tensor]] = []
+
+    def routed(self, x: Tensor, ids: Tensor, weights: Tensor) -> None:
+        """Tokens (..., C), the ids of their experts and their weights, (T, k) each."""
+        self._ids, order = ids.sort(dim=-1)
+        self._runs.clear()
+        if self._recorder.wants(f"{self._prefix}.experts"):
+            self._tokens = row_marks(x.reshape(-1, x.shape[-1]))
+        self._recorder.take(f"{self._prefix}.router.ids", self._ids.to(torch.int32))
+        self._recorder.take(f"{self._prefix}.router.weights", weights.gather(-1, order))
+
+    def ran(self, expert: int, x: Tensor, output: Tensor) -> None:
+        """One expert on its tokens: (n, C) in and out."""
+        if self._recorder.wants(f"{self._prefix}.experts"):
+            self._runs.append((expert, row_marks(x), output.detach()))
+
+    def ended(self) -> None:
+        """All experts have run: each token's outputs, (T*k, C), by rising expert id."""
+        if not self._runs:
+            return
+        outputs = torch.cat([output for _, _, output in self._runs])
+        experts = torch.cat([torch.full_like(marks, expert) for expert, marks, _ in self._runs])
+        marks = torch.cat([marks for _, marks, _ in self._runs])
+        self._runs.clear()
+        slots = self._ids.flatten()  # (T*k,) the expert of each
+        of_token = self._tokens.repeat_interleave(self._ids.shape[-1])
+        each = torch.empty_like(outputs)
+        each[_ordered(slots, of_token)] = outputs[_ordered(experts, marks)]
+        self._recorder.take(f"{self._prefix}.experts", each)
+
+
+def row_marks(x: Tensor) -> Tensor:
+    """A number for each row's bits, (T, C) -> (T,) int64; equal rows have equal ones."""
+    bits = x.detach().contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32).to(torch.int64)
+    factors = torch.arange(1, x.shape[1] + 1, device=x.device) * 0x9E3779B97F4A7C1  # odd and even, all large
+    return (bits * factors).sum(dim=1)
+
+
+def _ordered(first: Tensor, second: Tensor) -> Tensor:
+    """Indices that sort by `first`, then by `second`."""
+    order = second.argsort(stable=True)
+    return order[first[order].argsort(stable=True)]
+
+
+def _mixture_hooks(module: Any, prefix: str, recorder: Recorder) -> list[Any]:
+    """Hook a mixture with `gate` -> (ids, weights, ...) and a list of `experts`, as the published code
+    has.
+    """
+    if not any(recorder.wants(f"{prefix}.{part}") for part in ("router.ids", "router.weights", "experts")):
+        return []
+    tap = MixtureTap(prefix, recorder)
+
+    def of_expert(number: int) -> Callable[..., None]:
+        return lambda _module, inputs, output: tap.ran(number, inputs[0], output)
+
+    handles = [module.gate.register_forward_hook(lambda _m, inputs, out: tap.routed(inputs[0], *out[:2]))]
+    handles += [
+        expert.register_forward_hook(of_expert(number)) for number, expert in enumerate(module.experts)
+    ]
+    return [*handles, module.register_forward_hook(lambda *_: tap.ended())]
+
+
+def weight_prints(parameters: Iterable[tuple[str, Tensor]]) -> Mapping[str, str]:
+    """A fingerprint of every weight by its published name."""
+    return {name: fingerprint(tensor) for name, tensor in parameters}

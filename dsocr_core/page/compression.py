@@ -1,0 +1,56 @@
+"""The figures that the published `infer(test_compress=True)` prints: image tokens against text tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsocr_core.models.resolution import TILE_SIZE, Preset
+from dsocr_core.page.tiling import Grid, tile_count
+from dsocr_core.reading.records import OcrResult
+
+_WHOLE_VIEW = {1024: 256, 1280: 400}
+"""Tokens of a padded global view, of which the part that shows the page counts."""
+_SQUEEZED_VIEW = {640: 100, 512: 64}
+"""Tokens of a view without padding."""
+_TILE = 100
+
+
+@dataclass(frozen=True)
+class Compression:
+    """One page of one backend."""
+
+    image_size: tuple[int, int]
+    """(width, height) in pixels after EXIF orientation."""
+    valid_image_tokens: int
+    text_tokens: int
+
+    @property
+    def ratio(self) -> float | None:
+        """Text tokens an image token, to two digits as printed; None where no image token counts as valid."""
+        return round(self.text_tokens / self.valid_image_tokens, 2) if self.valid_image_tokens else None
+
+    def __str__(self) -> str:
+        ratio = "not defined" if self.ratio is None else f"{self.ratio:g}"
+        return (
+            f"image size {self.image_size}, valid image tokens {self.valid_image_tokens}, "
+            f"text tokens {self.text_tokens}, compression ratio {ratio}"
+        )
+
+
+def compression(result: OcrResult) -> Compression | None:
+    """The figures of a result; None when they were not asked for, or the tiles are not known."""
+    if result.text_tokens is None or result.inputs is None:
+        return None
+    preset = result.request.resolution
+    valid = valid_image_tokens(result.image_size, result.inputs.grid, preset)
+    return Compression(result.image_size, valid, result.text_tokens)
+
+
+def valid_image_tokens(size: tuple[int, int], grid: Grid, preset: Preset) -> int:
+    """Image tokens that show the page of `size` in pixels and not its padding, as published."""
+    longer, shorter = max(size), min(size)
+    shown = 1 - (longer - shorter) / longer  # in this order: it is cut to a whole number below
+    valid = int(_WHOLE_VIEW.get(preset.base_size, 0) * shown)
+    if not preset.crop_mode:
+        return valid + _SQUEEZED_VIEW.get(preset.base_size, 0)
+    return valid + (_TILE * tile_count(grid) if preset.image_size == TILE_SIZE else 0)

@@ -1,0 +1,258 @@
+"""Image files decoded by Pillow, and what that may cost. Runs in the opener's process: see opener.py."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import struct
+import threading
+import zlib
+from typing import Any, NamedTuple
+
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from dsocr_core.base.errors import DsocrError
+
+# Formats that decode in process; EPS for one would start Ghostscript on a stranger's program.
+_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "JPEG2000", "PPM", "AVIF")
+
+MOST_SIDE = 65_535
+"""Pixels of a side, the most a JPEG may have. Pillow holds addresses for every row: an image of
+1 x 100,000,000 pixels takes 3.4 GB."""
+
+PIXEL_BYTES = 4
+"""Bytes of an RGB pixel in Pillow's memory."""
+
+MODE_BYTES = {"RGB": 4, "RGBA": 4, "L": 1}
+"""Modes that a page may have when it comes back, with bytes a pixel: who receives it must copy it anyway, and
+converts it to RGB in the same pass."""
+
+MODES = tuple(MODE_BYTES)
+
+WORK_BYTES = {"WEBP": 20, "AVIF": 16, "JPEG2000": 32}
+"""Bytes a pixel that a format's library takes while it decodes; others take what the pixels are."""
+
+DECODE_ERRORS = (
+    OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, IndexError, AttributeError,
+    OverflowError, ZeroDivisionError, RuntimeError, struct.error, zlib.error,
+    Image.DecompressionBombError,
+)  # fmt: skip
+"""Errors that Pillow's readers raise on damaged files: they trust more than they check."""
+
+MOST_FRAMES = 20_000
+"""Pages of one image."""
+_SUBFILE = 254
+_WHITE = 255
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""By the EXIF orientation; 1 is upright."""
+
+_pillow_limit = threading.Lock()
+
+
+class Unreadable(DsocrError):
+    """Why a file is no page: the cause and the way out. The caller names the file."""
+
+
+def mapped(memory: mmap.mmap, mode: str, size: tuple[int, int]) -> Any:
+    """Pillow's own image over memory, as it maps files that are not compressed."""
+    return Image.core.map_buffer(memory, size, "raw", 0, (mode, 0, 1))  # type: ignore[attr-defined]
+
+
+def gray_as_rgb(pixels: Any) -> Any:
+    """Pillow's own image of mode L as `convert("RGB")` makes it, in half the time."""
+    return Image.core.merge("RGB", pixels, pixels, pixels)  # type: ignore[attr-defined]
+
+
+def new_memory() -> int:
+    """A descriptor of shared memory, of no bytes yet; its size and its content can be sealed."""
+    return os.memfd_create("dsocr-pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+class PixelMemory:
+    """Memory for the pixels of one image at a time, of a mode of MODE_BYTES."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self._made: Any = None
+
+    def takes(self, image: Image.Image) -> bool:
+        """Tell whether an image is of one of the modes, and fits in RGB."""
+        return image.mode in MODE_BYTES and image.width * image.height * PIXEL_BYTES <= len(self._memory)
+
+    def new(self, mode: str, size: tuple[int, int]) -> Any:
+        """Memory of an image for Pillow, black: what a reader leaves out is not of the page before."""
+        ctypes.memset(self._address, 0, size[0] * size[1] * MODE_BYTES[mode])
+        self._made = mapped(self._memory, mode, size)
+        return self._made
+
+    def take(self, image: Image.Image) -> None:
+        """Copy the pixels of an image that fits into this buffer, unless they are there."""
+        if image.im is not self._made:
+            mapped(self._memory, image.mode, image.size).paste(image.im, (0, 0, *image.size))
+        self._made = None
+
+
+NOTICES = (
+    None,
+    "16-bit or float values; as published, all above 255 come out white",
+    "transparent; as published, what lies below the transparency is one colour",
+)
+"""Notices about a page that comes out otherwise than other programs show it."""
+
+
+class Decoded(NamedTuple):
+    """A page, what is left to do with it (convert it to RGB and turn it), and what to say of it."""
+
+    image: Image.Image
+    turn: Image.Transpose | None = None
+    notice: str | None = None
+
+
+def frames_of(path: str) -> list[int]:
+    """The frames of an image that are pages: of a TIFF all but previews. Raises Unreadable."""
+    try:
+        with _open(path) as image:
+            count = getattr(image, "n_frames", 1)
+            if count > MOST_FRAMES:
+                raise Unreadable(f"{count:,} frames; at most {MOST_FRAMES:,} are read; split it")
+            if count == 1 or image.format != "TIFF":
+                return list(range(count))
+            pages = []
+            for frame in range(count):
+                image.seek(frame)
+                if not image.tag_v2.get(_SUBFILE, 0) & 1:  # type: ignore[attr-defined]  # a smaller copy
+                    pages.append(frame)
+            return pages or [0]
+    except (MemoryError, *DECODE_ERRORS) as error:
+        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it anew") from error
+
+
+def decode(
+    path: str,
+    max_pixels: int,
+    memory_bytes: int,
+    memory: PixelMemory | None = None,
+    exif: bool = True,
+    frame: int = 1,
+) -> Decoded:
+    """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
+
+    Without `exif` it is not turned. `frame` is a page of a TIFF or an animation, from 1.
+    Alpha, palette, CMYK and 16 bit as Pillow's `convert` does them.
+    The size in the header is held against the limits before anything is decoded. A page that fits into
+    `memory` is decoded there, if its mode is one of MODE_BYTES, and may be left as it is stored, for the
+    caller to convert and to turn. Raises Unreadable.
+    """
+    try:
+        first = 0 if frame == 1 else frames_of(path)[frame - 1]
+        with _open(path) as image:
+            if first:
+                if image.format != "TIFF":  # to seek a frame of an animation is to decode those before it
+                    _check_work(image, max_pixels, memory_bytes)
+                image.seek(first)
+            _check_work(image, max_pixels, memory_bytes)
+            # Pillow turns a TIFF itself: its size is then not the one that is decoded. Later frames of an
+            # animation are drawn over those before.
+            direct = not first and image.format != "TIFF" and image._im is None
+            if direct and memory is not None and memory.takes(image):
+                image.im = memory.new(image.mode, image.size)
+            turn = _turn(image) if exif else None
+            image.load()
+            if memory is not None and memory.takes(image):
+                return Decoded(image, turn, _notice(image))
+            upright = image if turn is None else image.transpose(turn)
+            return Decoded(
+                upright if upright.mode == "RGB" else upright.convert("RGB"), notice=_notice(upright)
+            )
+    except UnidentifiedImageError:
+        raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
+    except MemoryError as error:
+        raise Unreadable(
+            f"takes more than {memory_bytes / 1e9:.1f} GB to open; make the image smaller or raise "
+            "max_megapixels"
+        ) from error
+    except DECODE_ERRORS as error:
+        raise Unreadable(f"damaged or truncated image ({cause(error)}); save it anew") from error
+
+
+def _open(path: str) -> Image.Image:
+    """Open without decoding. Pillow's own pixel limit is global; ours is an argument, checked after."""
+    with _pillow_limit:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(path, formats=_formats())
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
+@functools.cache
+def _formats() -> list[str]:
+    """Those of _FORMATS that this Pillow was built with."""
+    Image.init()  # registers every reader
+    return [name for name in _FORMATS if name in Image.OPEN]
+
+
+def _check_work(image: Image.Image, max_pixels: int, memory_bytes: int) -> None:
+    width, height = image.size
+    if width * height > max_pixels:
+        raise Unreadable(
+            f"{width} x {height} pixels are more than the limit of {max_pixels:,}; "
+            "make the image smaller or raise max_megapixels"
+        )
+    if max(width, height) > MOST_SIDE:
+        raise Unreadable(
+            f"a side of {max(width, height):,} pixels; at most {MOST_SIDE:,} are read; cut the image"
+        )
+    needed = width * height * WORK_BYTES.get(image.format or "", 0)
+    if needed > memory_bytes:
+        raise Unreadable(
+            f"{width} x {height} pixels in {image.format} take {needed / 1e9:.1f} GB to open, more than "
+            f"{memory_bytes / 1e9:.1f} GB; make the image smaller, save it as PNG or raise max_megapixels"
+        )
+
+
+def _notice(image: Image.Image) -> str | None:
+    """Say of an image that its conversion to RGB makes white, or of one colour."""
+    if image.mode.startswith(("I", "F")):
+        return NOTICES[1] if image.getextrema()[1] > _WHITE else None  # type: ignore[operator]
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        alpha = image.getchannel("A") if image.mode != "P" else image.convert("RGBA").getchannel("A")
+        if alpha.getextrema()[0] != _WHITE:  # some of it shows what lies below
+            colours = image.convert("RGB").getextrema()
+            return NOTICES[2] if all(low == high for low, high in colours) else None  # type: ignore[misc]
+    return None
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """Choose how to turn an image as its EXIF says; not at all when the EXIF is broken, like the published
+    code.
+    """
+    try:
+        image.load()
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        if turn is not None:
+            # It writes the EXIF anew, which fails for some: on one pixel, for the same answer.
+            pixel = Image.new("L", (1, 1))
+            pixel.info, pixel._exif = image.info.copy(), image._exif
+            ImageOps.exif_transpose(pixel)
+        return turn
+    except DECODE_ERRORS:
+        return None
+
+
+def cause(error: BaseException) -> str:
+    """The error in a few words on one line, without the path that the message names anyway."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:120] or type(error).__name__

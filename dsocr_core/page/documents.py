@@ -1,0 +1,387 @@
+"""Pages from what people have: images, folders and PDFs, opened without trusting them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+from PIL import Image
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.visible import name_text
+from dsocr_core.page.decoding import Unreadable, cause
+from dsocr_core.page.opener import count_pages, open_image, render_page
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_PIXELS = 100_000_000
+DEFAULT_PDF_DPI = 150
+"""An A4 page becomes 1240 x 1754 pixels."""
+
+IMAGE_SUFFIXES = frozenset({
+    ".png", ".jpg", ".jpeg", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif", ".jp2",
+    ".ppm", ".pgm", ".pbm", ".avif",
+})  # fmt: skip
+PDF_SUFFIX = ".pdf"
+_FRAMED = (".tif", ".tiff", ".gif", ".webp", ".avif")
+"""Images that may have several pages."""
+_MOST_KINDS = 8
+
+
+class DocumentError(DsocrError):
+    """A file that cannot be read as a page: names the file, the cause and the way out."""
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Image.Image:
+    """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
+
+    Without `exif` it stays as it is stored, as some other engines open it.
+
+    Opened in a process with limits (opener.py); the size in the header is held against `max_pixels` before
+    anything is decoded. Raises DocumentError.
+    """
+    path = Path(path)
+    try:
+        image, notice = open_image(path, max_pixels, exif)
+    except MemoryError as error:
+        raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
+    except Unreadable as error:
+        _check_file(path)  # says more of a file that cannot be an image
+        raise DocumentError(f"{path}: {error}") from error
+    if notice is not None:
+        _say_once(f"{path.name}: {notice}")
+    return image
+
+
+@functools.lru_cache(maxsize=10_000)
+def _say_once(text: str) -> None:
+    """A page is opened several times: for each backend, and for its hashes."""
+    log.warning("%s", name_text(text))
+
+
+def _check_file(path: Path) -> None:
+    """Raises DocumentError unless the path is a regular file with content."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise DocumentError(f"{path}: no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        raise DocumentError(f"{path}: cannot be read ({cause(error)})") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise DocumentError(f"{path}: is a folder; give the image in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise DocumentError(f"{path}: is not a regular file; copy it to one")
+    if status.st_size == 0:
+        raise DocumentError(f"{path}: the file is empty; copy or download it again")
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
+
+
+# --- files of several pages -------------------------------------------------------------------------
+
+
+def pdf_page_count(path: Path) -> int:
+    """Count the pages of a PDF. Raises DocumentError."""
+    _check_file(path)
+    try:
+        return count_pages(path)
+    except Unreadable as error:
+        raise DocumentError(f"{path}: {error}") from error
+
+
+def render_pdf_page(
+    path: Path,
+    number: int,
+    directory: Path,
+    dpi: int = DEFAULT_PDF_DPI,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+) -> Path:
+    """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
+
+    The name holds a hash of the file's content, so it is the same on every call. Raises DocumentError.
+    """
+    name = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
+    target = directory / f"{name}-{_content_hash(path)}-p{number:04d}-{dpi}dpi-forms.png"
+    if path.suffix.lower() == PDF_SUFFIX:
+        _drawn_from[target] = path, number
+    if target.is_file():
+        return target
+    try:
+        if path.suffix.lower() == PDF_SUFFIX:
+            image = render_page(path, number, dpi, max_pixels)
+        else:
+            image, _ = open_image(path, max_pixels, frame=number)
+    except Unreadable as error:
+        raise DocumentError(f"{path}: {error}") from error
+    temporary = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=directory, suffix=".part", delete=False) as handle:
+            temporary = Path(handle.name)
+            image.save(handle, format="PNG", compress_level=1)
+        temporary.replace(target)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise DocumentError(f"{target}: the rendered page cannot be written ({cause(error)})") from error
+    return target
+
+
+_drawn_from: dict[Path, tuple[Path, int]] = {}
+
+
+def pdf_page_of(image: Path) -> tuple[Path, int] | None:
+    """The PDF and the page that this process has drawn an image from; None for any other image."""
+    return _drawn_from.get(image)
+
+
+def _content_hash(path: Path) -> str:
+    _check_file(path)
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({cause(error)})") from error
+
+
+def parse_pages(text: str, count: int) -> list[int]:
+    """Page numbers from `1-3,7` or `5-` (to the end), in the order given, each once.
+
+    Raises DocumentError when the text is no such list or leaves 1..count.
+    """
+    pages: dict[int, None] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*(?:(-)\s*(\d{1,9})?\s*)?", part, re.ASCII)
+        if match is None:
+            raise DocumentError(f"pages '{text}': give numbers and ranges such as 1-3,7")
+        first = int(match[1])
+        last = first if match[2] is None else int(match[3] or count)
+        if not 1 <= first <= last <= count:
+            raise DocumentError(f"pages '{text}': '{part.strip()}' is not within the {count} pages there are")
+        pages.update(dict.fromkeys(range(first, last + 1)))
+    return list(pages)
+
+
+# --- everything -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page image. `source` is what to call it: a file name, or `paper.pdf#3`; `a/page.png` where two
+    files have one name."""
+
+    path: Path
+    source: str
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A page of a file that has several."""
+
+    path: Path
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A file whose pages cannot be counted or are not there."""
+
+    source: str
+    error: str
+
+
+class Pages(Sequence[Page]):
+    """The requested pages, counted at once; one of a file that has several is rendered when it is taken.
+
+    Taking one raises DocumentError when it cannot be rendered or its file not be counted, and the next may
+    still be taken.
+    """
+
+    def __init__(
+        self, entries: Sequence[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
+    ) -> None:
+        self._entries = entries
+        self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Page: ...
+    @overload
+    def __getitem__(self, index: slice) -> Pages: ...
+    def __getitem__(self, index: int | slice) -> Page | Pages:
+        if isinstance(index, slice):
+            return Pages(self._entries[index], self._directory, self._dpi, self._max_pixels)
+        entry = self._entries[index]
+        if isinstance(entry, Page):
+            return entry
+        if isinstance(entry, _Unread):
+            raise DocumentError(entry.error)
+        image = render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
+        return Page(image, self.name(index))
+
+    @classmethod
+    def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
+        """Images by what the pages are called; None for one whose file is not there, or is another."""
+        gone = "the file it was read from is not there any more, or is another: give the image"
+        entries = [
+            _Unread(name, f"{name}: {gone}") if path is None else Page(path, name)
+            for name, path in found.items()
+        ]
+        return cls(entries, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
+
+    def only(self, names: Collection[str]) -> Pages:
+        """Those that are called so."""
+        kept = [entry for number, entry in enumerate(self._entries) if self.name(number) in names]
+        return Pages(kept, self._directory, self._dpi, self._max_pixels)
+
+    def name(self, index: int) -> str:
+        """Name a page, without rendering it."""
+        entry = self._entries[index]
+        return f"{entry.name}#{entry.number}" if isinstance(entry, _Leaf) else entry.source
+
+
+def expand(
+    paths: Iterable[Path | str],
+    pages: str | None = None,
+    work_directory: Path | None = None,
+    dpi: int = DEFAULT_PDF_DPI,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
+    recursive: bool = False,
+) -> Pages:
+    """All pages of images, PDFs and folders (their images and PDFs, in natural order), each file once.
+
+    With `recursive` also those in folders below, named by their way from the given one.
+
+    `pages` picks pages of every file that has several, as in `parse_pages`. They are rendered into
+    `work_directory`; without one, into a temporary folder that goes when the process ends. Images are
+    found here and opened later. A file whose pages cannot be counted is one page that cannot be taken. Raises
+    DocumentError, also when there are no others.
+    """
+    entries: list[Page | _Leaf | _Unread] = []
+    given = [Path(path) for path in paths]
+    found = [file for path in given for file in _files(path, recursive)]
+    for file, name in _named(found, [path.absolute() for path in given if path.is_dir()]).items():
+        try:
+            if file in given:
+                _check_file(file)
+            entries += _pages_of(file, name, pages)
+        except DocumentError as error:
+            entries.append(_Unread(name, str(error)))
+    if entries and all(isinstance(entry, _Unread) for entry in entries):
+        raise DocumentError(next(entry.error for entry in entries if isinstance(entry, _Unread)))
+    if pages is not None and all(isinstance(entry, Page) for entry in entries):
+        raise DocumentError(
+            f"pages '{pages}': none of the given files has several pages; leave the option out"
+        )
+    if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
+        temporary = Temporary("pages")
+        work_directory = Path(temporary.name)
+        atexit.register(temporary.cleanup)
+    return Pages(entries, work_directory or Path(), dpi, max_pixels)
+
+
+def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
+    """The chosen pages of a file. Raises DocumentError."""
+    suffix, count = file.suffix.lower(), 1
+    if suffix == PDF_SUFFIX:
+        count = pdf_page_count(file)
+    elif suffix in _FRAMED:
+        with contextlib.suppress(Unreadable):  # said when it is opened
+            count = count_pages(file)
+    if count == 1 and suffix != PDF_SUFFIX:
+        return [Page(file, name)]
+    try:
+        numbers = range(1, count + 1) if pages is None else parse_pages(pages, count)
+    except DocumentError as error:
+        raise DocumentError(f"{file}: {error}") from None
+    return [_Leaf(file, name, number) for number in numbers]
+
+
+def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
+    """Each file once, with its name: its way from the outermost given folder that it lies in.
+
+    As many folders more before it as distinguish files of one name: whatever stores pages by name would take
+    two of one name for one page.
+    """
+    places: dict[Path, Path] = {}
+    for file in files:
+        places.setdefault(file.absolute(), file)
+    groups: dict[str, list[Path]] = {}
+    for place in places:
+        groups.setdefault(place.name, []).append(place)
+    named: dict[Path, str] = {}
+    for alike in groups.values():
+        depths = {place: max([1, *(_below(place, root) for root in roots)]) for place in alike}
+        taken = 1
+        while len({place.parts[-max(taken, depth) :] for place, depth in depths.items()}) < len(alike):
+            taken += 1
+        for place, depth in depths.items():
+            named[place] = name_text(Path(*place.parts[-max(taken, depth) :]).as_posix())
+    return {file: named[place] for place, file in places.items()}
+
+
+def _below(place: Path, root: Path) -> int:
+    """Parts of a file's way from a folder; 0 where it is not in it."""
+    return len(place.parts) - len(root.parts) if place.is_relative_to(root) else 0
+
+
+def _files(path: Path, recursive: bool) -> list[Path]:
+    """The path itself, or the images and PDFs in a folder, in natural order; others are counted."""
+    known, found = IMAGE_SUFFIXES | {PDF_SUFFIX}, []
+    left: dict[str, list[str]] = {}
+    try:
+        if not path.is_dir():
+            if not path.exists():
+                _check_file(path)
+            return [path]
+        for folder, folders, names in os.walk(path, onerror=_raise):
+            for name in sorted((name for name in names if not name.startswith(".")), key=natural_key):
+                file = Path(folder, name)
+                if file.suffix.lower() in known and file.is_file():
+                    found.append(file)
+                else:
+                    left.setdefault(file.suffix.lower() or "without a suffix", []).append(name)
+            folders[:] = sorted((name for name in folders if not name.startswith(".")), key=natural_key)
+            if not recursive:
+                left |= {"folders": folders[:]} if folders else {}
+                break
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read ({cause(error)}); check its permissions") from error
+    if not found:
+        hint = "; give --recursive" if "folders" in left else ""
+        raise DocumentError(f"{path}: no images or PDFs in this folder{hint}; give one that has some")
+    if left:
+        kinds = [f"{len(names)} {kind} ({names[0]})" for kind, names in left.items()]
+        more = ", ..." if len(kinds) > _MOST_KINDS else ""
+        _say_once(f"{path.name or path}: not read: {', '.join(kinds[:_MOST_KINDS])}{more}")
+    return found
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sorts `page2` before `page10`."""
+    parts = re.split(r"(\d+)", name.casefold(), flags=re.ASCII)
+    return tuple((0, int(part[:18])) if part.isdigit() and part.isascii() else (1, part) for part in parts)

@@ -1,0 +1,334 @@
+"""Images and PDFs opened in processes with limits: a hostile file costs its own page, nothing else.
+
+Pillow and PDFium are large programs in C that strangers' files are fed to. A page of two kilobytes may
+compute for ever or ask for gigabytes. So each is opened by a process with bounded computing time and memory;
+it is ended and replaced when it passes them. Pixels come back in shared memory, with the same bits: of usual
+pages in memory that is used again, of larger ones in memory that becomes the image's own. One process stays
+warm; more start when several pages are opened at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import re
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from dsocr_core.base.child import Child, module_command, module_environment
+from dsocr_core.base.untrusted import Refused, parse_value
+from dsocr_core.page.decoding import (
+    MODES,
+    NOTICES,
+    PIXEL_BYTES,
+    Unreadable,
+    gray_as_rgb,
+    mapped,
+    new_memory,
+)
+from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
+from dsocr_core.page.rendering import MOST_RUNS
+
+MOST_PROCESSES = min(8, os.cpu_count() or 1)
+CPU_SECONDS = 7
+"""Computing that one page may take; a page of 100 megapixels takes one to four."""
+WALL_SECONDS = 60.0
+"""For a process that waits instead of computing, and for one on a machine with much else to do."""
+BASE_MEMORY_BYTES = 200_000_000
+BYTES_A_PIXEL = 8
+"""Memory that a page may take: four bytes a pixel as decoded, four as RGB."""
+
+USUAL_BYTES = 32 * 2**20
+"""Bytes of a usual page, as pixels: 8 megapixels. New memory costs more time than a copy."""
+
+_ANSWER_BYTES = 16 * 1024
+_RUNS_BYTES = 4 * 2**20
+_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+"""Seals on size: what was shrunk after a check would end the process that reads it."""
+_AT_ONCE = mmap.MAP_SHARED | mmap.MAP_POPULATE
+"""One call to the system instead of a fault every few pages of memory."""
+_ENVIRONMENT = {
+    "PYTHONUTF8": "1",
+    # With an arena a thread, address space would say little about memory.
+    "MALLOC_ARENA_MAX": "1",
+    # Of 16 MB each, which Pillow then uses again: new memory costs as much time as decoding into it.
+    "PILLOW_BLOCKS_MAX": "4",
+}
+
+
+def open_image(
+    path: Path, max_pixels: int, exif: bool = True, frame: int = 1
+) -> tuple[Image.Image, str | None]:
+    """The page in RGB, upright unless `exif` is off, and what to say of it; see `decoding.decode`.
+
+    `frame` is a page of a TIFF or an animation, from 1. Raises Unreadable.
+    """
+    return _image({"work": "image", "path": path, "max_pixels": max_pixels, "exif": exif, "frame": frame})
+
+
+def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
+    """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
+    request = {"work": "page", "path": path, "number": number, "dpi": dpi, "max_pixels": max_pixels}
+    return _image(request)[0]
+
+
+def page_text(path: Path, number: int) -> PageText:
+    """The text layer of a page of a PDF; see `rendering.text_layer`. Raises Unreadable."""
+    with _openers.one() as opener:
+        answer, runs = opener.ask({"work": "text", "path": path, "number": number, "max_pixels": 0})
+    if runs is None:
+        raise Unreadable(_NO_SENSE)
+    try:
+        content = os.pread(runs, _RUNS_BYTES, 0)
+    finally:
+        os.close(runs)
+    # A file may have taken the process over: nothing is trusted.
+    try:
+        found = parse_value(content)
+        if answer != RUNS or not isinstance(found, list):
+            raise ValueError
+        width, height, runs = found
+        return PageText(float(width), float(height), [_run(*run) for run in runs[:MOST_RUNS]])
+    except (Refused, ValueError, TypeError, IndexError, KeyError, OverflowError):
+        raise Unreadable(_NO_SENSE) from None
+
+
+def count_pages(path: Path) -> int:
+    """Pages of a PDF, frames of an image. Raises Unreadable."""
+    with _openers.one() as opener:
+        answer, pixels = opener.ask({"work": "count", "path": path, "max_pixels": 0})
+    if pixels is not None:
+        os.close(pixels)
+    if re.fullmatch(COUNTED + rb"[1-9]\d{0,8}", answer) is None:
+        raise Unreadable(_NO_SENSE)
+    return int(answer.removeprefix(COUNTED))
+
+
+def _image(request: dict[str, Any]) -> tuple[Image.Image, str | None]:
+    with _openers.one() as opener:
+        answer, pixels = opener.ask(request)
+        if pixels is None:
+            return opener.usual_page(answer), _page(answer).notice
+    try:
+        return _shared_image(answer, pixels, request["max_pixels"]), _page(answer).notice
+    finally:
+        os.close(pixels)
+
+
+def _shared_image(answer: bytes, descriptor: int, max_pixels: int) -> Image.Image:
+    """The image whose RGB bytes the process wrote. A file may have taken it over: nothing is trusted."""
+    page = _page(answer)
+    width, height = page.width, page.height
+    try:
+        # Sealed first: what was shrunk or written after the check would end this process, or change under it.
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SIZE_SEALS | fcntl.F_SEAL_WRITE)
+    except OSError:
+        raise Unreadable(_NO_SENSE) from None
+    there = width * height * PIXEL_BYTES
+    # A rendered page is rounded up to whole pixels on both sides.
+    if width * height > max_pixels + width + height or os.fstat(descriptor).st_size != there:
+        raise Unreadable(_NO_SENSE)
+    # Without a copy; it is copied when somebody draws on it.
+    image = _RGB._new(mapped(mmap.mmap(descriptor, there, _AT_ONCE, mmap.PROT_READ), "RGB", (width, height)))
+    image.readonly = 1
+    return image
+
+
+class TextRun(NamedTuple):
+    """Text on one line of a page, in points from its lower left corner."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+    text: str
+
+
+class PageText(NamedTuple):
+    """A page's text layer: its size in points and its runs in the file's order."""
+
+    width: float
+    height: float
+    runs: list[TextRun]
+
+
+def _run(left: float, bottom: float, right: float, top: float, text: str) -> TextRun:
+    return TextRun(float(left), float(bottom), float(right), float(top), str(text))
+
+
+class _Page(NamedTuple):
+    """A page as it is said to be."""
+
+    width: int
+    height: int
+    mode: str
+    turn: int | None
+    notice: str | None
+
+
+def _page(answer: bytes) -> _Page:
+    """Raises Unreadable."""
+    try:
+        kind, width, height, mode, turn, notice = PAGE.unpack(answer)
+    except struct.error:
+        raise Unreadable(_NO_SENSE) from None
+    known = mode < len(MODES) and turn in _TURNS and notice < len(NOTICES)
+    if kind != OPENED or not width or not height or not known:
+        raise Unreadable(_NO_SENSE)
+    return _Page(width, height, MODES[mode], None if turn == UPRIGHT else turn, NOTICES[notice])
+
+
+_TURNS = frozenset([UPRIGHT, *Image.Transpose])
+_NO_SENSE = "the opening process made no sense; save the file anew"
+_RGB = Image.new("RGB", (0, 0))
+"""Mode that Pillow's own images of pages come to."""
+
+
+def _whole(path: Path) -> str:
+    """From this process's folder: the other may have started in another. `..` stays, as the system has it."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise Unreadable("cannot be read (a zero byte in its name); rename it")
+    return text if text.startswith("/") else f"{Path.cwd()}/{text}"
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+class _Opener:
+    """One process. One request at a time."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = ours
+        usual = new_memory()
+        try:
+            os.ftruncate(usual, USUAL_BYTES)  # takes no memory before it is written
+            fcntl.fcntl(usual, fcntl.F_ADD_SEALS, _SIZE_SEALS)
+            self._usual = mmap.mmap(usual, USUAL_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
+            with theirs:
+                descriptors = theirs.fileno(), usual
+                self.child = Child(
+                    module_command("dsocr_core.page.opener_process", *map(str, descriptors)),
+                    {**module_environment(), **_ENVIRONMENT}, quiet=True, pass_fds=descriptors,
+                )  # fmt: skip
+        finally:
+            os.close(usual)
+
+    def ask(self, request: dict[str, Any]) -> tuple[bytes, int | None]:
+        """The answer, and a descriptor of pixels that came with it, for the caller to close.
+
+        Raises Unreadable, for a refusal as for a limit that was passed.
+        """
+        memory = BASE_MEMORY_BYTES + BYTES_A_PIXEL * max(request["max_pixels"], 0)
+        message = request | {
+            "memory_bytes": memory,
+            "cpu_seconds": CPU_SECONDS,
+            "path": _whole(request["path"]),
+        }
+        try:
+            self._channel.settimeout(WALL_SECONDS)
+            self._channel.send(json.dumps(message).encode())
+            answer, descriptors, *_ = socket.recv_fds(
+                self._channel, _ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError:  # a timeout included
+            raise Unreadable(self._end()) from None
+        except BaseException:
+            self._end()
+            raise
+        if not answer:
+            raise Unreadable(self._end())
+        if answer.startswith(REFUSED):
+            for descriptor in descriptors:
+                os.close(descriptor)
+            text = answer.removeprefix(REFUSED).decode("utf-8", "replace")
+            raise Unreadable(" ".join(text.split()))
+        return answer, descriptors[0] if descriptors else None
+
+    def usual_page(self, answer: bytes) -> Image.Image:
+        """The page in the memory of usual pages, in RGB and turned: the one copy of it. Raises Unreadable."""
+        width, height, mode, turn, _ = _page(answer)
+        if width * height * PIXEL_BYTES > USUAL_BYTES:
+            raise Unreadable(_NO_SENSE)
+        pixels = mapped(self._usual, mode, (width, height))
+        if turn is not None:
+            pixels = pixels.transpose(turn)
+        if mode == "L":
+            pixels = gray_as_rgb(pixels)
+        elif mode != "RGB":
+            pixels = pixels.convert("RGB", Image.Dither.NONE)
+        elif turn is None:
+            pixels = pixels.copy()
+        return _RGB._new(pixels)
+
+    def _end(self) -> str:
+        """Kill the process; why it was, in words for people."""
+        self._channel.close()
+        self.ended = True
+        in_time = self.child.wait(0.2)
+        self.child.close()
+        if not in_time:
+            return f"not open within {WALL_SECONDS:g} s; save it anew or split it"
+        if self.child.returncode == -signal.SIGXCPU:
+            return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
+        return "took the memory that a page may have, or brought the opening process down; save it anew"
+
+    def forget(self) -> None:
+        """After a fork: the process is the parent's."""
+        self._channel.close()
+
+
+class _Openers:
+    """The processes that wait for a page, and turns to have one."""
+
+    def __init__(self) -> None:
+        # A semaphore in C: that of threading is Python, which counts beside a small page.
+        self._turns: SimpleQueue[None] = SimpleQueue()
+        for _ in range(MOST_PROCESSES):
+            self._turns.put(None)
+        self._idle: list[_Opener] = []
+
+    @contextmanager
+    def one(self) -> Iterator[_Opener]:
+        """A process for one page: the one used last, so that few stay warm."""
+        self._turns.get()
+        try:
+            opener = self._warm() or _Opener()
+            try:
+                yield opener
+            finally:
+                if not opener.ended:
+                    self._idle.append(opener)
+        finally:
+            self._turns.put(None)
+
+    def _warm(self) -> _Opener | None:
+        with contextlib.suppress(IndexError):
+            while True:
+                opener = self._idle.pop()
+                if opener.child.alive:
+                    return opener
+        return None
+
+    def forget(self) -> None:
+        """After a fork: start anew."""
+        for opener in self._idle:
+            opener.forget()
+        self.__init__()  # type: ignore[misc]
+
+
+_openers = _Openers()
+os.register_at_fork(after_in_child=_openers.forget)

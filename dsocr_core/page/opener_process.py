@@ -1,0 +1,131 @@
+"""The opener's process: decodes and renders what is hostile, within limits that the system enforces.
+
+Started by opener.py as `python -m dsocr_core.page.opener_process SOCKET USUAL`, descriptors of a Unix
+socket and of memory for the pixels of usual pages. A request is one JSON object, an answer one of
+opener_answers.py; a descriptor of pixels goes with it where they do not fit there. It ends with its caller.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+import os
+import resource
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageFile
+
+from dsocr_core.page.decoding import (
+    MODES,
+    NOTICES,
+    Decoded,
+    PixelMemory,
+    Unreadable,
+    cause,
+    decode,
+    frames_of,
+    new_memory,
+)  # fmt: skip
+from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
+from dsocr_core.page.rendering import page_count, render, text_layer
+
+REQUEST_BYTES = 64 * 1024
+_ANSWER_CHARACTERS = 1000
+_AT_ONCE = 256 * 1024
+"""Bytes of a write: more than a core's cache holds would be read from memory again."""
+
+
+def main() -> int:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    usual = PixelMemory(mmap.mmap(int(sys.argv[2]), 0))
+    memory_used = os.open("/proc/self/statm", os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    Image.init()
+    gc.freeze()  # what is imported stays: no collection looks at it again
+    while content := channel.recv(REQUEST_BYTES):
+        request, pixels = json.loads(content), None
+        _limit(memory_used, request["memory_bytes"], request["cpu_seconds"])
+        try:
+            answer, pixels = _answer(request, usual)
+        except Unreadable as error:
+            answer = REFUSED + str(error)[:_ANSWER_CHARACTERS].encode("utf-8", "replace")
+        except MemoryError:
+            answer = REFUSED + b"takes more memory to open than a page may; make it smaller"
+        if pixels is None:
+            channel.send(answer)
+        else:
+            socket.send_fds(channel, [answer], [pixels])
+            os.close(pixels)
+    return 0
+
+
+def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | None]:
+    """Make what to say, and a descriptor of pixels that do not fit where those of usual pages do."""
+    path, max_pixels = request["path"], request["max_pixels"]
+    _check_file(path)
+    if request["work"] == "count":
+        count = page_count(Path(path)) if path.lower().endswith(".pdf") else len(frames_of(path))
+        return COUNTED + str(count).encode(), None
+    if request["work"] == "text":
+        runs = new_memory()
+        with os.fdopen(runs, "wb", closefd=False) as handle:
+            handle.write(json.dumps(text_layer(Path(path), request["number"])).encode("utf-8", "replace"))
+        return RUNS, runs
+    if request["work"] == "image":
+        memory_bytes, frame = request["memory_bytes"], request["frame"]
+        page = decode(path, max_pixels, memory_bytes, usual, request["exif"], frame)
+    else:
+        page = Decoded(render(Path(path), request["number"], request["dpi"], max_pixels))
+    image, turn, notice = page
+    turned = UPRIGHT if turn is None else turn
+    answer = PAGE.pack(OPENED, *image.size, MODES.index(image.mode), turned, NOTICES.index(notice))
+    if usual.takes(image):
+        usual.take(image)
+        return answer, None
+    return answer, _written(image)
+
+
+def _check_file(path: str) -> None:
+    """A pipe or a terminal would be waited for. Raises Unreadable."""
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - many times the time of the call
+    except OSError as error:
+        raise Unreadable(f"cannot be read ({cause(error)})") from error
+    if not stat.S_ISREG(mode):
+        raise Unreadable("is not a regular file; copy it to one")
+
+
+def _limit(memory_used: int, memory_bytes: int, cpu_seconds: int) -> None:
+    """From now on: so much more memory and so much more computing, or the system refuses and ends us."""
+    used = int(os.pread(memory_used, 20, 0).split()[0]) * resource.getpagesize()
+    _at_most(resource.RLIMIT_AS, used + memory_bytes)
+    _at_most(resource.RLIMIT_CPU, int(time.process_time()) + 1 + cpu_seconds)
+
+
+def _at_most(limit: int, amount: int) -> None:
+    """Lower a limit to the machine's own (`ulimit -v`)."""
+    most = resource.getrlimit(limit)[1]
+    resource.setrlimit(limit, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
+
+
+def _written(image: Image.Image) -> int:
+    """A descriptor of memory with the pixels row after row, four bytes each: as they lie in Pillow's."""
+    descriptor = new_memory()
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0, closefd=False) as handle:
+            tile = ImageFile._Tile("raw", (0, 0, *image.size), 0, "RGBX")
+            ImageFile._save(image, handle, [tile], _AT_ONCE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""From a page image to the model's pixels, and their hashes, without torch.
+
+Pixels stay bytes until they are on the device: normalisation has 256 results, in a table.
+Letters: T tiles, S side of the global view in pixels, H and W sides of any view.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from dsocr_core.models.resolution import Preset
+from dsocr_core.page.resizing import Bytes, padded, resized
+from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
+
+Floats = npt.NDArray[np.float32]
+
+PAD_COLOUR = (127, 127, 127)
+
+
+def _normalise(values: Floats) -> Floats:
+    """0..255 to -1..1 in the published order of float32 operations."""
+    half = np.float32(0.5)
+    return (values / np.float32(255) - half) / half
+
+
+NORMALISED: Floats = _normalise(np.arange(256, dtype=np.float32))
+"""The normalised value of every byte, (256,)."""
+
+
+@dataclass(frozen=True)
+class PreparedImage:
+    """A page as bytes, in the layout of images. `image_size` is the page's (width, height) in pixels."""
+
+    global_view: Bytes  # (S, S, 3)
+    tiles: Bytes  # (T, 640, 640, 3) or of another tile size; T = 0 when the page is not cut; row by row
+    grid: Grid
+    image_size: tuple[int, int]
+
+
+def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage:
+    """Cut and pad an RGB page as the published `infer` does under that preset, on as many threads as `bands`.
+
+    A page so narrow that its shorter side would round to no pixel has an all grey global view, as published.
+    """
+    width, height = image.size
+    grid = page_grid(width, height, preset)
+    tiles = _tiles(image, grid, preset.tile_size, bands)
+    side = preset.view_size
+    if is_square_view(preset):
+        view = resized(image, (side, side), bands)
+    else:
+        view = padded(image, side, PAD_COLOUR, bands)
+    return PreparedImage(view, tiles, grid, (width, height))
+
+
+def is_square_view(preset: Preset) -> bool:
+    """Tell whether the published code resizes the page to a square; the padding then adds nothing."""
+    return not preset.crop_mode and preset.image_size <= preset.tile_size
+
+
+def _tiles(image: Image.Image, grid: Grid, side: int, bands: int) -> Bytes:
+    if grid == NO_TILES:
+        return np.zeros((0, side, side, 3), np.uint8)
+    columns, rows = grid
+    cells = resized(image, (columns * side, rows * side), bands).reshape(rows, side, columns, side, 3)
+    return np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(-1, side, side, 3)
+
+
+def normalised(pixels: Bytes) -> Floats:
+    """Bytes (..., H, W, 3) as the float32 values (..., 3, H, W) that the model is given, before bf16."""
+    return np.ascontiguousarray(np.moveaxis(NORMALISED[pixels], -1, -3))
+
+
+def to_bfloat16(values: Floats) -> npt.NDArray[np.uint16]:
+    """Finite float32 rounded to bf16, nearest and ties to even, as the 16 bits of each."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounding = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return ((bits + rounding) >> np.uint32(16)).astype(np.uint16)
+
+
+def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
+    """SHA-256 of the bf16 bytes of the model's tensor, little endian.
+
+    `pixels` are views as bytes (..., H, W, 3), hashed in the layout (..., 3, H, W); None stands for the
+    tensor of zeros of that shape, which the published code passes for a page that is not cut.
+    """
+    if pixels is None:
+        return _zeros_sha256(math.prod(shape))
+    digest, plane = hashlib.sha256(), np.empty(pixels.shape[-3:-1], "<u2")
+    # Plane after plane: 1 MB stays in the cache between the table and the digest.
+    for view in pixels.reshape(-1, *pixels.shape[-3:]):
+        for channel in range(3):
+            np.take(_NORMALISED_BFLOAT16, view[..., channel], out=plane, mode="clip")
+            digest.update(plane.data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _zeros_sha256(count: int) -> str:
+    return hashlib.sha256(bytes(2 * count)).hexdigest()
+
+
+_NORMALISED_BFLOAT16 = to_bfloat16(NORMALISED).astype("<u2")
+"""The normalised value of every byte as the 16 bits of a bf16, (256,)."""

@@ -1,0 +1,54 @@
+"""The prompt as the model gets it: text ids around the image positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, Template, prompt_problem
+
+
+class PromptError(DsocrError):
+    """A prompt that cannot be laid out; says what it needs."""
+
+
+@dataclass(frozen=True)
+class PromptIds:
+    """`mask` are the runs of image positions in `ids`, as (start, length)."""
+
+    ids: tuple[int, ...]
+    mask: tuple[tuple[int, int], ...]
+
+
+def build_prompt(prompt_text: str, template: Template = "plain") -> str:
+    """The text under a conversation template. The published one is `plain`, which only strips it.
+
+    `no_newline` and `roles` are what servers make of it: the placeholder put before a text of its own, and
+    the markers of a chat around it.
+    """
+    text = prompt_text.strip()
+    if template == "no_newline":
+        return text.replace(f"{IMAGE_PLACEHOLDER}\n", IMAGE_PLACEHOLDER)
+    if template == "roles":
+        return f"<|User|>: {text}\n\n<|Assistant|>:"
+    return text
+
+
+def prompt_layout(
+    encode: Callable[[str], list[int]],
+    prompt: str,
+    image_token_id: int,
+    bos_id: int,
+    image_tokens: int,
+) -> PromptIds:
+    """`[bos] + text + image_tokens x <image> + text`, each piece of text encoded on its own.
+
+    Raises PromptError unless the prompt has exactly one `<image>`: a page is one image.
+    """
+    if (problem := prompt_problem(prompt)) is not None:
+        raise PromptError(f"prompt {prompt[:60]!r}: {problem}")
+    pieces = prompt.split(IMAGE_PLACEHOLDER)
+    before, after = (encode(piece) if piece else [] for piece in pieces)
+    ids = [bos_id, *before, *[image_token_id] * image_tokens, *after]
+    return PromptIds(tuple(ids), ((1 + len(before), image_tokens),))

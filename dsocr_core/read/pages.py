@@ -1,0 +1,104 @@
+"""Many pages through one or both backends, into a run directory.
+
+What a run holds in memory does not grow with its pages: a few pages are prefetched, each result is on disk
+soon after it is there, and the report keeps figures.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import closing
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.page.documents import expand
+from dsocr_core.read.loop import Outcome, read_each, read_together
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.prefetch import PageReader, PageToRead
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.recorders import Recorders, RunDirectory
+from dsocr_core.read.report import Report
+from dsocr_core.read.session import Session
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.recorder import RunRecorder
+
+log = logging.getLogger(__name__)
+
+MOST_TOGETHER = 256
+"""Pages that are read together where no number is given, if the device's memory holds them."""
+
+
+def read_pages(
+    session: Session,
+    plan: RunPlan,
+    progress: Progress,
+    run: RunRecorder | None = None,
+    cancel: CancelToken | None = None,
+) -> Report:
+    """Read every page and write the run directory, each page as it finishes.
+
+    `run` writes there, and ends with this. The fast engine reads up to `plan.batch` pages together, and they
+    finish in any order; everything else reads one after another, in order. A page that fails is recorded with
+    its error and the others go on. Raises DsocrError for what concerns all pages (no such path, a directory
+    that another run writes into), Cancelled when `cancel` is set: what was finished by then is written.
+    """
+    if plan.resume and not plan.directory.is_dir():
+        raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
+    settings, sides = session.settings, plan.sides
+    backends = tuple(settings.backend(side) for side in sides)
+    run = run or RunRecorder(settings, plan.command, out=plan.directory, save=False)
+    with RunDirectory(plan.directory, run, session, backends) as directory:
+        rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
+        found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        # What is wrong for every page is raised once, before the first one.
+        session.check(sides)
+        done = directory.done() if plan.resume else frozenset()
+        report = Report(backends, plan.spans)
+        progress.start(len(found))
+        recorders = Recorders(settings, [directory, report, progress])
+        taken_up = PageReader(session, found, sides, done)
+        with closing(_outcomes(session, plan, taken_up, len(found), progress, cancel)) as outcomes:
+            for page, comparison in outcomes:
+                recorders.take(page, comparison)
+    report.left_over = session.left_over(sides)
+    if done and not report.skipped:
+        log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
+    if report.read and not report.boxes:
+        log.warning(
+            "no page of this run has a box; check with: python -m dsocr_core compare %s", found.name(0)
+        )
+    return report
+
+
+def _outcomes(
+    session: Session,
+    plan: RunPlan,
+    reader: PageReader,
+    count: int,
+    progress: Progress,
+    cancel: CancelToken | None,
+) -> Generator[Outcome[Comparison]]:
+    """Pages as they end: together where A alone reads many at once."""
+    first = session.side(plan.sides[0])
+    slots = slots_for(count, plan.batch) if len(plan.sides) == 1 and first.reads_many else 1
+    concurrency = session.concurrency(plan.sides)
+
+    def read(page: PageToRead, stop: CancelToken) -> Comparison:
+        # Of several pages at once a line cannot tell.
+        names = {side: session.side(side).name for side in plan.sides if concurrency == 1}
+        observers = {side: progress.observer(f"{page.source} {name}") for side, name in names.items()}
+        return session.compare(page.request, plan.sides, observers, stop, prepared=page.prepared)
+
+    if slots > 1:
+        yield from read_together(reader.read, count, first, slots, cancel)
+    else:
+        yield from read_each(reader.read, count, read, concurrency, cancel)
+
+
+def slots_for(pages: int, batch: int | None) -> int:
+    """Choose how many pages to read together: a power of two where no number is given, so that runs are
+    alike.
+    """
+    most = batch or MOST_TOGETHER
+    return max(1, min(most, 1 << max(0, pages - 1).bit_length()))

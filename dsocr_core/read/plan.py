@@ -1,0 +1,52 @@
+"""Plan of a run: its pages, and where it writes. No torch: a plan is checked before anything heavy is
+loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsocr_core.base.paths import RUNS_DIRECTORY
+from dsocr_core.reading.records import SIDES, Side
+from dsocr_core.settings import SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.page.documents import Pages
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Pages to read and how. Raises SettingsError for a batch of less than one page."""
+
+    images: tuple[Path, ...]
+    """Image files, PDF files and folders of them."""
+    directory: Path
+    """The run directory."""
+    sides: tuple[Side, ...] = SIDES[:1]
+    """A alone reads pages; both are compared."""
+    pages: str | None = None
+    """Pages of PDF files, like `1-3,7`; None is all."""
+    recursive: bool = False
+    """True to read folders below given ones too."""
+    resume: bool = False
+    """Skip what `directory` has from the same file under the same settings; try again what failed there."""
+    batch: int | None = None
+    """Pages that the fast engine reads together; None is as many as fit."""
+    spans: int = 0
+    """Number of spans of each backend that the report shows."""
+    command: str | None = None
+    """The command line that makes the run again, for its record."""
+    found: Pages | None = None
+    """The pages of `images`, where they were looked for already."""
+
+    def __post_init__(self) -> None:
+        if self.batch is not None and self.batch < 1:
+            raise SettingsError(f"batch is {self.batch}: give a positive integer")
+
+
+def new_run_directory(command: str) -> Path:
+    """The path of a run directory that is not there yet, named by the time of day in UTC."""
+    return RUNS_DIRECTORY / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{command}"

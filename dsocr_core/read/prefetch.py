@@ -1,0 +1,148 @@
+"""Prefetch: pages are found, rendered, hashed, opened and preprocessed on other threads before their turn.
+
+Decoding and resizing an image leave Python to other threads. How many are ready is bounded, so what is held
+does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from PIL import Image
+
+from dsocr_core.base.error_log import page_error
+from dsocr_core.base.visible import encodable
+from dsocr_core.engine.page import PreparedPage, open_page
+from dsocr_core.engine.source import Prefetch, Work
+from dsocr_core.page.documents import Pages, load_image
+from dsocr_core.read.session import Session
+from dsocr_core.reading.fingerprints import required_file
+from dsocr_core.reading.records import BackendName, OcrRequest, Side
+
+PICTURE_BYTES = 2**24
+"""Up to this size the picture of a page in a batch stays in memory for the artifacts; a larger one is opened
+again."""
+
+
+@dataclass(frozen=True)
+class PageToRead:
+    """A page that may be read now."""
+
+    source: str
+    """Name of the page: a file name, or `paper.pdf#3`."""
+    request: OcrRequest
+    keys: dict[BackendName, str]
+    """By backend a name for all that decides its result."""
+    prepared: PreparedPage | None = None
+    """Its picture, with A's preprocessing where A alone reads it; None once it takes too much memory."""
+
+    def without_pixels(self) -> PageToRead:
+        """Keep what is still needed of a page when its backends are through with its pixels."""
+        assert self.prepared is not None
+        picture = self.prepared.picture
+        size = picture.width * picture.height * len(picture.getbands())
+        return replace(self, prepared=PreparedPage(picture) if size <= PICTURE_BYTES else None)
+
+    def load_picture(self, max_pixels: int) -> Image.Image:
+        """The page in RGB, opened again where it did not stay in memory. Raises DsocrError."""
+        return self.prepared.picture if self.prepared else load_image(self.request.image, max_pixels)
+
+    def failed(self, error: str) -> PageFailed:
+        """The page when that went wrong."""
+        return PageFailed(self.source, encodable(error), self.request.image)
+
+
+@dataclass(frozen=True)
+class PageDone:
+    """A page that an earlier run has read from the same file under the same settings."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class PageFailed:
+    """A page that cannot be read, and why."""
+
+    source: str
+    error: str
+    image: Path | None = None
+    """Its file, where it got as far as that."""
+
+
+ReadyPage = PageToRead | PageDone | PageFailed
+
+
+class PageReader:
+    """Takes pages up: finds, renders, hashes, opens and prepares them, each once. Thread-safe.
+
+    The backends are loaded only when the first page is there that can be read.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        pages: Pages,
+        sides: tuple[Side, ...],
+        done: Collection[tuple[str, str, str]] = (),
+        load: Callable[[], object] | None = None,
+    ) -> None:
+        """`load` raises DsocrError for what is wrong with every page; `session`'s own unless it is given."""
+        self._session, self._pages, self._sides, self._done = session, pages, sides, done
+        self._load = load or (lambda: session.load(sides))
+        self._loading, self._loaded = threading.Lock(), False
+        self._rendering = threading.Lock()
+
+    def read(self, number: int) -> ReadyPage:
+        """One page. What is wrong with it is returned; raises DsocrError for what is wrong with all pages."""
+        source, image = self._pages.name(number), None
+        try:
+            with self._rendering:  # the PDF library takes one caller at a time
+                page = self._pages[number]
+            image = page.path
+            request = self._session.settings.request(image, page.source)
+            request = replace(request, file=required_file(request))
+            keys = {self._session.side(side).name: self._session.key(side, request) for side in self._sides}
+            if all((backend, source, key) in self._done for backend, key in keys.items()):
+                return PageDone(source)
+            own = self._session.request_of(self._sides[0], request)
+            opened = open_page(own, self._session.settings.max_pixels, self._session.marks)
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            return PageFailed(source, encodable(str(page_error(error, source))), image)
+        with self._loading:
+            if not self._loaded:
+                self._load()
+                self._loaded = True
+        taken = PageToRead(source, request, keys, opened)
+        if len(self._sides) > 1:
+            # Beside another backend each does its own preprocessing, so that both times mean the same.
+            return taken
+        try:
+            return replace(taken, prepared=self._session.prepared(request, opened))
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            return taken.failed(str(page_error(error, source)))
+
+
+class PreparedPages:
+    """The source of a batch: pages as they are prepared.
+
+    `on_other` hears, on the thread that takes, of pages that are not to be read: done before, or at fault.
+    """
+
+    def __init__(self, pages: Prefetch[ReadyPage], on_other: Callable[[PageDone | PageFailed], None]) -> None:
+        self._pages, self._on_other = pages, on_other
+
+    @property
+    def exhausted(self) -> bool:
+        return self._pages.exhausted
+
+    def take(self, timeout_s: float) -> Work | None:
+        """The next page; None when none is ready within that time, or none comes any more."""
+        while (page := self._pages.next(timeout_s)) is not None:
+            if isinstance(page, PageToRead):
+                assert page.prepared is not None
+                return Work(page.without_pixels(), page.request, page.prepared)
+            self._on_other(page)
+        return None

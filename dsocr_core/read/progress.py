@@ -1,0 +1,92 @@
+"""Progress of a command: a bar on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+
+from dsocr_core.models.stages import Stage
+from dsocr_core.read.prefetch import PageDone, PageFailed
+from dsocr_core.read.recorders import PageRead, Recorder
+from dsocr_core.reading.records import Observer, SilentObserver
+
+
+class Progress(Recorder):
+    """A bar on a terminal, one for all pages; silent elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _PagesPerSecond(Column(no_wrap=True)),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("pages", total=None)
+        self._left = 0
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def start(self, count: int) -> None:
+        self._left = count
+        self._bar.update(self._task, total=count)
+
+    def advance(self) -> None:
+        """A page is over."""
+        self._bar.advance(self._task)
+
+    def skip(self, page: PageDone) -> None:
+        """One less to do, so that the speed is that of the work."""
+        self._left -= 1
+        self._bar.update(self._task, total=self._left)
+
+    def add(self, read: PageRead) -> None:
+        self.advance()
+
+    def add_failure(self, page: PageFailed) -> None:
+        self.advance()
+
+    def observer(self, work: str) -> Observer:
+        return _StageName(lambda stage: self._bar.update(self._task, description=f"{work} {stage}"))
+
+
+class _PagesPerSecond(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.3g} pages/s", style="progress.data.speed")
+
+
+class _StageName(SilentObserver):
+    """Shows which stage of which page runs."""
+
+    def __init__(self, show: Callable[[Stage], None]) -> None:
+        self._show = show
+
+    def stage_started(self, stage: Stage) -> None:
+        self._show(stage)

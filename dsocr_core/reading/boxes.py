@@ -1,0 +1,146 @@
+"""The one-to-one matching of the boxes of A and B."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dsocr_core.reading.markup import SCALE, Box, Coordinates
+from dsocr_core.reading.parity_records import BoxPair, MatchState, Tolerance
+
+MATCH_IOU = 0.1
+"""Boxes of one label that overlap less than this are the same block only if they are near."""
+
+NEAR_PERCENT = 5.0
+"""Boxes of one label whose corners are off by no more are the same block even without overlap: a line
+of text is lower than that."""
+
+RELABELLED_IOU = 0.5
+"""Boxes of different labels that overlap less are different blocks."""
+
+SAME_LABEL_BONUS = 0.25
+"""Overlap that a pair of different labels must have more to be preferred."""
+
+MATCH_LIMIT = 2000
+"""Boxes of a backend that are compared by overlap, after the equal ones have found each other: a page has a
+hundred, a hostile text may have any number."""
+
+
+def match_boxes(
+    boxes_a: Sequence[Box], boxes_b: Sequence[Box], moved_percent: float = Tolerance.shift_percent
+) -> tuple[BoxPair, ...]:
+    """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
+
+    Equal boxes are paired first, in order of appearance. A matched box has moved when a corner is off by more
+    than `moved_percent` of the page's side. Returns one row a pair or lone box, in A's order of appearance,
+    boxes that only B has last.
+    """
+    partner = _equal(boxes_a, boxes_b)
+    taken = set(partner.values())
+    left_a = [i for i in range(len(boxes_a)) if i not in partner][:MATCH_LIMIT]
+    left_b = [j for j in range(len(boxes_b)) if j not in taken][:MATCH_LIMIT]
+    for i, j in _candidates(boxes_a, boxes_b, left_a, left_b):
+        if i not in partner and j not in taken:
+            partner[i] = j
+            taken.add(j)
+    rows = [
+        _pair(box, boxes_b[partner[i]], moved_percent)
+        if i in partner
+        else BoxPair("only_a", box, None, None, None)
+        for i, box in enumerate(boxes_a)
+    ]
+    lone = (box for j, box in enumerate(boxes_b) if j not in taken)
+    return (*rows, *(BoxPair("only_b", None, box, None, None) for box in lone))
+
+
+def shift_percent(a: Box, b: Box) -> float:
+    """Largest difference of two boxes' coordinates, in percent of the page's side."""
+    return max(coordinate_differences(a, b))
+
+
+def coordinate_differences(a: Box, b: Box) -> tuple[float, float, float, float]:
+    """Differences of left, top, right and bottom, in percent of the page's side."""
+    (left, top, right, bottom) = (
+        100 * abs(p - q) / SCALE for p, q in zip(_ordered(a), _ordered(b), strict=True)
+    )
+    return left, top, right, bottom
+
+
+def iou(a: Box, b: Box) -> float:
+    """Intersection over union; 1 for equal boxes without area."""
+    p, q = _ordered(a), _ordered(b)
+    if p == q:
+        return 1.0
+    across, down = (max(0.0, min(p[k + 2], q[k + 2]) - max(p[k], q[k])) for k in (0, 1))
+    area_p, area_q = ((box[2] - box[0]) * (box[3] - box[1]) for box in (p, q))
+    union = area_p + area_q - across * down
+    return across * down / union if union > 0 else 0.0
+
+
+def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
+    shift = shift_percent(a, b)
+    state: MatchState = "moved" if shift > moved_percent else "matched"
+    if a.label != b.label:
+        state = "relabelled"
+    return BoxPair(state, a, b, iou(a, b), shift)
+
+
+def _ordered(box: Box) -> Coordinates:
+    """The coordinates as written, corners in order."""
+    x1, y1, x2, y2 = box.coordinates
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+def _equal(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> dict[int, int]:
+    """i -> j of boxes of one label and the same corners, the n-th with the n-th. Linear."""
+    waiting: dict[tuple[str, Coordinates], list[int]] = defaultdict(list)
+    for j in reversed(range(len(boxes_b))):
+        waiting[boxes_b[j].label, _ordered(boxes_b[j])].append(j)
+    partner: dict[int, int] = {}
+    for i, box in enumerate(boxes_a):
+        if equal := waiting.get((box.label, _ordered(box))):
+            partner[i] = equal.pop()
+    return partner
+
+
+def _candidates(
+    boxes_a: Sequence[Box], boxes_b: Sequence[Box], left_a: list[int], left_b: list[int]
+) -> list[tuple[int, int]]:
+    """(i, j) of every pair that may match, best first."""
+    if not left_a or not left_b:
+        return []
+    a = np.array([_ordered(boxes_a[i]) for i in left_a])  # (N, 4)
+    b = np.array([_ordered(boxes_b[j]) for j in left_b])  # (M, 4)
+    numbers: dict[str, int] = {}
+    label_a = np.array([numbers.setdefault(boxes_a[i].label, len(numbers)) for i in left_a])
+    label_b = np.array([numbers.setdefault(boxes_b[j].label, len(numbers)) for j in left_b])
+    overlap = _iou(a, b)  # (N, M)
+    shift = np.zeros(overlap.shape)
+    for side in range(4):
+        np.maximum(shift, np.abs(a[:, None, side] - b[None, :, side]), out=shift)
+    shift *= 100 / SCALE
+    same = label_a[:, None] == label_b[None, :]
+    possible = np.where(same, (overlap >= MATCH_IOU) | (shift <= NEAR_PERCENT), overlap >= RELABELLED_IOU)
+    i, j = np.nonzero(possible)
+    score = overlap[i, j] + SAME_LABEL_BONUS * same[i, j]
+    best = np.lexsort((j, i, np.abs(i - j), shift[i, j], -score))
+    return [(left_a[i[k]], left_b[j[k]]) for k in best]
+
+
+def _iou(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """`iou` of every pair: (N, 4), (M, 4) -> (N, M)."""
+
+    def side(low: int, high: int) -> npt.NDArray[np.float64]:
+        start = np.maximum(a[:, None, low], b[None, :, low])
+        length: npt.NDArray[np.float64] = np.minimum(a[:, None, high], b[None, :, high]) - start
+        return length.clip(0.0)
+
+    both = side(0, 2) * side(1, 3)
+    area_a, area_b = ((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]) for box in (a, b))
+    union = area_a[:, None] + area_b[None, :] - both
+    equal = (a[:, None, :] == b[None, :, :]).all(-1)
+    overlap: npt.NDArray[np.float64] = np.where(equal, 1.0, both / np.where(union > 0, union, 1.0))
+    return overlap

@@ -1,0 +1,103 @@
+"""Names by content: of a page's file, a checkpoint, the code, and a result by all that decides it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.reading.records import OcrRequest, PageFile
+
+FORMAT = 1
+"""Version of the facts; another loses every result."""
+_CONTENT_HASH_BYTES = 256 * 1024 * 1024
+
+
+def result_key(facts: Mapping[str, object]) -> str:
+    """A name for a result from everything that decides it."""
+    canonical = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=True, default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content. Raises DsocrError when it cannot be read."""
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise DsocrError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def page_file(path: Path) -> PageFile | None:
+    """Read what a page's file holds; None where it is gone by now."""
+    try:
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+            return PageFile(handle.tell(), digest)
+    except (OSError, ValueError):
+        return None
+
+
+def file_of(request: OcrRequest) -> PageFile | None:
+    """The file of a request as it was taken up, read now where nobody has looked."""
+    return request.file or page_file(request.image)
+
+
+def required_file(request: OcrRequest) -> PageFile:
+    """`file_of`. Raises DsocrError when the file cannot be read."""
+    file = file_of(request)
+    if file is None:
+        file_sha256(request.image)  # says why
+        raise DsocrError(f"{request.image}: cannot be read")
+    return file
+
+
+def checkpoint_fingerprint(source: str) -> str:
+    """Make what tells one checkpoint from another.
+
+    Small checkpoints by content, so a clone has the same fingerprint as its origin; large ones by the
+    small files' content and the shards' sizes and times, which costs no read of gigabytes. The published code
+    that lies beside the weights is part of it: it decides what the vendor's backend reads.
+    """
+    directory = Path(source)
+    if not directory.is_dir():
+        return source
+    digest = hashlib.sha256()
+    files = sorted(
+        path
+        for path in directory.iterdir()
+        if path.suffix in (".json", ".py", ".safetensors") and path.is_file()
+    )
+    small = sum(path.stat().st_size for path in files) <= _CONTENT_HASH_BYTES
+    for path in files:
+        digest.update(path.name.encode())
+        if small or path.suffix != ".safetensors":
+            digest.update(path.read_bytes())
+        else:
+            stat = path.stat()
+            digest.update(f"{stat.st_size}:{stat.st_mtime_ns}".encode())
+    return digest.hexdigest()[:32]
+
+
+_DECIDING = (
+    "backends", "engine", "inputs", "kernels", "models", "outputs", "vendor", "backend_specs",
+    "history/sharded.py", "records.py", "markup.py", "resolution.py", "settings.py",
+)  # fmt: skip
+"""Rooms and files of the core that make results what they are."""
+
+
+@functools.cache
+def code_version() -> str:
+    """A hash of the files that decide results: another clone has the same."""
+    digest = hashlib.sha256()
+    core = PROJECT_ROOT / "dsocr_core"
+    for name in _DECIDING:
+        place: Path = core / name
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.relative_to(core).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,73 @@
+"""The n-gram rule: which tokens may not come next. No torch, so that records can be examined with it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from dsocr_core.reading.records import NgramPolicy
+
+
+class NgramRule:
+    """Forbids any token that would repeat an n-gram, as a policy says (`NgramPolicy`).
+
+    Updated token by token: a step costs O(1) instead of a scan of the sequence. A size alone is
+    `NoRepeatNGramLogitsProcessor` of transformers over `prompt_ids` and all that comes: no window, no
+    exceptions. With a window `prompt_ids` do not count, unless `over_prompt`. Size 0 switches it off.
+    """
+
+    def __init__(self, policy: NgramPolicy | int, prompt_ids: Iterable[int] = ()) -> None:
+        self.policy = NgramPolicy.of(policy)
+        self._exempt = frozenset(self.policy.exempt)
+        self._ids: list[int] = []
+        # Of each n-gram without its last token: what followed, and where it began the last time.
+        self._followers: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
+        beside = self.policy.window and not self.policy.over_prompt
+        for token in () if beside else prompt_ids:
+            self.push(token)
+
+    def push(self, token: int) -> None:
+        """The sequence grew by one token."""
+        self._ids.append(token)
+        size = self.policy.size
+        if 0 < size <= len(self._ids):
+            self._followers[tuple(self._ids[-size:-1])][token] = len(self._ids) - size
+
+    def banned(self) -> set[int]:
+        """Tokens that may not come next."""
+        size, window = self.policy.size, self.policy.window
+        if size == 0 or len(self._ids) + 1 < size:
+            return set()
+        began = self._followers.get(tuple(self._ids[len(self._ids) - size + 1 :]))
+        if began is None:
+            return set()
+        first = max(0, len(self._ids) - window) if window else 0
+        return {token for token, start in began.items() if start >= first} - self._exempt
+
+
+def forbidden_steps(
+    policy: NgramPolicy | int, tokens: Sequence[int], prompt_ids: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The numbers of the new tokens that a policy would not have let through, had it been asked."""
+    rule, found = NgramRule(policy, prompt_ids), []
+    for step, token in enumerate(tokens):
+        if token in rule.banned():
+            found.append(step)
+        rule.push(token)
+    return tuple(found)
+
+
+def same_choices(
+    a: NgramPolicy | int, b: NgramPolicy | int, tokens: Sequence[int], prompt_ids: Sequence[int] = ()
+) -> bool:
+    """Tell whether two policies forbid the same before every one of the new `tokens`.
+
+    Then decoding under either writes these tokens, whatever the logits: nothing has to be run to see it.
+    """
+    rules = NgramRule(a, prompt_ids), NgramRule(b, prompt_ids)
+    for token in tokens:
+        if rules[0].banned() != rules[1].banned():
+            return False
+        for rule in rules:
+            rule.push(token)
+    return True

@@ -1,0 +1,103 @@
+"""Forms that the published `save_results` makes of a text: its clean form, `result.mmd` and crops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dsocr_core.reading.markup import END_MARKER, REF, REF_END, Span, parse, pixel_corners
+
+IMAGE_LABEL = "image"
+_IMAGE_MARK = f"{REF}{IMAGE_LABEL}{REF_END}"
+
+_RELATIONS = {"\\coloneqq": ":=", "\\eqqcolon": "=:"}
+_MOST_WORK = 2_000_000_000
+"""Characters looked at where replacements are made one after the other; more than a model can write."""
+
+MAX_CROPS = 1000
+MAX_CROP_SIDE = 65_500
+"""Pixels; JPEG holds no more."""
+MAX_CROP_PAGES = 16
+"""All crops together hold at most this many times the page's pixels."""
+
+
+def clean_text(text_raw: str) -> str:
+    """The text without a trailing end marker, stripped; block markup stays."""
+    return text_raw.removesuffix(END_MARKER).strip()
+
+
+def leading_space(text_raw: str) -> int:
+    """Characters that `clean_text` takes away at the beginning."""
+    return len(text_raw) - len(text_raw.lstrip())
+
+
+def result_mmd(text_raw: str, blocks: Sequence[Span] | None = None) -> str:
+    """The text of `result.mmd`: `image` blocks become links, the markup of other blocks goes.
+
+    Links count blocks while crops count boxes, as published; a repeated block links to its first. Two
+    TeX relations become plain text whenever other markup was removed. `blocks` are those of
+    `text_raw`, where they were parsed already.
+    """
+    text = clean_text(text_raw)
+    before = leading_space(text_raw)
+    places = [
+        (span.start - before, span.end - before)
+        for span in (parse(text_raw) if blocks is None else blocks)
+        if span.closed
+    ]
+    marks = [text[start:end] for start, end in places]
+    images = dict.fromkeys(mark for mark in marks if _IMAGE_MARK in mark)
+    numbers = iter(range(len(marks)))
+    for mark in marks:
+        if mark in images:
+            number = next(numbers)
+            images[mark] = images[mark] or f"![](images/{number}.jpg)\n"
+    others = [mark for mark in dict.fromkeys(marks) if mark not in images]
+    made = _in_place(text, places, images)
+    nested = any(REF in mark[1:] for mark in marks) or _has_tex(others)
+    nested = nested or any(span.closed for span in parse(made))
+    if nested and len(set(marks)) * len(text) < _MOST_WORK:
+        # Markup within markup, or that stands only when other markup is gone: published, every replacement
+        # is made in the whole text that the one before it left.
+        made = text
+        for mark, link in images.items():
+            made = made.replace(mark, str(link))
+        for mark in others:
+            made = _without_tex(made.replace(mark, ""))
+    return _without_tex(made) if others else made
+
+
+def _in_place(text: str, places: Sequence[tuple[int, int]], images: Mapping[str, str | None]) -> str:
+    parts, position = [], 0
+    for start, end in places:
+        parts += [text[position:start], images.get(text[start:end]) or ""]
+        position = end
+    return "".join((*parts, text[position:]))
+
+
+def _has_tex(marks: Iterable[str]) -> bool:
+    return any(name in mark for mark in marks for name in _RELATIONS)
+
+
+def _without_tex(text: str) -> str:
+    for name, plain in _RELATIONS.items():
+        text = text.replace(name, plain)
+    return text
+
+
+def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int, int, int, int]]:
+    """Number -> (x1, y1, x2, y2) in pixels of every crop of a page of that size.
+
+    All boxes of `image` blocks take a number in order; a reversed or empty one has no crop. Crops reach
+    beyond the page as published, within bounds that only hostile text meets.
+    """
+    areas: dict[int, tuple[int, int, int, int]] = {}
+    allowance = MAX_CROP_PAGES * width * height
+    boxes = [box for span in spans if span.label == IMAGE_LABEL for box in span.boxes]
+    for number, box in enumerate(boxes[:MAX_CROPS]):
+        x1, y1, x2, y2 = pixel_corners(box, width, height)
+        area = (x2 - x1) * (y2 - y1)
+        inside = 0 < x2 - x1 <= MAX_CROP_SIDE and 0 < y2 - y1 <= MAX_CROP_SIDE
+        if inside and area <= allowance:
+            allowance -= area
+            areas[number] = (x1, y1, x2, y2)
+    return areas

@@ -1,0 +1,450 @@
+"""Records that travel between the layers: requests, results, timings.
+
+Nothing after a backend depends on which one a result is from.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import name_text, text_name
+from dsocr_core.models.family import FIRST, Family, all_stages, family_named, preset_named
+from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, cut
+from dsocr_core.models.stages import TOP_LEVEL, Stage
+from dsocr_core.reading.markup import Box, Span, page_boxes, parse
+
+GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
+IMAGE_PLACEHOLDER = "<image>"
+
+
+def prompt_problem(prompt: str) -> str | None:
+    """Why a page cannot be read with that prompt text; None when it can.
+
+    The published code reads both kinds and gives them another meaning: without the placeholder it puts the
+    text twice, before and after the page, and saves nothing; of two it drops the second with the text
+    between them.
+    """
+    count = prompt.count(IMAGE_PLACEHOLDER)
+    if count == 1:
+        return None
+    needs = f"needs exactly one {IMAGE_PLACEHOLDER}, where the page goes, and has {count or 'none'}"
+    if count == 0:
+        return f"{needs}; the published code would put its text before the page and after it again"
+    return f"{needs}; the published code would leave out the text between the first and the last"
+
+
+NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size
+"""The n-gram size of the published `infer` unless it is asked for `eval_mode`."""
+
+NGRAM_EVAL = FIRST.decoding.ngram_size_eval
+"""Its n-gram size under `eval_mode=True`."""
+
+Template = Literal["plain", "no_newline", "roles"]
+"""Forms of a prompt: as published; without the newline after `<image>`; as a chat."""
+
+MOST_EXEMPT = 8
+"""Tokens that the n-gram rule may leave out."""
+
+
+@dataclass(frozen=True)
+class NgramPolicy:
+    """Rule of the tokens that may not come next. The default is no rule; size alone is the published kind.
+
+    A token is forbidden where it would repeat an n-gram of `size` tokens. Without a window the whole sequence
+    counts, prompt and image ids included. With one, only n-grams that lie within the last `window` *new*
+    tokens count: the rule of the vendor's vLLM scripts, whose processor never sees the prompt. The tokens
+    `exempt` are never forbidden. Raises ValueError for negative numbers and too many exempt tokens.
+    """
+
+    size: int = 0
+    window: int = 0
+    exempt: tuple[int, ...] = ()
+    over_prompt: bool = False
+    """True to let a window reach into the prompt, as Unlimited-OCR's does."""
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"n-gram size {self.size} is negative")
+        if self.window < 0:
+            raise ValueError(f"n-gram window {self.window} is negative")
+        if len(self.exempt) > MOST_EXEMPT:
+            raise ValueError(f"{len(self.exempt)} exempt tokens are more than {MOST_EXEMPT}")
+
+    @classmethod
+    def of(cls, policy: NgramPolicy | int) -> NgramPolicy:
+        """A policy from a size alone."""
+        return policy if isinstance(policy, NgramPolicy) else cls(policy)
+
+
+def ngram_words(size: int, window: int = 0, whitelist: Sequence[str] = ()) -> str:
+    """An n-gram rule in one line: "20", "30, window 90, except <td> </td>", "off"."""
+    if size == 0:
+        return "off"
+    words = str(size)
+    if window:
+        words += f", window {window}"
+    return f"{words}, except {' '.join(whitelist)}" if whitelist else words
+
+
+VENDOR_TOKEN_CEILING = 8192
+"""`max_new_tokens` of the published `infer`."""
+
+BackendName = str
+"""Name of a backend: `eager` or `fast`, our engines, or `vendor`, the published code in a worker."""
+
+VENDOR: BackendName = "vendor"
+Side = Literal["a", "b"]
+SIDES: tuple[Side, Side] = ("a", "b")
+"""The two sides of a comparison; B is the reference."""
+
+POSTPROCESS_ERROR = "postprocess_error"
+"""In a result's environment: what the published code raised after its text was there."""
+BOXES_NOT_KNOWN = "boxes_not_known"
+"""In a result's environment: why its text says nothing of boxes, which the page may have."""
+FinishReason = Literal["eos", "length"]
+
+
+def published_ngram_size(eval_mode: bool) -> int:
+    """The n-gram size that the published `infer` takes by itself."""
+    return NGRAM_EVAL if eval_mode else NGRAM_SAVE_RESULTS
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """A page's file as it was read: its bytes and their SHA-256 in hex."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class OcrRequest:
+    """One page to read. `max_new_tokens` None means: until EOS or the context limit."""
+
+    image: Path
+    preset: str = "gundam"
+    prompt: str = GROUNDING_PROMPT
+    max_new_tokens: int | None = VENDOR_TOKEN_CEILING
+    no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
+    source: str = ""
+    """Name of the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
+    eval_mode: bool = False
+    """True where the published code is asked for its text alone: it streams nothing and writes no files."""
+    test_compress: bool = False
+    """True to count what `outputs.compression` sums up."""
+    ngram_window: int = 0
+    """New tokens that the n-gram rule looks back on; 0: the whole sequence, as published."""
+    ngram_whitelist: tuple[str, ...] = ()
+    """Texts of the tokens that the n-gram rule never forbids."""
+    max_tiles: int = MAX_TILES
+    tile_size: int = TILE_SIZE
+    template: Template = "plain"
+    exif: bool = True
+    """True to turn the page as its EXIF says."""
+    file: PageFile | None = field(default=None, compare=False)
+    """Content of the page's file when it was taken up; None where nobody has looked."""
+    model: str = FIRST.name
+    """Row of `models.family` whose presets these are."""
+    more: tuple[Path, ...] = ()
+    """Images that follow the first one in the same prompt."""
+    unknown: tuple[str, ...] = ()
+    """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
+
+    @classmethod
+    def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
+        """A page that another program read: what is not told, or told as None, is not known."""
+        told = {name: value for name, value in told.items() if value is not None}
+        blank = {name: value for name, value in NOT_TOLD.items() if name not in told}
+        return cls(image, source=source, **told, **blank, unknown=tuple(blank))
+
+    def told(self, name: str) -> Any:
+        """The value of a field with which the page was read; None when it is not known."""
+        return None if name in self.unknown else getattr(self, name)
+
+    @property
+    def name(self) -> str:
+        return self.source or name_text(self.image.name)
+
+    @property
+    def resolution(self) -> Preset:
+        """The preset with this request's tiles. Raises UnknownPresetError."""
+        return cut(preset_named(self.preset, self.family), self.max_tiles, self.tile_size)
+
+    @property
+    def family(self) -> Family:
+        """The row of its model. Raises UnknownModelError."""
+        return family_named(self.model)
+
+    @property
+    def images(self) -> tuple[Path, ...]:
+        """All images of the prompt."""
+        return (self.image, *self.more)
+
+    @property
+    def unpublished(self) -> dict[str, Any]:
+        """List what this request asks for that the published `infer` cannot do, by field."""
+        return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
+
+
+NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
+"""Preset and prompt of a request that other programs may not tell: no preset and no prompt that a model would
+take.
+"""
+
+POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
+"""Fields of a request in which other engines differ from the published code."""
+_DEFAULTS = {each.name: each.default for each in fields(OcrRequest)}
+
+
+@dataclass(frozen=True)
+class StageTiming:
+    """Time of one stage. `calls` counts how often it ran (decode: forward passes)."""
+
+    stage: Stage
+    milliseconds: float
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class ModelInputs:
+    """Input of the model, for input parity. Hashes are SHA-256 of the bf16 bytes, little endian."""
+
+    prompt_ids: tuple[int, ...]
+    image_mask: tuple[tuple[int, int], ...]
+    """Runs of image positions in the prompt as (start, length)."""
+    grid: tuple[int, int]
+    """Tiles as (columns, rows); (1, 1) means no tiles."""
+    global_shape: tuple[int, ...]
+    global_sha256: str
+    tiles_shape: tuple[int, ...]
+    """Shape of `images_crop`; [1, 3, base, base] of zeros when there are no tiles."""
+    tiles_sha256: str
+    no_repeat_ngram_size: int
+    max_new_tokens: int
+    attention: str
+    dtype: str
+    rotary_dtype: str
+    """Type the rotary inverse frequencies were rounded to."""
+    ngram_window: int = 0
+    """0: the whole sequence. Older records have no other."""
+    ngram_whitelist: tuple[str, ...] = ()
+    """Texts of the tokens that the n-gram rule never forbids."""
+
+    @property
+    def ngram_words(self) -> str:
+        """The n-gram rule in one line; the published kind is its size alone."""
+        return ngram_words(self.no_repeat_ngram_size, self.ngram_window, self.ngram_whitelist)
+
+    @property
+    def image_token_count(self) -> int:
+        return sum(length for _, length in self.image_mask)
+
+
+@dataclass(frozen=True)
+class TopTwo:
+    """The two likeliest tokens of one step, the chosen one first.
+
+    As the choice is made: of what the n-gram rule leaves, so a forbidden token is neither of them.
+    """
+
+    ids: tuple[int, int]
+    logits: tuple[float, float]
+
+    @property
+    def margin(self) -> float:
+        """By how much the chosen token won, at least 0."""
+        return self.logits[0] - self.logits[1]
+
+
+@dataclass(frozen=True)
+class OcrResult:
+    """Reading of one page by one backend. None is what a backend cannot tell; it is never filled in."""
+
+    backend: BackendName
+    request: OcrRequest
+    image_size: tuple[int, int]
+    """(width, height) in pixels after EXIF orientation; (0, 0) where it is not known."""
+    text_raw: str
+    """The decoded new tokens, specials and a trailing end marker included."""
+    token_ids: tuple[int, ...] | None
+    """The new tokens, the end token included when it was reached."""
+    token_texts: tuple[str, ...]
+    """Each new token decoded on its own; empty when the backend cannot tell."""
+    finish_reason: FinishReason | None
+    inputs: ModelInputs | None
+    timings: tuple[StageTiming, ...]
+    """Empty when nothing was measured."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Engine, checkpoint, device, library versions: what is needed to reproduce it."""
+    top_two: tuple[TopTwo, ...] = ()
+    """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
+    text_tokens: int | None = None
+    """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
+
+    @functools.cached_property
+    def blocks(self) -> tuple[Span, ...]:
+        """The blocks of `text_raw` in order."""
+        return parse(self.text_raw)
+
+    def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
+        """This result, whose text has been parsed already."""
+        self.__dict__["blocks"] = blocks
+        return self
+
+    @functools.cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """Every box that `text_raw` puts on the page, in pixels."""
+        return page_boxes(self.blocks, *self.image_size)
+
+    def milliseconds(self, stage: Stage) -> float | None:
+        """Time of a stage, None when it was not measured."""
+        return next((timing.milliseconds for timing in self.timings if timing.stage == stage), None)
+
+    @property
+    def new_tokens(self) -> int | None:
+        """Count the tokens that were written, None when the backend cannot tell."""
+        return None if self.token_ids is None else len(self.token_ids)
+
+    @property
+    def required_tokens(self) -> tuple[int, ...]:
+        """The new tokens, for what needs them. Raises DsocrError when the backend cannot tell them."""
+        if self.token_ids is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its tokens")
+        return self.token_ids
+
+    @property
+    def required_inputs(self) -> ModelInputs:
+        """The model's inputs, for what needs them. Raises DsocrError when the backend cannot tell them."""
+        if self.inputs is None:
+            raise DsocrError(f"{self.request.name}: {self.backend} does not tell its inputs")
+        return self.inputs
+
+    @property
+    def total_ms(self) -> float:
+        """Time of the whole recognition; vision lies inside prefill and is not added to it."""
+        return sum(timing.milliseconds for timing in self.timings if timing.stage in TOP_LEVEL)
+
+
+class Observer(Protocol):
+    """Observer of a reading. Called on the thread that runs the backend; must not block."""
+
+    def stage_started(self, stage: Stage) -> None: ...
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None: ...
+
+    def text(self, delta: str) -> None: ...
+
+
+class SilentObserver:
+    """An observer that does nothing."""
+
+    def stage_started(self, stage: Stage) -> None:
+        pass
+
+    def stage_ended(self, stage: Stage, milliseconds: float) -> None:
+        pass
+
+    def text(self, delta: str) -> None:
+        pass
+
+
+CancelToken = threading.Event
+
+
+# --- to JSON and back ---------------------------------------------------------------------------
+
+
+def to_jsonable(record: Any) -> Any:
+    """A record of this module as JSON-ready values: paths as text, tuples as lists.
+
+    One pass, for it runs once a page beside a fast engine: `dataclasses.asdict` takes several times as long.
+    """
+
+    def convert(value: Any) -> Any:
+        if value is None or isinstance(value, (str, int, float)):  # nearly all: tokens and logits
+            return value
+        if isinstance(value, (list, tuple)):
+            return [convert(item) for item in value]
+        if isinstance(value, dict):
+            return {key: convert(item) for key, item in value.items()}
+        if isinstance(value, Path):
+            return name_text(value)
+        names = getattr(type(value), "__dataclass_fields__", None)
+        return value if names is None else {name: convert(getattr(value, name)) for name in names}
+
+    return convert(record)
+
+
+def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
+    """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
+    request = dict(data["request"])
+    request["image"] = Path(text_name(request["image"]))
+    for name in ("ngram_whitelist", "unknown"):
+        request[name] = tuple(request.get(name, ()))
+    request["more"] = tuple(Path(text_name(path)) for path in request.get("more", ()))
+    if (file := request.get("file")) is not None:
+        request["file"] = PageFile(int(file["bytes"]), str(file["sha256"]))
+    tokens, inputs = data["token_ids"], data["inputs"]
+    if data["finish_reason"] not in (*get_args(FinishReason), None):
+        raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
+    return OcrResult(
+        backend=str(data["backend"]),
+        request=OcrRequest(**request),
+        image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
+        text_raw=str(data["text_raw"]),
+        token_ids=None if tokens is None else tuple(int(token) for token in tokens),
+        token_texts=tuple(str(text) for text in data["token_texts"]),
+        finish_reason=data["finish_reason"],
+        inputs=None if inputs is None else _inputs(inputs),
+        timings=tuple(
+            StageTiming(_stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
+            for row in data["timings"]
+        ),
+        environment={str(key): str(value) for key, value in data["environment"].items()},
+        top_two=_steps(data.get("top_two", ())),
+        text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
+    )
+
+
+def _stage(name: str) -> Stage:
+    if name not in all_stages():
+        raise ValueError(f"stage '{name[:40]}'")
+    return Stage(name)
+
+
+def _inputs(data: Mapping[str, Any]) -> ModelInputs:
+    mask = tuple((int(start), int(length)) for start, length in data["image_mask"])
+    names = ("prompt_ids", "grid", "global_shape", "tiles_shape")
+    numbers = {name: tuple(int(value) for value in data[name]) for name in names}
+    exempt = tuple(str(text) for text in data.get("ngram_whitelist", ()))  # older records have none
+    return ModelInputs(**{**data, **numbers, "image_mask": mask, "ngram_whitelist": exempt})
+
+
+def _steps(steps: Sequence[dict[str, Any]]) -> tuple[TopTwo, ...]:
+    ids = [token for step in steps for token in step["ids"]]
+    return top_two_steps(ids, [logit for step in steps for logit in step["logits"]])
+
+
+_LARGEST = 3.5e38
+"""Limit above the largest float32: a logit beyond it is invalid."""
+
+
+def top_two_steps(ids: Sequence[int], logits: Sequence[float]) -> tuple[TopTwo, ...]:
+    """Steps of ids and logits in turns, up to the first that has no margin: no finite one, or one below 0.
+
+    Raises ValueError when they do not make whole steps.
+    """
+    if len(ids) != len(logits) or len(ids) % 2:
+        raise ValueError(f"{len(ids)} ids and {len(logits)} logits are no pairs")
+    found = []
+    for chosen, second, most, less in zip(ids[::2], ids[1::2], logits[::2], logits[1::2], strict=True):
+        if not _LARGEST > most >= less > -_LARGEST:  # nor for what is no number
+            break
+        found.append(TopTwo((int(chosen), int(second)), (float(most), float(less))))
+    return tuple(found)

@@ -1,0 +1,402 @@
+"""Values and words of two readings of a text, compared one to one.
+
+A value is a run of characters with a digit in it, with its sign, separators, currency and unit, at its place:
+a block, a row and column of a table. Spelling of markup (HTML or Markdown, entities, emphasis, bullets, LaTeX
+delimiters), blanks and line breaks are no difference. Thousands separators of another locale are one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+
+from dsocr_core.reading.spelling import GROUPS, joined, tidy
+from dsocr_core.reading.tables import Table, split_tables
+
+MOST_CHARACTERS = 100_000
+"""Limit of each text; what lies beyond is not compared here."""
+
+_NEAR = 4
+"""Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
+
+_NEGATIVE = re.compile(r"\([ \t]*([^\w\s]?[ \t]*\d[\d.,' ]*[ \t]*[^\w\s()]?)[ \t]*\)")
+_CJK_DIGITS = "〇零一二三四五六七八九十百千万億亿兆萬两壹贰叁肆伍陆柒捌玖拾佰仟"
+_CJK_NUMBER = re.compile(rf"第?[{_CJK_DIGITS}]+")
+_MARKS = "☐☑☒✗✘○●◯◉"
+"""Boxes to tick: whether one is ticked is a value."""
+_APART = re.compile(
+    rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
+)
+"""Characters that are tokens by themselves, and numbers in Chinese."""
+_ROMAN_SMALL = re.compile(r"(?=.)m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE)
+"""A number where it stands against another one."""
+_ROMAN = re.compile(r"(?=[MDCLXVI]{2})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})[a-z]?")
+_CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円"
+_PREFIXES = "+-±<>≤≥≈~#№§=≠×÷√" + _CURRENCY_SIGNS
+_CHUNK = re.compile(rf"[{re.escape(_CURRENCY_SIGNS)}]|[^\s()\[\]{{}}\"“”„«»|]+")
+_TRAILING_WORD = re.compile(r"(?<=\d)[^\W\d_]+$")
+_PUNCTUATION = ".,;:!?'*·،؛؟।"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CURRENCIES = _words("""
+    EUR USD GBP CHF JPY CNY RMB INR RUB KRW TRY CAD AUD NZD SEK NOK DKK PLN CZK HUF RON BRL MXN ZAR SGD HKD
+    THB IDR ILS AED SAR UAH euro euros dollar dollars yen pounds Euro Dollar
+    kr Kr Fr SFr zł Kč Ft lei руб. руб ريال ریال درهم دينار
+""")
+_UNITS = _words("""
+    % ‰ ° °C °F K g t lb lbs oz m mi ft in yd l L m2 m3 m^2 m^3 cm^2 cm^3 km^2 mm^2 ha s min h hr hrs d
+    Hz V A W J kcal cal Pa bar psi B KB KiB MiB GiB bit bits px pt dpi pp bp bps ppm ppb mol dB Ω rpm
+    mph Nm N am pm AM PM a.m p.m Uhr Std Stk St pcs pc k M bn mn million billion trillion thousand
+    hundred Mio Mrd Tsd years months weeks days hours minutes seconds year month week day hour minute
+    second 年 月 日 号 時 时 分 秒 点 個 个 件 枚 人 本 万 億 亿 千 百 年度
+    层 页 回 歳 岁 원 년 월 일 시 명 개 ٪ CR DR Cr Dr BC AD
+    BCE CE Liter Meter Tage Tagen Jahre Jahren Monate Wochen Stunden Minuten Stück jours ans mois heures
+    días años meses horas giorni anni mesi ore
+""")
+_SI_PREFIXES = _words("k M G T m µ μ n p c d h")
+_SI_UNITS = _words("g m l L s A V W Wh J N Pa Hz Ω F B bit mol eV")
+_MONTHS = _words("""
+    january february march april may june july august september october november december jan feb mar apr
+    jun jul aug sep sept oct nov dec januar februar märz mai juni juli oktober dezember janvier février mars
+    avril juin juillet août septembre octobre novembre décembre enero febrero marzo abril mayo junio julio
+    agosto septiembre octubre noviembre diciembre gennaio febbraio aprile maggio giugno luglio settembre
+    ottobre dicembre januari februari maart mei augustus fevereiro março maio junho julho setembro outubro
+    dezembro января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+""")
+_NEGATIONS = _words("""
+    no not never none nor neither without cannot can't don't doesn't isn't aren't won't wasn't mustn't
+    shouldn't nicht kein keine keinen keiner keinem ohne nie niemals ne pas sans jamais aucun aucune sin
+    nunca ningún non senza mai niet geen não nem sem не нет без 不 没 無 无 非 未 ない ません
+""")
+_NUMBER_WORDS = _words("""
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand
+    million billion first second third fourth fifth sixth seventh eighth ninth tenth half quarter dozen
+    double once twice null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig dreißig
+    hundert tausend un deux trois quatre cinq sept huit neuf dix onze douze vingt cent mille uno dos tres
+    cuatro cinco seis siete ocho nueve diez cien mil due tre quattro cinque sei sette otto nove dieci 一 二 三
+    四 五 六 七 八 九 十
+""")
+_OPPOSITES = (
+    "dis",
+    "un",
+    "in",
+    "im",
+    "ir",
+    "il",
+    "non",
+    "non-",
+    "mis",
+    "de",
+    "anti",
+    "anti-",
+    "nicht",
+    "in-",
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value or some words that are not the same. An absent side is empty."""
+
+    a: str
+    b: str
+    place: str = ""
+    """Row and column, or empty in prose."""
+    is_label: bool = False
+    """Words that name the value after them."""
+
+    @property
+    def words(self) -> str:
+        """The change for people: `row 3, Price: 1.20 -> 0.80`."""
+        a, b = _around_difference(self.a, self.b)
+        return f"{self.place}: {a} -> {b}" if self.place else f"{a} -> {b}"
+
+    @property
+    def weight(self) -> int:
+        """Rank how early it is named: negations and opposites, numbers in words and labels, the rest."""
+        sides = [set(side.lower().split()) for side in (self.a, self.b)]
+        different = sides[0] ^ sides[1]
+        if different & _NEGATIONS or _opposite(self.a.lower(), self.b.lower()):
+            return 0
+        return 1 if self.is_label or different & _NUMBER_WORDS else 2
+
+
+@dataclass(frozen=True)
+class TextChanges:
+    """Differences between two texts."""
+
+    values: tuple[Change, ...] = ()
+    structures: tuple[str, ...] = ()
+    """Tables that have other rows or cells, in words."""
+    words: tuple[Change, ...] = ()
+
+    def __add__(self, other: TextChanges) -> TextChanges:
+        return TextChanges(
+            self.values + other.values, self.structures + other.structures, self.words + other.words
+        )
+
+
+def text_changes(a: str, b: str) -> TextChanges:
+    """The values, tables and words in which two texts differ; nothing where only their spelling does."""
+    parts_a, parts_b = (split_tables(text[:MOST_CHARACTERS]) for text in (a, b))
+    kinds = [[isinstance(part, Table) for part in parts] for parts in (parts_a, parts_b)]
+    if kinds[0] == kinds[1]:
+        pairs: list[tuple[str | Table, str | Table]] = list(zip(parts_a, parts_b, strict=True))
+        return sum((_part_changes(x, y) for x, y in pairs), TextChanges())
+    tables = [[part for part in parts if isinstance(part, Table)] for parts in (parts_a, parts_b)]
+    prose = ["\n".join(part for part in parts if isinstance(part, str)) for parts in (parts_a, parts_b)]
+    if len(tables[0]) == len(tables[1]):
+        pairs = [(prose[0], prose[1]), *zip(tables[0], tables[1], strict=True)]
+        return sum((_part_changes(x, y) for x, y in pairs), TextChanges())
+    structure = f"{_counted(len(tables[0]), 'table')} and {len(tables[1])}"
+    flat = ["\n".join(map(_flat, parts)) for parts in (parts_a, parts_b)]
+    return _prose_changes(flat[0], flat[1]) + TextChanges(structures=(structure,))
+
+
+def plain(text: str) -> str:
+    """Give what a text says without blanks and spelling of markup."""
+    return "".join(joined(tidy(_flat(part))) for part in split_tables(text[:MOST_CHARACTERS]))
+
+
+def _part_changes(a: str | Table, b: str | Table) -> TextChanges:
+    if isinstance(a, Table) and isinstance(b, Table):
+        return _table_changes(a, b)
+    return _prose_changes(str(a), str(b))
+
+
+def _table_changes(a: Table, b: Table) -> TextChanges:
+    if a.bars or b.bars:  # Markdown has no cells that span others
+        a, b = a.grid(), b.grid()
+    if a.shape != b.shape:
+        return _prose_changes(_flat(a), _flat(b)) + TextChanges(structures=(_structure_words(a, b),))
+    header = [tidy(cell[0]) for cell in a.rows[0]] if a.rows else []
+    named = bool(header) and not any(re.search(r"\d", text) for text in header)
+    changed: list[tuple[str, str, str]] = []
+    for number, (row_a, row_b) in enumerate(zip(a.rows, b.rows, strict=True), start=0 if named else 1):
+        for column, ((text_a, *_), (text_b, *_)) in enumerate(zip(row_a, row_b, strict=True)):
+            if text_a != text_b:
+                place = _place(number, header[column] if named and column < len(header) else "", column)
+                changed.append((tidy(text_a), tidy(text_b), place))
+    texts_a, texts_b = ({joined(texts[side]) for texts in changed} for side in (0, 1))
+    moved = (texts_a & texts_b) - {""}
+    return sum((_cell_changes(*texts, moved) for texts in changed), TextChanges())
+
+
+def _cell_changes(a: str, b: str, place: str, moved: Set[str]) -> TextChanges:
+    """Changes of a tidy cell. A text that left it or came from another cell is as good as a value."""
+    found = _prose_changes(a, b, place)
+    alone = found.words and not (a and b)
+    if not found.values and joined(a) != joined(b) and (alone or {joined(a), joined(b)} & moved):
+        return TextChanges(values=(Change(a, b, place),))
+    return found
+
+
+def _place(row: int, header: str, column: int) -> str:
+    return f"{f'row {row}' if row else 'header'}, {_cut(header) or f'column {column + 1}'}"
+
+
+def _structure_words(a: Table, b: Table) -> str:
+    if len(a.rows) != len(b.rows):
+        return f"a table has {_counted(len(a.rows), 'row')} and {len(b.rows)}"
+    counts = [[sum(span[0] for span in row) for row in table.shape] for table in (a, b)]
+    rows = [number for number, (x, y) in enumerate(zip(*counts, strict=True), start=1) if x != y]
+    if rows:
+        x, y = (side[rows[0] - 1] for side in counts)
+        return f"row {rows[0]} of a table has {_counted(x, 'cell')} and {y}"
+    return "cells of a table span other rows or columns"
+
+
+def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
+    """Words are aligned by the fewest edits; values in what differs are paired in order."""
+    a, b = tidy(a), tidy(b)
+    if joined(a) == joined(b):
+        return TextChanges()
+    a, b = _apart(a), _apart(b)
+    tokens_a, tokens_b = tokens(a), tokens(b)
+    values: list[Change] = []
+    words: list[Change] = []
+    for i, j, k, m in _regions([token.text for token in tokens_a], [token.text for token in tokens_b]):
+        if joined(_between(a, tokens_a, i, j)) == joined(_between(b, tokens_b, k, m)):
+            continue  # blanks alone
+        left, right = ([token.text for token in side] for side in (tokens_a[i:j], tokens_b[k:m]))
+        values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
+        if values_a != values_b and len(values_a) == len(values_b) == 1 and len(left) + len(right) <= _NEAR:
+            values.append(Change(" ".join(map(_shown, left)), " ".join(map(_shown, right)), place))
+            continue
+        if values_a != values_b:
+            values += _paired(values_a, values_b, place)
+        words_a, words_b = ([token for token in side if not is_value(token)] for side in (left, right))
+        if len(words_a) == len(words_b) == 1 and all(map(_ROMAN_SMALL.fullmatch, (*words_a, *words_b))):
+            values.append(Change(words_a[0], words_b[0], place))
+        elif words_a != words_b:
+            label = j < len(tokens_a) and is_value(tokens_a[j].text)
+            words.append(Change(" ".join(words_a), " ".join(words_b), place, label))
+    return TextChanges(tuple(values), (), tuple(words))
+
+
+def _between(text: str, found: Sequence[Token], start: int, end: int) -> str:
+    """The text of some tokens with what stands before and after them."""
+    return text[found[start - 1].end if start else 0 : found[end].start if end < len(found) else len(text)]
+
+
+def _regions(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Stretches that differ: from where to where in A, and in B."""
+    left = right = 0
+    open_at: tuple[int, int] | None = None
+    for block in Levenshtein.opcodes(a, b):
+        if block.tag == "equal":
+            if open_at is not None:
+                yield open_at[0], left, open_at[1], right
+            open_at = None
+        elif open_at is None:
+            open_at = (left, right)
+        left, right = block.src_end, block.dest_end
+    if open_at is not None:
+        yield open_at[0], left, open_at[1], right
+
+
+def _paired(a: Sequence[str], b: Sequence[str], place: str) -> list[Change]:
+    return [
+        Change(_shown(x), _shown(y), place)
+        for i, j, k, m in _regions(a, b)
+        for x, y in zip_longest(a[i:j], b[k:m], fillvalue="")
+    ]
+
+
+def _shown(value: str) -> str:
+    """A value for people: a blank before a unit that is a word, brackets as written."""
+    value = value.replace("⁽", "(").replace("⁾", ")")
+    found = _TRAILING_WORD.search(value)
+    apart = found and _follows(found[0]) and not _APART.search(found[0])
+    return f"{value[: found.start()]} {found[0]}" if found and apart else value
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+class Token(NamedTuple):
+    """A word or a value, and where it stands."""
+
+    text: str
+    start: int
+    end: int
+
+
+def _apart(text: str) -> str:
+    """A tidy text with numbers in one piece, and blanks around what is a token by itself."""
+    text = GROUPS.sub(lambda found: found[0].replace(" ", ""), _NEGATIVE.sub(r" ⁽\1⁾ ", text))
+    return _APART.sub(r" \g<0> ", text)
+
+
+def tokens(text: str) -> list[Token]:
+    """Words and values of a text of `_apart`, in order. Punctuation between words is left out."""
+    found: list[Token] = []
+    for match in _CHUNK.finditer(text):
+        chunk = _stripped(match[0])
+        if chunk and (any(map(str.isalnum, chunk)) or chunk in _UNITS or _is_sign(chunk) or chunk in _MARKS):
+            found.append(Token(chunk, *match.span()))
+    return _joined_values(found)
+
+
+def is_value(token: str) -> bool:
+    """Tell whether a token is a value: a number, a currency, a box to tick."""
+    if any(map(str.isdigit, token)) or _is_currency(token) or _ROMAN.fullmatch(token):
+        return True
+    if len(token) == 1:
+        return token in _MARKS
+    return _CJK_NUMBER.match(token) is not None
+
+
+def _is_currency(token: str) -> bool:
+    """Tell whether a token is EUR, $ or US$."""
+    return token in _CURRENCIES or (token[-1:] in _CURRENCY_SIGNS and len(token) < 5 and bool(token))
+
+
+def _is_sign(chunk: str) -> bool:
+    return all(character in _PREFIXES for character in chunk)
+
+
+def _stripped(chunk: str) -> str:
+    chunk = chunk.rstrip(_PUNCTUATION)
+    while chunk and chunk[0] in _PUNCTUATION and not (chunk[0] in ".," and chunk[1:2].isdigit()):
+        chunk = chunk[1:]
+    return chunk
+
+
+def _joined_values(chunks: Sequence[Token]) -> list[Token]:
+    """Signs, currencies, units and months joined with the number that they stand beside."""
+    found: list[Token] = []
+    prefix: Token | None = None
+    for chunk in chunks:
+        text, last = chunk.text, found[-1].text if found else ""
+        numeric = any(map(str.isdigit, text))
+        if numeric and not prefix and last.lower() in _MONTHS:
+            found[-1] = _merged(found[-1], chunk)
+        elif numeric:
+            found.append(_merged(prefix, chunk))
+            prefix = None
+        elif not prefix and (any(map(str.isdigit, last)) or _CJK_NUMBER.fullmatch(last)) and _follows(text):
+            found[-1] = _merged(found[-1], chunk)
+        elif _is_sign(text) or _is_currency(text):
+            prefix = _merged(prefix, chunk)
+        else:
+            found += [prefix, chunk] if prefix else [chunk]
+            prefix = None
+    if prefix:
+        found.append(prefix)
+    return [token for token in found if any(map(str.isalnum, token.text)) or is_value(token.text)]
+
+
+def _merged(first: Token | None, second: Token) -> Token:
+    return Token(first.text + second.text, first.start, second.end) if first else second
+
+
+def _follows(chunk: str) -> bool:
+    if "/" in chunk or "·" in chunk:
+        return all(map(_is_unit, re.split("[/·]", chunk)))
+    return _is_unit(chunk) or _is_currency(chunk) or chunk.lower() in _MONTHS
+
+
+def _is_unit(chunk: str) -> bool:
+    return chunk in _UNITS or (chunk[:1] in _SI_PREFIXES and chunk[1:] in _SI_UNITS)
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def _flat(part: str | Table) -> str:
+    if isinstance(part, str):
+        return part
+    return "\n".join("  \n".join(cell[0] for cell in row) for row in part.rows)
+
+
+def _opposite(a: str, b: str) -> bool:
+    short, long = sorted((a, b), key=len)
+    return bool(short) and any(long == prefix + short for prefix in _OPPOSITES)
+
+
+def _around_difference(a: str, b: str) -> tuple[str, str]:
+    """Both sides, cut where they are long so that the first difference is in sight."""
+    alike = next((i for i, (x, y) in enumerate(zip_longest(a, b)) if x != y), 0)
+    start = alike - 20 if max(len(a), len(b)) > 60 and alike > 30 else 0
+    left, right = (f"…{side[start:]}" if start and side else side for side in (a, b))
+    return _cut(left) or "(nothing)", _cut(right) or "(nothing)"
+
+
+def _cut(text: str, most: int = 60) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _counted(count: int, one: str) -> str:
+    return f"{count} {one}{'' if count == 1 else 's'}"

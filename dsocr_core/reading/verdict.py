@@ -1,0 +1,146 @@
+"""The verdict of two readings of a page: one rule, for results and for the rows of recorded runs.
+
+Every finding is one difference in words, within tolerance or beyond it. None: identical. All within:
+within tolerance. One beyond: differs. What cannot be compared has no findings, only the reason.
+
+Inputs that are known to differ never break the tolerance and are never identical, even where the outputs
+are: equal outputs of other inputs show that the inputs do not matter on this page, not that the backends are
+the same. How a side ended does break it: a page that is cut off on one side differs, however little is
+missing, and so does a page that is not identical where an end is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dsocr_core.base.words import plural
+from dsocr_core.reading.input_parity import GLOBAL_HASH, IMAGE, LIMIT, TILES_HASH, inputs_words
+from dsocr_core.reading.parity_records import InputLine, Tolerance, Verdict
+from dsocr_core.reading.records import FinishReason
+
+RULE = 2
+"""Number of this rule, by which a run says what judged it: 2 compares values and forgives spelling."""
+
+Ends = tuple[FinishReason | None, FinishReason | None]
+_END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference."""
+
+    words: str
+    within: bool
+    """True where it is within tolerance."""
+
+
+def verdict_of(findings: Iterable[Finding]) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict and its reasons, in the order of the findings."""
+    findings = tuple(findings)
+    verdict: Verdict = "identical"
+    if findings:
+        verdict = "within_tolerance" if all(finding.within for finding in findings) else "differs"
+    return verdict, tuple(finding.words for finding in findings)
+
+
+def other_page(sizes: Sequence[tuple[int, int]], lines: Iterable[InputLine]) -> str | None:
+    """Why both sides did not read the same page; None when nothing says so.
+
+    Other image files are the same page where the pixels that went into the model are known to be equal.
+    """
+    (width_a, height_a), (width_b, height_b) = sizes
+    if sizes[0] != sizes[1]:
+        return f"page sizes differ: {width_a} x {height_a} and {width_b} x {height_b}"
+    state = {line.name: line.state for line in lines}
+    same_pixels = state.get(GLOBAL_HASH) == state.get(TILES_HASH) == "equal"
+    return "the image files differ" if state.get(IMAGE) == "differs" and not same_pixels else None
+
+
+def input_findings(lines: Iterable[InputLine], ends: Ends) -> list[Finding]:
+    """Inputs that are known to differ. The token limit is among them where a side ended at it."""
+    unequal = [
+        line
+        for line in lines
+        if line.unequal or (line.name == LIMIT and line.state == "differs" and "length" in ends)
+    ]
+    return [Finding(inputs_words(unequal), within=True)] if unequal else []
+
+
+def end_findings(ends: Ends, same_output: bool) -> list[Finding]:
+    """Ends that are not alike. Where the outputs are the same, an end that is not known is no difference."""
+    a, b = ends
+    if a == b and a is not None:
+        return []
+    if None in ends:
+        which = "the sides" if a == b else "A" if a is None else "B"
+        return [] if same_output else [Finding(f"how {which} ended is not known", within=False)]
+    return [Finding(f"A ended {_END_WORDS[a]}, B {_END_WORDS[b]}", within=False)]
+
+
+def box_findings(
+    boxes: tuple[int, int],
+    alone: int,
+    relabelled: int,
+    shift: tuple[float, str] | None,
+    tolerance: Tolerance,
+) -> list[Finding]:
+    """Boxes that are more or less, elsewhere, under another label, or moved.
+
+    `alone` boxes have no partner, `relabelled` pairs another label. As many boxes elsewhere, or under other
+    labels, are no match either. `shift` is the largest in percent of the page's side, and its words.
+    """
+    count_a, count_b = boxes
+    limit = tolerance.boxes
+    found = []
+    if count_a != count_b:
+        within = abs(count_a - count_b) <= limit
+        words = f"{count_a} boxes and {count_b}" + _at_most(f"{limit} may differ", within)
+        found.append(Finding(words, within))
+    if relabelled or alone > abs(count_a - count_b):
+        within = alone + relabelled <= limit
+        words = " and ".join(
+            part
+            for part in (
+                f"{plural(alone, 'box', 'boxes')} without a partner" if alone else "",
+                f"{relabelled} under another label" if relabelled else "",
+            )
+            if part
+        )
+        found.append(Finding(words + _at_most(f"{limit} may differ", within), within))
+    if shift:
+        largest, words = shift
+        within = largest <= tolerance.shift_percent
+        found.append(Finding(words + _at_most(f"{tolerance.shift_percent:g} %", within), within))
+    return found
+
+
+def text_findings(
+    error_rate: float, beyond_limit: bool, tolerance: Tolerance, spelt_alike: float | None = None
+) -> list[Finding]:
+    """Texts that differ. `beyond_limit`: they differ, or may differ, where the rate was not measured.
+
+    `spelt_alike` is the rate without blanks and spelling of markup, which alone are beyond no tolerance.
+    """
+    found = []
+    limit = tolerance.character_error_rate
+    if error_rate > 0 and spelt_alike == 0:
+        found.append(Finding("the texts differ in blanks and spelling of markup alone", within=True))
+    elif error_rate > 0:
+        within = error_rate <= limit
+        words = f"the texts differ by {_percent(error_rate)} of the characters"
+        if not within and spelt_alike is not None and spelt_alike <= limit:
+            within = True
+            words += f", by {_percent(spelt_alike)} without blanks and spelling of markup"
+        found.append(Finding(words + _at_most(_percent(limit), within), within))
+    if beyond_limit:
+        found.append(Finding("the texts differ beyond the characters that are measured", within=False))
+    return found
+
+
+def _at_most(limit: str, within: bool) -> str:
+    return "" if within else f": at most {limit}"
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.2g} %" if rate < 1 else f"{100 * rate:.0f} %"

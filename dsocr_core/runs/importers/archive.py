@@ -1,0 +1,117 @@
+"""Zip archives from strangers, unpacked within bounds into a directory that is gone afterwards."""
+
+from __future__ import annotations
+
+import calendar
+import errno
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.untrusted import Refused
+from dsocr_core.runs.importers.imported import Skipped
+from dsocr_core.runs.importers.reading import clean
+
+DEPTH_LIMIT = 24
+_ENTRY_LIMIT = 100_000
+_BYTES_LIMIT = 4 * 1024 * 1024 * 1024
+_FILE_BYTES = 1024 * 1024 * 1024
+_CHUNK = 1024 * 1024
+_OF_THE_MACHINE = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EMFILE, errno.ENFILE,
+})  # fmt: skip
+"""Errors of writing that no name or content of an archive brings about."""
+
+
+def is_archive(file: Path) -> bool:
+    return file.suffix.lower() == ".zip"
+
+
+@contextmanager
+def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
+    """A temporary directory with an archive's files, and those that were left out. Raises Refused."""
+    skipped: list[Skipped] = []
+    if not file.is_file():  # a pipe would be waited on for ever
+        raise Refused("not a regular file")
+    with _temporary() as name:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                _unpack(archive, file, Path(name), skipped)
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise Refused(
+                f"not a zip archive that can be read ({' '.join(str(error).split())[:120]})"
+            ) from error
+        yield Path(name), skipped
+
+
+@contextmanager
+def _temporary() -> Iterator[str]:
+    try:
+        made = Temporary("import")
+    except OSError as error:
+        raise Refused(f"cannot be unpacked ({error.strerror or error})") from error
+    with made as name:
+        yield name
+
+
+def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Skipped]) -> None:
+    entries = archive.infolist()
+    if len(entries) > _ENTRY_LIMIT:
+        raise Refused(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
+    left = _BYTES_LIMIT
+    for entry in entries:
+        if entry.filename.endswith("/"):  # `is_dir` fails on a name that is empty
+            continue
+        try:
+            left -= _unpack_one(archive, entry, target / _place(entry), left)
+        except (
+            Refused,
+            zipfile.BadZipFile,
+            zlib.error,
+            OSError,
+            RuntimeError,
+            EOFError,
+            ValueError,
+        ) as error:
+            if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+                # Not one file's fault: a run would be taken without its pictures.
+                raise Refused(f"cannot be unpacked ({error.strerror})") from error
+            reason = str(error) if isinstance(error, Refused) else f"cannot be unpacked ({error})"
+            skipped.append(Skipped(file / clean(entry.filename)[:4096].lstrip("/"), reason))
+
+
+def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
+    path = PurePosixPath(entry.filename)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise Refused("its name leads out of the archive")
+    if len(path.parts) > DEPTH_LIMIT:
+        raise Refused(f"deeper than {DEPTH_LIMIT} folders")
+    mode = entry.external_attr >> 16
+    if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
+        raise Refused("not a regular file")
+    return path
+
+
+def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, left: int) -> int:
+    """Returns the bytes written; what an entry says of its size is not believed."""
+    limit = min(_FILE_BYTES, left)
+    written = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with archive.open(entry) as source, target.open("xb") as handle:
+            while chunk := source.read(_CHUNK):
+                written += len(chunk)
+                if written > limit:
+                    raise Refused(f"more than {limit:,} bytes")
+                handle.write(chunk)
+        moment = calendar.timegm((*entry.date_time, 0, 0, 0))
+        os.utime(target, (moment, moment))
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return written

@@ -1,0 +1,133 @@
+"""Kinds of files and folders that the history takes: a row a kind, in the order in which they are asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from dsocr_core.runs.importers import (
+    benchmarks,
+    llm_perf_opt,
+    ncu,
+    nsys,
+    nsys_sqlite,
+    own_run,
+    sharded_run,
+    sweeps,
+    torch_profile,
+    vendor_folder,
+    vllm_document,
+)
+from dsocr_core.runs.importers.imported import ImportedRun
+from dsocr_core.runs.importers.reading import Head
+
+Place = TypeVar("Place", Path, Head)
+"""Mark by which a kind is recognised: a folder, or how a file begins."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Place]):
+    """A form in which runs are found."""
+
+    source: str
+    recognises: Callable[[Place], bool]
+    reads: Callable[[Path], Sequence[ImportedRun]]
+    """Raises Refused."""
+    owns: Callable[[Path], Iterable[str]] = lambda _: ()
+    """Folders below a folder that are part of its run."""
+    why_not: Callable[[Path], str] | None = None
+    """Why a file of a folder was not taken; None where a run is all that its folder holds."""
+    document: str = ""
+    """The file of a folder that is named when its run is refused."""
+
+
+FOLDERS: tuple[Kind[Path], ...] = (
+    Kind(
+        "dsocr", sharded_run.is_sharded_run, lambda folder: [sharded_run.read_sharded_run(str(folder))],
+        document=own_run.DOCUMENT,
+    ),
+    Kind(
+        "dsocr", own_run.is_own_run, lambda folder: [own_run.read_own_run(folder)], document=own_run.DOCUMENT,
+    ),
+    Kind(
+        "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
+        lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,
+    ),
+    Kind(
+        "vendor", vllm_document.is_documents, vllm_document.read_documents_of,
+        lambda _: vllm_document.OWN_FOLDERS, vllm_document.unread_reason,
+    ),
+    Kind(
+        "vendor", vendor_folder.is_vendor_folder, lambda folder: [vendor_folder.read_folder(folder)],
+        lambda _: vendor_folder.OWN_FOLDERS, vendor_folder.unread_reason,
+    ),
+    Kind("ncu", ncu.is_profile, ncu.read_profile, ncu.own_folders, ncu.unread_reason),
+    Kind(
+        "sweep", sweeps.is_sweep_folder, lambda folder: [sweeps.read_sweep(folder)],
+        lambda _: sweeps.OWN_FOLDERS, sweeps.unread_reason,
+    ),
+)  # fmt: skip
+
+FILES: tuple[Kind[Head], ...] = (
+    Kind("nsys", nsys_sqlite.is_database, nsys_sqlite.read_database),
+    Kind("nsys", nsys.is_table, nsys.read_file),
+    Kind("ncu", ncu.is_table, ncu.read_table),
+    Kind("sweep", sweeps.is_sweep_file, lambda file: [sweeps.read_file(file)]),
+    Kind("torch", torch_profile.is_trace, torch_profile.read_trace),
+    Kind("torch", torch_profile.is_averages, torch_profile.read_averages),
+    Kind("serving", benchmarks.may_be_results, benchmarks.read_results),
+)
+
+_STATS = "nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"
+NAMES: tuple[tuple[str, str], ...] = (
+    (r"\.(nsys-rep|qdrep)$", f"a report in Nsight Systems' own form; print it with {_STATS}"),
+    (
+        r"\.qdstrm$",
+        "a recording that is no report of Nsight Systems yet; make it one with QdstrmImporter -i FILE",
+    ),
+    (
+        r"\.ncu-rep$",
+        "a report in Nsight Compute's own form; print it with ncu --import FILE --csv --page details",
+    ),
+    (r"^torchinfo", "torchinfo's counts are not kept in the history: it could not tell the stages apart"),
+    (r"^top-kernels\.yaml$", "a list made from a kernel summary; import the summary"),
+)
+"""Forms that are known by a file's name and not taken: a pattern, and what to do."""
+
+STRANGERS: tuple[tuple[str, str], ...] = (
+    (r"(?m)^ \*\* [^\n]+ \([a-z_]+\):", f"a table of Nsight Systems for people; print it with {_STATS}"),
+    (
+        r'(?m)^"?(NVTX Range|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
+        f"a report of nsys stats that has no kernels, calls or stages; give {_STATS}",
+    ),
+    (
+        r"(?ms)^==PROF== .*^    Section: ",
+        "a print of Nsight Compute for people; print it with ncu --import FILE --csv --page details",
+    ),
+    (
+        r'\A"?Name"?,"?Calls"?,"?TotalDurationNs"?|\A"?KernelName"?,|rocprof|\A\s*\{"rocprofiler',
+        "a profile of rocprof, whose forms are not read; torch.profiler's trace of the same run is: "
+        "prof.export_chrome_trace('trace.json')",
+    ),
+    (
+        r"(?m)^:::MLLOG |^MLPerf Results Summary",
+        "a log of MLPerf, whose forms are not read: it names no kernel and no page",
+    ),
+)
+"""Forms that are known by how they begin and not taken."""
+
+
+def why_a_stranger(head: Head) -> str:
+    """Why a file by itself says nothing."""
+    if not head.start:
+        return "empty"
+    contents = (why for pattern, why in STRANGERS if re.search(pattern, head.text))
+    return why_by_name(head.file) or next(contents, "not a file of a format that the history knows")
+
+
+def why_by_name(file: Path) -> str | None:
+    """Why a file that is called so is not taken; None where its name does not say."""
+    return next((why for pattern, why in NAMES if re.search(pattern, file.name)), None)

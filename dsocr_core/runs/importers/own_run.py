@@ -1,0 +1,152 @@
+"""Runs of this project: directories of a history, those that `--out` names, and exported ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.reading.artifacts import PREDICTIONS
+from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
+from dsocr_core.runs.importers.imported import ImportedRun, Skipped
+from dsocr_core.runs.importers.reading import PICTURE_LIMIT, as_json, as_text
+from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.run_folder import is_begun
+from dsocr_core.runs.schema import FLAT, TABLES, UPGRADE, version_of
+from dsocr_core.runs.storage.entries import DOCUMENT_LIMITS
+from dsocr_core.runs.upgrade.migrations import Tables, migrate
+from dsocr_core.runs.upgrade.run_directories import is_run_directory
+
+DOCUMENT = "run.json"
+_EARLIER = (*FLAT, "stage_timings")
+"""Tables of earlier versions."""
+_ROW_LIMIT = 500_000
+_TABLE_BYTES = 512 * 1024 * 1024
+_BATCH_ROWS = 64
+_FILE_LIMIT = 100_000
+
+
+def is_own_run(directory: Path) -> bool:
+    return (directory / DOCUMENT).is_file() or why_not(directory) is not None
+
+
+def why_not(directory: Path) -> str | None:
+    """Say why a directory of ours is no run that can be taken; None for one that can, and for a stranger."""
+    if is_begun(directory):
+        return "not finished: dsocr run --resume goes on with it"
+    if not (directory / DOCUMENT).is_file() and is_run_directory(directory):
+        return f"a run directory {UPGRADE}"
+    return None
+
+
+def read_own_run(directory: Path, bounded: bool = True) -> ImportedRun:
+    """The run in a directory with a `run.json`, brought to the current version.
+
+    Unlike foreign runs it is taken whole or not at all: a run is immutable. What `SHA256SUMS` lists is held
+    against it, and nothing else is part of the run. Not `bounded` is for what this machine wrote. Raises
+    Refused.
+    """
+    if reason := why_not(directory):
+        raise Refused(reason)
+    document = as_json(as_text(read_bytes(directory / DOCUMENT, DOCUMENT_LIMITS["runs"])))
+    try:
+        version_of(document)
+        checksums = read_checksums(directory)
+        verify(directory, checksums or {}, checksums or ())
+        document, tables = migrate(document, _tables(directory, document, bounded))
+        record = RunRecord.from_json(document)
+        # Kept under its own name, which is checked to be one.
+        rows = {name: _own_rows(table, record.id) for name, table in tables.items() if len(table)}
+    except (DsocrError, LookupError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise Refused(" ".join(str(error).split())[:300]) from error
+    files, skipped = _other_files(directory, None if checksums is None else checksums.keys())
+    return ImportedRun(record, directory, rows, files, skipped)
+
+
+def _tables(directory: Path, document: dict[str, Any], bounded: bool) -> Tables:
+    listed = document.get("tables")
+    if not isinstance(listed, dict):
+        raise Refused("does not say which tables it has")
+    tables: Tables = {}
+    for name, count in listed.items():
+        if name not in TABLES and name not in _EARLIER:
+            raise Refused(f"there is no table '{name[:40]}'")
+        try:
+            if bounded:
+                tables[name] = _bounded(name, read_bytes(directory / f"{name}.parquet", _TABLE_BYTES))
+            else:
+                tables[name] = pq.read_table(directory / f"{name}.parquet")
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise Refused(f"{name}.parquet: {one_line(error, 200)}") from error
+        if len(tables[name]) != count:
+            raise Refused(f"{name}.parquet has {len(tables[name])} rows, {DOCUMENT} says {str(count)[:20]}")
+    return tables
+
+
+def _bounded(name: str, content: bytes) -> pa.Table:
+    """A table that may be anybody's. Raises Refused."""
+    file = pq.ParquetFile(pa.BufferReader(content))
+    columns = file.schema_arrow.names
+    if len(set(columns)) < len(columns):
+        raise Refused(f"{name}.parquet has a column twice")
+    groups = range(file.metadata.num_row_groups)
+    unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+    if file.metadata.num_rows > _ROW_LIMIT or unpacked > _TABLE_BYTES:
+        raise Refused(f"{name}.parquet has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
+    return _decoded(name, file)
+
+
+def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
+    """All rows, read in small batches: a few kilobytes of Parquet may stand for gigabytes. Raises Refused."""
+    batches, size = [], 0
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+        size += batch.nbytes
+        if size > _TABLE_BYTES:
+            raise Refused(f"{name}.parquet holds more than {_TABLE_BYTES:,} bytes")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, file.schema_arrow)
+
+
+def _own_rows(table: pa.Table, run_id: str) -> pa.Table:
+    if "run_id" in table.column_names:
+        kind = table.schema.field("run_id").type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise Refused(f"has {kind} for run_id, not texts"[:200])
+        if not all(found == run_id for found in pc.unique(table["run_id"]).to_pylist()):
+            raise Refused("holds rows of another run")
+        table = table.drop_columns("run_id")
+    return table
+
+
+def _other_files(
+    directory: Path, listed: Collection[str] | None
+) -> tuple[dict[str, bytes | Path], tuple[Skipped, ...]]:
+    """Find what is listed beside the tables, by its place; without a list all but what is made of them."""
+    files: dict[str, bytes | Path] = {}
+    skipped: list[Skipped] = []
+    tables = (f"{name}.parquet" for name in (*TABLES, *_EARLIER))
+    made = {DOCUMENT, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *tables}
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted(names):
+            file = Path(folder, name)
+            place = file.relative_to(directory).as_posix()
+            if place in made or (listed is not None and place not in listed):
+                continue
+            if len(files) >= _FILE_LIMIT:
+                skipped.append(Skipped(directory, f"has more than {_FILE_LIMIT:,} files"))
+                return files, tuple(skipped)
+            try:
+                read_bytes(file, PICTURE_LIMIT)
+                files[place] = file
+            except Refused as error:
+                skipped.append(Skipped(file, str(error)))
+    return files, tuple(skipped)

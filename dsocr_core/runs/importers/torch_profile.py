@@ -1,0 +1,351 @@
+"""torch.profiler: Chrome traces (`export_chrome_trace`, also packed) and texts of `key_averages().table()`.
+
+A trace is read event by event and never held as a whole. A kernel belongs to the innermost stage whose
+`record_function` or NVTX range was open where it was launched; where the launch is not in the trace, to the
+one that was open when it began.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import math
+import re
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import IO, Any, cast
+
+from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
+from dsocr_core.runs.importers.launches import Kernel, Launches, kernel_rows, stage_of_range
+from dsocr_core.runs.importers.reading import (
+    FILE_TIME_NOTE,
+    GZIP,
+    MIB,
+    TEXT_LIMIT,
+    Head,
+    as_text,
+    clean,
+    digest,
+    file_digest,
+    file_time,
+)
+from dsocr_core.runs.record import RunRecord
+
+TRACE_LIMIT = 768 * MIB
+"""Bytes of a trace, unpacked: some 3 million events, which take 15 s of computing and 0.4 GB."""
+EVENT_LIMIT, VALUE_LIMIT = 4_000_000, 16 * MIB
+_CHUNK = 4 * MIB
+_NAME_LIMIT = 4_000
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
+_RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
+_OWN = "host "
+"""Before the names of stages in the traces of `measure timeline`."""
+_TIMES = {"us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "ns": 1.0}
+_TIME = re.compile(r"([\d.]+)(ns|us|μs|ms|s)", re.ASCII)
+_SELF = re.compile(r"Self (CUDA|HIP|XPU|MPS|NPU|MTIA|device)", re.IGNORECASE)
+_TABLE = re.compile(r"^[ \t]*Name\b.*Self CPU.*# of Calls", re.MULTILINE)
+_TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:')
+BACKEND, _HOST = "torch", "host"
+
+
+def is_trace(head: Head) -> bool:
+    return _TRACE.search(head.text) is not None or (
+        head.text.lstrip().startswith('{"schemaVersion"') or '"deviceProperties"' in head.text[:2000]
+    )
+
+
+def is_averages(head: Head) -> bool:
+    return _TABLE.search(head.text) is not None
+
+
+# --- a trace ----------------------------------------------------------------------------------------
+
+
+def read_trace(file: Path) -> list[ImportedRun]:
+    """The kernels and stages of a trace as a run. Raises Refused."""
+    found = _Trace()
+    with closing(_Stream(file)) as stream:
+        for event in stream.events(found.about):
+            found.take(event)
+    rows = found.tables()
+    if not rows:
+        raise Refused(
+            "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
+        )
+    record = RunRecord(
+        id=content_id("torch", {"trace.json": file_digest(file)}),
+        created=file_time(file),
+        source="torch",
+        backends=(BACKEND,) if "timings" in rows else (),
+        gpu=found.gpu(),
+        profiled=True,
+        notes=f"torch.profiler, trace {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
+    )
+    return [ImportedRun(record, file, rows)]
+
+
+class _Trace:
+    """Parts of the events that are kept."""
+
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {}
+        self._names: dict[str, int] = {}
+        """Few texts stand in millions of events: each is held once, and its number with what bears it."""
+        self._ran = array("q"), array("d"), array("d"), array("q")
+        """Runs on the device: name, when it began and for how long (us), its correlation or -1."""
+        self._calls: dict[int, int] = {}
+        """By correlation the place of a launch in the next."""
+        self._called = array("q"), array("d")
+        """Threads of launches, and when."""
+        self._ranges = Launches()
+        """By thread; those of the device under None, those of the host also under "host"."""
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        if event.get("ph") != "X":
+            return
+        category = str(event.get("cat", "")).lower()
+        start, took = _number(event.get("ts")), _number(event.get("dur", 0))
+        if start is None or took is None or took < 0:
+            raise Refused(f"an event '{str(event.get('name'))[:40]}' without a time")
+        arguments = event.get("args")
+        correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
+        if not isinstance(correlation, int) or not 0 <= correlation < 2**62:
+            correlation = -1
+        thread = f"{event.get('pid')} {event.get('tid')}"[:80]
+        name = str(event.get("name", ""))[:_NAME_LIMIT]
+        if category in _ON_DEVICE:
+            names, starts, times, correlations = self._ran
+            names.append(self._number(name))
+            starts.append(start)
+            times.append(took)
+            correlations.append(correlation)
+        elif category in _LAUNCHES and correlation >= 0:
+            self._calls[correlation] = len(self._called[1])
+            self._called[0].append(self._number(thread))
+            self._called[1].append(start)
+        elif category in _RANGES and (stage := stage_of_range(name[:200].removeprefix(_OWN))) is not None:
+            on_device = category.startswith("gpu")
+            for of in (None,) if on_device else (thread, _HOST):
+                self._ranges.add_range(of, start * 1e3, (start + took) * 1e3, stage)
+
+    def tables(self) -> dict[str, tuple[Row, ...]]:
+        """Rows of kernels by stage, and of the times of the ranges on the host."""
+        where = None if None in self._ranges.threads else _HOST
+        texts = [clean(text) or "not known" for text in self._names]
+        threads = list(self._names)
+        for name, start, took, correlation in zip(*self._ran, strict=True):
+            thread, moment = where, start
+            if (at := self._calls.get(correlation)) is not None:
+                thread, moment = threads[self._called[0][at]], self._called[1][at]
+            stage = self._ranges.stage_at(thread, moment * 1e3)
+            self._ranges.add_kernel(texts[name], took * 1e3, stage)
+        return self._ranges.tables(BACKEND, [_HOST])
+
+    def _number(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names))
+
+    def gpu(self) -> str | None:
+        """The one device of the trace; None where there are several, or none is named."""
+        devices = self.about.get("deviceProperties")
+        names = {
+            str(each["name"])[:200]
+            for each in (devices if isinstance(devices, list) else [])
+            if isinstance(each, dict) and isinstance(each.get("name"), str)
+        }
+        return names.pop() if len(names) == 1 else None
+
+
+def _number(value: object) -> float | None:
+    """A time, which some writers print as a text."""
+    try:
+        number = float(cast(Any, value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+class _Stream:
+    """A JSON document read piece by piece: its events one by one, other values whole if they are small."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            with file.open("rb") as start:
+                packed = start.read(2) == GZIP
+            handle = cast(IO[bytes], (gzip.open if packed else Path.open)(file, "rb"))
+        except OSError as error:
+            raise Refused(f"cannot be read ({error.strerror})") from error
+        self._handle, self._read, self._whole = handle, 0, False
+        self._decoder, self._json = codecs.getincrementaldecoder("utf-8-sig")("replace"), json.JSONDecoder()
+        self._text, self._at = "", 0
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def events(self, about: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Each event; the other values of the document go into `about`. Raises Refused."""
+        if self._sign() == "[":
+            yield from self._listed()
+            return
+        self._expect("{")
+        while self._sign() != "}":
+            name = self._value()
+            self._expect(":")
+            if name == "traceEvents" and self._sign() == "[":
+                yield from self._listed()
+            else:
+                about[str(name)[:100]] = self._value()
+            if self._sign() == ",":
+                self._at += 1
+
+    def _listed(self) -> Iterator[Mapping[str, Any]]:
+        self._expect("[")
+        count = 0
+        while self._sign() != "]":
+            event = self._value()
+            count += 1
+            if count > EVENT_LIMIT:
+                raise Refused(f"more than {EVENT_LIMIT:,} events: profile fewer pages")
+            if isinstance(event, dict):
+                yield event
+            if self._sign() == ",":
+                self._at += 1
+        self._at += 1
+
+    def _value(self) -> Any:
+        self._sign()
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._at)
+                if end < len(self._text) or self._whole:
+                    self._at = end
+                    return value
+            except json.JSONDecodeError as error:
+                if self._whole:
+                    raise Refused(f"not whole, or not JSON ({error.msg})") from error
+            except (RecursionError, ValueError) as error:
+                raise Refused("nested too deeply, or a number beyond all bounds") from error
+            if len(self._text) - self._at > VALUE_LIMIT:
+                raise Refused(f"a value of more than {VALUE_LIMIT // MIB} MiB, or not JSON")
+            self._more()
+
+    def _sign(self) -> str:
+        """The next sign that is no blank, which stays. Raises Refused at the end."""
+        while True:
+            while self._at < len(self._text):
+                if not self._text[self._at].isspace():
+                    return self._text[self._at]
+                self._at += 1
+            if self._whole:
+                raise Refused("not whole: the trace ends in its middle")
+            self._more()
+
+    def _expect(self, sign: str) -> None:
+        if self._sign() != sign:
+            raise Refused(f"not a trace: '{self._sign()}' where '{sign}' belongs")
+        self._at += 1
+
+    def _more(self) -> None:
+        try:
+            content = self._handle.read(_CHUNK)
+        except (OSError, EOFError, zlib.error) as error:
+            raise Refused(f"not a whole gzip file ({error})") from error
+        self._read += len(content)
+        if self._read > TRACE_LIMIT:
+            raise Refused(
+                f"more than {TRACE_LIMIT // MIB:,} MiB unpacked: profile fewer steps, with schedule(active="
+                f"...)"
+            )
+        self._whole = not content
+        self._text = self._text[self._at :] + self._decoder.decode(content, not content)
+        self._at = 0
+
+
+# --- averages ---------------------------------------------------------------------------------------
+
+
+def read_averages(file: Path) -> list[ImportedRun]:
+    """The kernels of a printed table of averages as a run. Raises Refused."""
+    content = read_bytes(file, TEXT_LIMIT)
+    found, whole = averages(as_text(content))
+    notes = [f"torch.profiler, averages in {clean(file.name)[:200]}.", FILE_TIME_NOTE, whole]
+    record = RunRecord(
+        id=content_id("torch", {"averages.txt": digest(content)}),
+        created=file_time(file),
+        source="torch",
+        profiled=True,
+        notes=" ".join(filter(None, notes)),
+    )
+    return [ImportedRun(record, file, {"kernels": kernel_rows(found, None)})]
+
+
+def averages(text: str) -> tuple[tuple[Kernel, ...], str]:
+    """The kernels of a table, and what is to say of it. Raises Refused.
+
+    Kernels have no time on the CPU; where there are only operators, those are taken.
+    """
+    lines = text.split("\n")
+    at = next((n for n, line in enumerate(lines) if _TABLE.match(line)), None)
+    if not at or set(lines[at - 1].strip()) != {"-", " "}:
+        raise Refused("no head of a table of averages")
+    spans = [match.span() for match in re.finditer(r"-+", lines[at - 1])]
+    names = [lines[at][start:end].strip() for start, end in spans]
+    of_device = next((name for name in names if _SELF.fullmatch(name)), None)
+    if not {"Name", "# of Calls"} <= set(names):
+        raise Refused("a head that is not whole")
+    if of_device is None:
+        raise Refused("no column Self CUDA: profile with ProfilerActivity.CUDA")
+    on_host: set[str] = set()
+    on_device: dict[str, Kernel] = {}
+    operators: dict[str, Kernel] = {}
+    for line in lines[at + 2 :]:
+        if not line.strip() or set(line.strip()) <= {"-", " "}:
+            break
+        row = dict(zip(names, (line[start:end].strip() for start, end in spans), strict=True))
+        name, total, calls = row["Name"], _printed(row[of_device]), row["# of Calls"]
+        if not (calls.isascii() and calls.isdigit()) or total is None:
+            raise Refused(f"not whole: '{line.strip()[:40]}'")
+        of_host = _printed(row.get("Self CPU", "")) != 0
+        if of_host:
+            on_host.add(name)
+        if total and int(calls):
+            kernel = Kernel(name, total, int(calls), None, total / int(calls), None, None, None, None)
+            (operators if of_host else on_device)[name] = kernel
+    stated = re.search(rf"{of_device} time total: *(\S+)", text)
+    whole = _printed(stated[1]) if stated else None
+    # A range of the program is a row of the host and one of the device, beside the kernels in it.
+    found = [
+        kernel
+        for name, kernel in on_device.items()
+        if name not in on_host
+        and not name.startswith("ProfilerStep")
+        and (not whole or kernel.total_ns <= whole)
+    ]
+    kernels = tuple(found or operators.values())
+    if not kernels:
+        raise Refused("no row of it took time on the device")
+    parts = math.fsum(kernel.total_ns for kernel in kernels)
+    # Three decimals of us, ms or s are printed.
+    rounding = sum(
+        1e6 if kernel.total_ns >= 1e9 else 1e3 if kernel.total_ns >= 1e6 else 1 for kernel in kernels
+    )
+    if whole and parts > 1.001 * whole + rounding:
+        raise Refused("ranges that cannot be told from kernels; give prof.export_chrome_trace('trace.json')")
+    notes = [] if found else ["Operators: the table names no kernels."]
+    if whole and parts < 0.999 * whole - rounding:
+        notes.append(f"Its rows are {100 * parts / whole:.1f}% of the time on the device.")
+    return kernels, " ".join(notes)
+
+
+def _printed(cell: str) -> float | None:
+    """A printed time in ns."""
+    match = _TIME.fullmatch(cell)
+    try:
+        return float(match[1]) * _TIMES[match[2]] if match else None
+    except ValueError:
+        return None

@@ -1,0 +1,300 @@
+"""The index: a DuckDB file with what every page asks of all runs, made from their Parquet files.
+
+Times are the bulk. A time has two numbers beside it: its series (run, backend, stage) and its page, so ten
+million of them take a tenth of a gigabyte and a run's are found without reading the others. Statistics of
+a series never change, so they are made once, when a run is taken in. What is asked for one run at a time
+(boxes, texts, tokens, kernels) stays in its file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dsocr_core.reading.parity_records import VERDICTS
+from dsocr_core.runs.record import flattened, time_of
+from dsocr_core.runs.taking import Taken
+
+FORM = 2
+"""Form of the tables below; a file of another form is not opened."""
+
+_TABLES = """
+CREATE TABLE entries (
+    run_id VARCHAR, storage INTEGER, version VARCHAR, created VARCHAR, rows VARCHAR, document VARCHAR
+);
+CREATE TABLE damaged (key VARCHAR, storage INTEGER, version VARCHAR, reason VARCHAR);
+CREATE TABLE annotation_files (storage INTEGER, name VARCHAR, version VARCHAR);
+CREATE TABLE runs (
+    run_id VARCHAR, created TIMESTAMP, source VARCHAR, command VARCHAR, backends VARCHAR[], engine VARCHAR,
+    device VARCHAR, gpu VARCHAR, host VARCHAR, dtype VARCHAR, attention VARCHAR, preset VARCHAR,
+    profiled BOOLEAN, git_commit VARCHAR, git_dirty BOOLEAN, notes VARCHAR
+);
+CREATE TABLE facts (run_id VARCHAR, section VARCHAR, name VARCHAR, value VARCHAR);
+CREATE TABLE annotations (
+    position BIGINT, time TIMESTAMP, run_id VARCHAR, kind VARCHAR, page VARCHAR, name VARCHAR, value VARCHAR
+);
+CREATE TABLE page_names (number INTEGER, page VARCHAR);
+CREATE TABLE series (
+    number INTEGER, run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN, aggregate VARCHAR
+);
+CREATE TABLE times (series INTEGER, page INTEGER, milliseconds DOUBLE, calls INTEGER);
+CREATE TABLE stage_statistics (
+    run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN,
+    n BIGINT, median DOUBLE, p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
+);
+CREATE TABLE page_totals (
+    run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
+);
+CREATE TABLE parity_totals (
+    run_id VARCHAR, pages BIGINT, passed BIGINT, identical BIGINT, within_tolerance BIGINT, differs BIGINT,
+    not_comparable BIGINT, mean_character_error_rate DOUBLE, max_coordinate_difference_percent DOUBLE
+);
+"""
+
+SHARED = (
+    "entries", "damaged", "annotation_files", "runs", "facts", "annotations", "page_names", "series", "times",
+    "stage_statistics", "page_totals", "parity_totals",
+)  # fmt: skip
+"""All tables."""
+
+LATER = (
+    "CREATE SCHEMA later;"
+    + "".join(
+        f"CREATE TABLE later.{table} AS FROM ix.{table} LIMIT 0;"
+        f"CREATE VIEW {table} AS FROM ix.{table} UNION ALL FROM memory.later.{table};"
+        for table in SHARED
+    )
+    + """
+CREATE VIEW stage_timings AS
+    SELECT series.run_id, page_names.page, series.backend, series.stage, times.milliseconds, times.calls,
+           series.inside_prefill, series.aggregate
+    FROM memory.main.times AS times JOIN memory.main.series AS series ON series.number = times.series
+    LEFT JOIN memory.main.page_names AS page_names ON page_names.number = times.page;
+CREATE VIEW marks AS
+    WITH latest AS (
+        SELECT run_id, kind, name, arg_max(coalesce(value, ''), position) AS value
+        FROM memory.main.annotations WHERE page IS NULL GROUP BY run_id, kind, name
+    )
+    SELECT run_id,
+           coalesce(list(name ORDER BY name) FILTER (kind = 'tag' AND value = 'on'), []) AS tags,
+           max(nullif(value, '')) FILTER (kind = 'note') AS note,
+           coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
+    FROM latest GROUP BY run_id;
+"""
+)
+"""Tables of each connection to an index: what came since its file was made lies beside it."""
+
+# Files are read column by column, some of them twice: cheaper than keeping ten million texts for a moment.
+_GIVEN = "(SELECT * FROM read_parquet($files) SEMI JOIN expected USING (run_id)) AS given"
+
+_ADD_PAGE_NAMES = f"""
+INSERT INTO page_names
+    SELECT (SELECT coalesce(max(number), 0) FROM page_names) + row_number() OVER (), page
+    FROM (SELECT DISTINCT page FROM {_GIVEN} WHERE page IS NOT NULL) ANTI JOIN page_names USING (page)
+"""
+_ADD_SERIES = f"""
+INSERT INTO series
+    SELECT (SELECT coalesce(max(number), 0) FROM series) + row_number() OVER (), *
+    FROM (
+        SELECT run_id, backend, stage, bool_or(inside_prefill), aggregate FROM {_GIVEN}
+        GROUP BY run_id, backend, stage, aggregate ORDER BY run_id, backend, stage, aggregate
+    )
+"""
+_ADD_TIMES = f"""
+INSERT INTO times
+    SELECT fresh.number, page_names.number, given.milliseconds, given.calls::INTEGER
+    FROM {_GIVEN}
+    JOIN (SELECT * FROM series SEMI JOIN expected USING (run_id)) AS fresh
+         USING (run_id, backend, stage, aggregate)
+    LEFT JOIN page_names USING (page)
+"""
+_ADD_STATISTICS = """
+INSERT INTO stage_statistics
+    WITH measured AS (
+        SELECT series AS number, count(*) AS n, quantile_cont(milliseconds, [0.5, 0.05, 0.95]) AS quantiles,
+               avg(milliseconds) AS mean, stddev_samp(milliseconds) AS std, sum(milliseconds) AS total
+        FROM times WHERE series > $after GROUP BY series
+    ),
+    pages AS (SELECT * FROM measured JOIN series USING (number) WHERE aggregate = 'page'),
+    imported AS (
+        SELECT run_id, backend, stage, bool_or(inside_prefill) AS inside_prefill,
+               any_value(measured.mean) FILTER (aggregate = 'mean') AS mean,
+               any_value(measured.mean) FILTER (aggregate = 'std') AS std
+        FROM measured JOIN series USING (number) WHERE aggregate <> 'page' GROUP BY run_id, backend, stage
+    )
+    SELECT run_id, backend, stage, inside_prefill, n, quantiles[1], quantiles[2], quantiles[3], mean, std,
+           total
+    FROM pages
+    UNION ALL
+    SELECT run_id, backend, stage, inside_prefill, NULL, NULL, NULL, NULL, mean, std, NULL
+    FROM imported ANTI JOIN pages USING (run_id, backend, stage)
+"""
+_ADD_PAGE_TOTALS = f"""
+INSERT INTO page_totals
+    SELECT run_id, backend, count(*), count(error), sum(prompt_tokens), sum(new_tokens)
+    FROM {_GIVEN} GROUP BY run_id, backend
+"""
+_ADD_PARITY = f"""
+INSERT INTO parity_totals
+    SELECT run_id, count(*), count(*) FILTER (verdict IN ('identical', 'within_tolerance')),
+           count(*) FILTER (verdict = 'identical'), count(*) FILTER (verdict = 'within_tolerance'),
+           count(*) FILTER (verdict = 'differs'), count(*) FILTER (verdict = 'not_comparable'),
+           avg(character_error_rate), max(max_coordinate_difference_percent)
+    FROM {_GIVEN} GROUP BY run_id
+"""
+_ADD = {
+    "timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
+    "readings": (_ADD_PAGE_TOTALS,),
+    "parity": (_ADD_PARITY,),
+}
+HELD = tuple(_ADD)
+"""Tables of a run that are read when it is taken in; the others are read when asked for."""
+
+_FORGET = (
+    "DELETE FROM times WHERE series IN (SELECT number FROM series SEMI JOIN expected USING (run_id))",
+    *(
+        f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM expected)"
+        for table in (
+            "series", "stage_statistics", "page_totals", "parity_totals", "facts", "runs", "entries"
+        )
+    ),
+)  # fmt: skip
+
+
+class Filling:
+    """Addition to an index, in one transaction: to its file, attached as `ix`, or beside it.
+
+    Names of tables mean the whole index to the connection; rows go `into` one part of it.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, into: str, new: bool = False) -> None:
+        self._connection, self._into = connection, into
+        connection.execute("BEGIN")
+        if new:
+            connection.execute(_TABLES)
+        self._last_series = self._last()
+
+    def finish(self) -> None:
+        """Make the statistics of all that was added, and commit."""
+        self._add(_ADD_STATISTICS, {"after": self._last_series})
+        self._connection.execute("COMMIT")
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        self._expect(run_ids)
+        for statement in _FORGET:
+            self._connection.execute(statement)
+        self._last_series = self._last()  # numbers are given again
+
+    def _last(self) -> int:
+        [[last]] = self._connection.execute("SELECT coalesce(max(number), 0) FROM series").fetchall()
+        return int(last)
+
+    def add_runs(self, runs: Sequence[Taken]) -> None:
+        """Their records; their rows come by `add_table`."""
+        records = [run.record for run in runs]
+        columns: dict[str, list[Any]] = {
+            name: [getattr(record, name) for record in records]
+            for name in (
+                "source", "command", "engine", "device", "gpu", "host", "dtype", "attention", "preset",
+                "profiled", "git_commit", "git_dirty", "notes",
+            )
+        }  # fmt: skip
+        columns["run_id"] = [record.id for record in records]
+        columns["created"] = [time_of(record.created) for record in records]
+        columns["backends"] = [list(record.backends) for record in records]
+        kinds = {
+            "created": pa.timestamp("us"), "backends": pa.list_(pa.string()),
+            **dict.fromkeys(("profiled", "git_dirty"), pa.bool_()),
+        }  # fmt: skip
+        self._insert("runs", columns, kinds)
+        facts = [
+            (record.id, section, name, value)
+            for record in records
+            for section in ("settings", "environment", "versions")
+            for name, value in flattened(getattr(record, section))
+        ]
+        self._insert_rows("facts", ("run_id", "section", "name", "value"), facts)
+        entries = [
+            (run.record.id, run.storage, run.version, run.record.created, json.dumps(run.rows), run.document)
+            for run in runs
+        ]
+        names = ("run_id", "storage", "version", "created", "rows", "document")
+        self._insert_rows("entries", names, entries, {"storage": pa.int32()})
+
+    def add_table(self, table: str, files: Sequence[Path], run_ids: Iterable[str]) -> None:
+        """Rows of these runs from files of one table of `HELD`. Raises duckdb.Error on a bad file."""
+        self._expect(run_ids)
+        for statement in _ADD[table]:
+            self._add(statement, {"files": [str(file) for file in files]})
+
+    def set_verdicts(self, run_id: str, counts: Mapping[str, int]) -> None:
+        """Have a run's pages of each parity verdict be so many."""
+        found: dict[str, int] = {name: counts.get(name, 0) for name in VERDICTS}
+        passed = found["identical"] + found["within_tolerance"]
+        names = ", ".join(f"{name} = ${name}" for name in found)
+        values: dict[str, int | str] = {**found, "passed": passed, "run_id": run_id}
+        self._connection.execute(
+            f"UPDATE {self._into}.parity_totals SET passed = $passed, {names} WHERE run_id = $run_id", values
+        )
+
+    def set_damaged(self, rows: Sequence[tuple[str, int, str, str]]) -> None:
+        """(Key, storage, version, reason) of all that is damaged."""
+        self._connection.execute("DELETE FROM damaged")
+        names = ("key", "storage", "version", "reason")
+        self._insert_rows("damaged", names, rows, {"storage": pa.int32()})
+
+    def set_annotations(
+        self, rows: Sequence[Mapping[str, Any]], files: Sequence[tuple[int, str, str]], anew: bool
+    ) -> None:
+        """Add rows and the files (storage, name, version) that they came from; in place of all, if `anew`."""
+        for table in ("annotations", "annotation_files") if anew else ():
+            self._connection.execute(f"DELETE FROM {table}")
+        add_annotations(self._connection, f"{self._into}.annotations", rows)
+        names = ("storage", "name", "version")
+        self._insert_rows("annotation_files", names, files, {"storage": pa.int32()})
+
+    def _add(self, statement: str, values: Mapping[str, Any]) -> None:
+        self._connection.execute(
+            statement.replace("INSERT INTO ", f"INSERT INTO {self._into}."), dict(values)
+        )
+
+    def _expect(self, run_ids: Iterable[str]) -> None:
+        self._connection.execute("CREATE OR REPLACE TEMP TABLE expected (run_id VARCHAR)")
+        self._connection.execute("INSERT INTO expected SELECT unnest($ids)", {"ids": list(run_ids)})
+
+    def _insert_rows(
+        self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]],
+        kinds: Mapping[str, pa.DataType] = {},
+    ) -> None:  # fmt: skip
+        columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        self._insert(table, columns, kinds)
+
+    def _insert(self, table: str, columns: Mapping[str, list[Any]], kinds: Mapping[str, pa.DataType]) -> None:
+        insert(self._connection, f"{self._into}.{table}", columns, kinds)
+
+
+def add_annotations(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Rows of annotation files into a table of their form."""
+    names = ("position", "time", "run_id", "kind", "page", "name", "value")
+    kinds = {"position": pa.int64(), "time": pa.timestamp("us")}
+    insert(connection, table, {name: [row.get(name) for row in rows] for name in names}, kinds)
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, list[Any]],
+    kinds: Mapping[str, pa.DataType],
+) -> None:  # fmt: skip
+    """Columns into a table, as text where `kinds` says nothing else."""
+    arrays = {name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()}
+    connection.register("given", pa.table(arrays))
+    try:
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
+    finally:
+        connection.unregister("given")

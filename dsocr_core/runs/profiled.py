@@ -1,0 +1,152 @@
+"""Launches that Nsight Compute profiled, a row each or a row a kernel: their shares of a run, and advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dsocr_core.base.words import significant
+from dsocr_core.runs.kernel_names import kernel_name
+from dsocr_core.runs.kernel_profiles import class_of, figures, matched, nsight_verdict
+from dsocr_core.runs.store import History
+from dsocr_core.runs.timings import in_order
+
+_DEVICE_NAME = "device__attribute_display_name"
+_ADVICES = 2
+
+
+def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
+    """A row a launch: number, kernel, stage, its `figures`, share of the time of all, run_share, run."""
+    of_launch: dict[int, list[dict[str, Any]]] = {}
+    columns = ("number", "metric", "value", "unit")
+    # As lists: cutting a frame into hundreds of launches takes longer than all that is read of them.
+    for number, metric, measure, unit in zip(*(metrics[name].tolist() for name in columns), strict=True):
+        of_launch.setdefault(number, []).append({"metric": metric, "value": measure, "unit": unit})
+    measured = {number: figures(found) for number, found in of_launch.items()}
+    empty = figures([])
+    rows = pd.DataFrame(
+        [
+            {"number": row["number"], "kernel": row["kernel"], "stage": row["stage"]}
+            | measured.get(row["number"], empty)
+            for row in launches.to_dict("records")
+        ]
+    )
+    numbers = [name for name in empty if name not in ("limiter", "class")]
+    rows[numbers] = rows[numbers].astype(float)
+    rows["share"] = rows["duration_s"] / rows["duration_s"].sum(min_count=1)
+    return rows.assign(run_share=float("nan"), run=None, nsight=None)
+
+
+def nsight_says(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str | None]:
+    """For each launch the conclusion of Nsight's own bottleneck rule; None where it gave none."""
+    said = {
+        number: verdict
+        for number, rule, text in zip(rules["number"], rules["rule"], rules["text"], strict=True)
+        if (verdict := nsight_verdict(str(rule), str(text))) is not None
+    }
+    return [said.get(number) for number in rows["number"]]
+
+
+def device_name(metrics: pd.DataFrame) -> str | None:
+    """The card's name, where all launches that have one have the same."""
+    if "text" not in metrics:
+        return None
+    names = metrics.loc[metrics["metric"] == _DEVICE_NAME, "text"].dropna().unique()
+    return str(names[0]) if len(names) == 1 else None
+
+
+def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
+    """`profile_rows` with a row a kernel and stage, in the order of their time; `launches` counts them.
+
+    Times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class follows
+    from those by the same rule.
+    """
+    found = []
+    summed = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
+    means = [name for name in figures([]) if name not in (*summed, "limiter", "class")]
+    for (kernel, stage), part in rows.groupby(["kernel", rows["stage"].fillna("")], sort=False):
+        weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0).to_numpy()
+        row = {
+            "number": part["number"].iloc[0], "kernel": kernel, "stage": stage or None, "launches": len(part),
+            # The summary's share is that of all launches of a kernel.
+            "run_share": part["run_share"].max(), "run": part["run"].iloc[0],
+            "limiter": next(iter(part["limiter"].dropna().mode()), None),
+            "nsight": next(iter(part["nsight"].dropna().mode()), None),
+        }  # fmt: skip
+        row |= {name: part[name].sum(min_count=len(part)) for name in summed}
+        values = part[means].to_numpy(float)  # (launches, figures)
+        there = ~np.isnan(values)
+        over = (weights[:, None] * there).sum(axis=0)
+        products = np.where(there, values, 0.0) * weights[:, None]
+        row |= {
+            name: total / weight if weight else float("nan")
+            for name, total, weight in zip(means, products.sum(axis=0), over, strict=True)
+        }
+        row["class"] = class_of({name: known(row[name]) for name in ("sm", "dram", "memory")})
+        found.append(row)
+    return pd.DataFrame(found).sort_values("share", ascending=False, kind="stable", ignore_index=True)
+
+
+def known(value: float) -> float | None:
+    """None for NaN."""
+    return None if value != value else value
+
+
+def joined(history: History, rows: pd.DataFrame, run: str) -> list[str]:
+    """Fill in each kernel's share and stage from the summary that has most of the kernels."""
+    runs = [other for other in history.runs_with("kernels") if other != run][:20]
+    if not runs:
+        return []
+    summed, sql = history.query("kernels", run_ids=runs, top=100_000)
+    best: tuple[int, str, list[int | None]] = (0, "", [])
+    kernels = rows["kernel"].tolist()
+    for other, part in summed.groupby("run_id", sort=False):
+        if part["stage"].notna().any():
+            continue  # of one stage only: no shares of a whole run
+        places = matched(kernels, part["name"].tolist())
+        count = sum(place is not None for place in places)
+        if count > best[0]:
+            best = (count, str(other), places)
+    if 2 * best[0] < len(rows):
+        return []
+    part = summed[summed["run_id"] == best[1]].reset_index(drop=True)
+    rows["run_share"] = [float("nan") if place is None else part["share"][place] for place in best[2]]
+    rows["run"] = [None if place is None else best[1] for place in best[2]]
+    stages = _stages_by_name(summed)
+    names = [None if place is None else part["name"][place] for place in best[2]]
+    rows["stage"] = [
+        stage if isinstance(stage, str) else stages.get(name)
+        for stage, name in zip(rows["stage"], names, strict=True)
+    ]
+    return [sql]
+
+
+def _stages_by_name(summed: pd.DataFrame) -> dict[str | None, str]:
+    """The one stage, or the stages, whose own summaries have a kernel of that name."""
+    staged = summed[summed["stage"].notna()]
+    return {str(name): ", ".join(in_order(part["stage"])) for name, part in staged.groupby("name")}
+
+
+def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[tuple[str, str]]:
+    """The two best next things by the rules' own estimate and the launch's share: of what, its words."""
+    tries = rules[rules["type"].isin(["OPT", "WRN", "Optimization", "Warning"])]
+    if tries.empty:
+        return []
+    # The share of a kernel in the run is that of all its launches.
+    count = rows.groupby("kernel")["number"].transform("size")
+    weight = (rows["run_share"] / count).fillna(rows["share"]).set_axis(rows["number"])
+    gain = tries["speedup_percent"].fillna(0.0) / 100 * tries["number"].map(weight).fillna(0.0)
+    gain = gain.groupby([tries["kernel"], tries["rule"]]).transform("sum")
+    tries = tries.assign(gain=gain).sort_values(["gain", "speedup_percent"], ascending=False, kind="stable")
+    # One a kernel: what a second rule says of it mostly follows from the first.
+    names = tries["kernel"].map(kernel_name)
+    found = []
+    for row in tries[~names.duplicated()].head(_ADVICES).to_dict("records"):
+        named, estimate = f"{kernel_name(row['kernel'])}, rule {row['rule']}", row["speedup_percent"]
+        if estimate is not None and estimate == estimate:
+            kind = row["speedup_type"] if isinstance(row["speedup_type"], str) else "local"
+            named += f", estimated speedup {significant(float(estimate))} % ({kind})"
+        found.append((named, row["text"]))
+    return found

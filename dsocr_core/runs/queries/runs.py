@@ -1,0 +1,166 @@
+"""Runs, what was noted about them, and in what they differ."""
+
+from __future__ import annotations
+
+from dsocr_core.runs.queries.query import REQUIRED, Questions
+from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS, WORK
+
+QUERIES = Questions()
+_ask = QUERIES.ask
+
+_ask(
+    "runs",
+    "the runs that pass the filters, newest first, with their marks and what is in them",
+    f"""
+    SELECT * EXCLUDE ({", ".join(WORK)}) FROM listed AS runs
+    WHERE {RUN_FILTER}
+      AND ($text::VARCHAR IS NULL OR contains(lower(concat_ws(chr(10), runs.run_id, runs.command, runs.notes,
+           runs.note, array_to_string(runs.tags, chr(10)))), lower($text)))
+    ORDER BY runs.created DESC, runs.run_id DESC
+    LIMIT $limit
+    """,
+    **RUN_FILTERS,
+    text=None,
+    limit=None,
+)
+
+_ALIKE = (
+    "source", "engine", "device", "gpu", "host", "dtype", "attention", "preset", "profiled", "git_commit",
+    "git_dirty", "checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy",
+)  # fmt: skip
+
+_ask(
+    "alike",
+    "the newest runs of one commit, machine and setting with a run: each is a process of its own",
+    f"""
+    SELECT other.run_id FROM listed AS run
+    JOIN listed AS other ON {" AND ".join(f"other.{name} IS NOT DISTINCT FROM run.{name}" for name in _ALIKE)}
+    WHERE run.run_id = $run_id AND run.git_commit IS NOT NULL AND NOT other.trashed
+      AND ($contended OR NOT other.contended)
+    ORDER BY other.created DESC, other.run_id DESC LIMIT $limit
+    """,
+    run_id=REQUIRED,
+    contended=False,
+    limit=None,
+)
+
+_ask(
+    "kinds",
+    "what decides the times of runs as one number, the same for runs of one commit, machine and setting",
+    f"""
+    SELECT run_id, contended,
+           hash({", ".join(_ALIKE)}, contended, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
+           regexp_extract(engine, '[0-9]+ pages together') AS together
+    FROM listed WHERE list_contains($run_ids, run_id) ORDER BY run_id
+    """,
+    run_ids=REQUIRED,
+)
+
+_ask(
+    "filter_values",
+    "what there is to filter by: values of each filter and how many runs have them",
+    """
+    SELECT name, value, count(*) AS runs
+    FROM (
+        SELECT run_id, unnest(['sources', 'engines', 'gpus', 'hosts', 'dtypes', 'attentions', 'presets',
+                               'commits']) AS name,
+               unnest([source, engine, gpu, host, dtype, attention, preset, git_commit]) AS value
+        FROM runs
+        UNION ALL SELECT run_id, 'backends', unnest(backends) FROM runs
+        UNION ALL SELECT run_id, 'tags', unnest(tags) FROM marks
+    )
+    WHERE value IS NOT NULL GROUP BY name, value ORDER BY name, runs DESC, value
+    """,
+)
+
+_ask(
+    "facts",
+    "settings, environment and versions of runs, one row a value",
+    """
+    SELECT run_id, section, name, value FROM facts
+    WHERE list_contains($run_ids, run_id) AND ($section::VARCHAR IS NULL OR section = $section)
+    ORDER BY section, name, list_position($run_ids, run_id)
+    """,
+    run_ids=REQUIRED,
+    section=None,
+)
+
+_ask(
+    "differences",
+    "settings, environment and versions in which the chosen runs differ; NULL where a run has no such value",
+    """
+    WITH chosen AS (SELECT unnest($run_ids) AS run_id),
+    named AS (
+        SELECT DISTINCT section, name FROM facts WHERE list_contains($run_ids, run_id)
+    ),
+    filled AS (
+        SELECT section, name, run_id, any_value(facts.value) AS value
+        FROM named CROSS JOIN chosen LEFT JOIN facts USING (section, name, run_id)
+        GROUP BY section, name, run_id
+    ),
+    differing AS (
+        SELECT section, name FROM filled GROUP BY section, name
+        HAVING count(DISTINCT value) > 1 OR (count(value) > 0 AND count(value) < count(*))
+    )
+    SELECT section, name, run_id, value FROM filled SEMI JOIN differing USING (section, name)
+    WHERE ($section::VARCHAR IS NULL OR section = $section)
+    ORDER BY section, name, list_position($run_ids, run_id)
+    """,
+    run_ids=REQUIRED,
+    section=None,
+)
+
+_ask(
+    "annotations",
+    "everything that was noted about a run, in order",
+    """
+    SELECT time, kind, page, name, value FROM annotations
+    WHERE run_id = $run_id AND ($kind::VARCHAR IS NULL OR kind = $kind) ORDER BY position
+    """,
+    run_id=REQUIRED,
+    kind=None,
+)
+
+_ask(
+    "page_marks",
+    "the latest row about each page of a run, by kind and name (verdicts of a review)",
+    """
+    SELECT page, kind, name, arg_max(value, position) AS value, max(time) AS time FROM annotations
+    WHERE run_id = $run_id AND page IS NOT NULL GROUP BY page, kind, name ORDER BY page, kind, name
+    """,
+    run_id=REQUIRED,
+)
+
+_VERDICTS = """
+    SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
+           given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,
+           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes
+    FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
+    WHERE page IS NOT NULL AND id IS NOT NULL
+"""
+
+_ask(
+    "verdicts",
+    "every row that reviewers wrote about pages of a run, oldest first; an undo names the row it takes back",
+    f"{_VERDICTS} AND run_id = $run_id ORDER BY time, position",
+    run_id=REQUIRED,
+)
+
+_ask(
+    "verdict_counts",
+    "per run and review: how many pages have which verdict; the latest of each reviewer counts",
+    f"""
+    WITH written AS ({_VERDICTS}),
+    latest AS (
+        SELECT run_id, review, page, reviewer, arg_max(verdict, (time, position)) AS verdict
+        FROM written ANTI JOIN (SELECT run_id, reviewer, undoes AS id FROM written WHERE undoes IS NOT NULL)
+             USING (run_id, reviewer, id)
+        WHERE verdict IS NOT NULL GROUP BY run_id, review, page, reviewer
+    )
+    SELECT run_id, review, count(DISTINCT page) AS reviewed,
+           count(*) FILTER (verdict = 'same') AS same, count(*) FILTER (verdict = 'acceptable') AS acceptable,
+           count(*) FILTER (verdict = 'wrong') AS wrong, count(*) FILTER (verdict = 'unsure') AS unsure,
+           list(DISTINCT reviewer ORDER BY reviewer) AS reviewers
+    FROM latest GROUP BY run_id, review ORDER BY run_id, review
+    """,
+)

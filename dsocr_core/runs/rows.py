@@ -1,0 +1,54 @@
+"""Boxes and parity of a page as rows of the history's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.markup import Box
+from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.parity_row import parity_figures
+
+Row = Mapping[str, Any]
+
+
+def box_rows(page: str, backend: str, boxes: Sequence[Box]) -> list[Row]:
+    """The boxes of a page."""
+    return [
+        {
+            "page": page,
+            "backend": backend,
+            "number": box.index,
+            "label": box.label,
+            "x1": float(box.x1),
+            "y1": float(box.y1),
+            "x2": float(box.x2),
+            "y2": float(box.y2),
+            "text": box.text,
+        }
+        for box in boxes
+    ]
+
+
+def parity_row(page: str, report: ParityReport) -> Row:
+    """Make a row of what two results of a page have in common."""
+    return parity_figures(report) | {
+        "page": page,
+        "boxes_a": report.boxes_a,
+        "boxes_b": report.boxes_b,
+        "boxes_matched": report.boxes_matched,
+        "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
+    }
+
+
+def parity_of(page: str, comparison: Comparison) -> Row | None:
+    """The parity row of a page; None where it was not to be compared."""
+    if comparison.report is not None:
+        return parity_row(page, comparison.report)
+    return not_compared_row(page, comparison.reasons) if comparison.compared else None
+
+
+def not_compared_row(page: str, reasons: Sequence[str]) -> Row:
+    """The parity row of a page of which a side has no result, and why."""
+    return parity_figures(None, reasons) | {"page": page}

@@ -1,0 +1,318 @@
+"""The tables of a run as Parquet columns, the views over them that people ask, and their version."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import encodable
+
+
+class SchemaError(DsocrError):
+    """Rows or a run do not have the form the history writes; names the table and the column."""
+
+
+def _schema(required: str, **columns: pa.DataType) -> pa.Schema:
+    needed = {"run_id", *required.split()}
+    columns = {"run_id": pa.string(), **columns}
+    return pa.schema([pa.field(name, kind, nullable=name not in needed) for name, kind in columns.items()])
+
+
+_TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+_IDS, _TEXTS = pa.list_(pa.int32()), pa.list_(_TEXT)
+
+
+def _struct(**columns: pa.DataType) -> pa.DataType:
+    return pa.struct([*columns.items()])
+
+
+TABLES: dict[str, pa.Schema] = {
+    # A page as one backend read it: `readings` in this room leads from an OcrResult to a row and back. Null
+    # is what is not known; a page that failed has its error. key: a name for all that decided the result.
+    # exact: the whole result as JSON, where a column cannot hold it. boxes: pixels of the upright page.
+    # image_mask: start and length, run after run; top_ids and top_logits: the two likeliest of each step, in
+    # turns. times: in the order they were measured; `timings` has the same, flat.
+    "readings": _schema(
+        "page",
+        page=_TEXT, backend=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT,
+        sha256=_TEXT, preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
+        finish_reason=_TEXT, text_raw=_TEXT, error=_TEXT, text_tokens=_INT,
+        request=_struct(
+            image=_TEXT, preset=_TEXT, prompt=_TEXT, max_new_tokens=_INT, no_repeat_ngram_size=_INT,
+            source=_TEXT, eval_mode=_BOOL, test_compress=_BOOL, ngram_window=_INT, ngram_whitelist=_TEXTS,
+            max_tiles=_INT, tile_size=_INT, template=_TEXT, exif=_BOOL, model=_TEXT, more=_TEXTS,
+            unknown=_TEXTS,
+        ),
+        token_ids=_IDS, token_texts=_TEXTS, top_ids=_IDS, top_logits=pa.list_(_REAL),
+        inputs=_struct(
+            prompt_ids=_IDS, image_mask=_IDS, global_shape=_IDS, global_sha256=_TEXT, tiles_shape=_IDS,
+            tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT, attention=_TEXT, dtype=_TEXT,
+            rotary_dtype=_TEXT, ngram_window=_INT, ngram_whitelist=_TEXTS,
+        ),
+        boxes=pa.list_(
+            _struct(number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT)
+        ),
+        environment=pa.list_(_struct(name=_TEXT, value=_TEXT)),
+        times=pa.list_(_struct(stage=_TEXT, milliseconds=_REAL, calls=_INT)), key=_TEXT, exact=_TEXT,
+    ),
+    # aggregate: "page" for one page's time; "mean" or "std" over a run's pages, page null, where an
+    # imported run has nothing else. inside_prefill: the time is part of prefill's, never added to it.
+    "timings": _schema(
+        "backend stage milliseconds inside_prefill aggregate",
+        page=_TEXT, backend=_TEXT, stage=_TEXT, milliseconds=_REAL, calls=_INT, inside_prefill=_BOOL,
+        aggregate=_TEXT,
+    ),
+    # kind: "measured" or "analytic". A FLOP is half a multiply-add.
+    "stage_flops": _schema("stage kind", page=_TEXT, backend=_TEXT, stage=_TEXT, flops=_REAL, kind=_TEXT),
+    # verdict: one of `parity_records.VERDICTS`; reasons: what differs, the root cause first.
+    # first_divergence: number of the first new token in which A and B differ. Null is what was not known.
+    "parity": _schema(
+        "page verdict",
+        page=_TEXT, verdict=_TEXT, reasons=pa.list_(_TEXT), boxes_a=_INT, boxes_b=_INT,
+        boxes_matched=_INT, max_coordinate_difference_percent=_REAL, mean_coordinate_difference_percent=_REAL,
+        tokens_equal=_BOOL, first_divergence=_INT, character_error_rate=_REAL, input_parity=_BOOL,
+    ),
+    # Kernels of an Nsight Systems run, summed by name; stage null when all stages were profiled as one.
+    "kernels": _schema(
+        "name",
+        stage=_TEXT, name=_TEXT, total_ns=_REAL, instances=_INT, avg_ns=_REAL, med_ns=_REAL, min_ns=_REAL,
+        max_ns=_REAL, stddev_ns=_REAL, time_percent=_REAL,
+    ),
+    # Launches that Nsight Compute profiled one by one, in the order of the profile; launch is ncu's own ID.
+    "kernel_launches": _schema(
+        "number kernel launch",
+        number=_INT, kernel=_TEXT, launch=_INT, stage=_TEXT, block=_TEXT, grid=_TEXT, device=_TEXT,
+        compute_capability=_TEXT,
+    ),
+    # Their figures, each in the unit that its row had; value null where the metric is a text.
+    "kernel_metrics": _schema(
+        "number kernel launch metric text",
+        number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, metric=_TEXT, value=_REAL, unit=_TEXT,
+        text=_TEXT,
+    ),
+    # What its rules say of a launch, as it says it; speedup_percent is its estimate, where it has one.
+    "kernel_rules": _schema(
+        "number kernel launch rule text",
+        number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, rule=_TEXT, type=_TEXT, text=_TEXT,
+        speedup_type=_TEXT, speedup_percent=_REAL,
+    ),
+    # Figures of a run as another program reports them: a bench of a server (ttft, tpot, itl and e2e in ms,
+    # rates a second), calls of the host, an evaluation. statistic: mean, p99, total ...
+    "reported": _schema(
+        "subject figure value", subject=_TEXT, figure=_TEXT, statistic=_TEXT, value=_REAL, unit=_TEXT
+    ),
+    # Points of an older project's analytic sweeps. part: what is estimated, vision in prefill; engine: eager,
+    # flash, or counted, which is torch's counter. other_flops are part of flops.
+    "sweep_points": _schema(
+        "part engine tile_columns tile_rows batch context steps flops",
+        part=_TEXT, engine=_TEXT, tile_columns=_INT, tile_rows=_INT, image_tokens=_INT, batch=_INT,
+        context=_INT, steps=_INT, flops=_INT, other_flops=_INT, bytes=_REAL, weight_bytes=_REAL,
+        activation_bytes=_REAL, kv_bytes=_REAL,
+    ),
+    # Two backends compared tensor by tensor (`trace`); sha256 is the page's. details: causes, changed experts
+    # and unpaired names as JSON.
+    "traces": _schema(
+        "page a b steps equal compared differing sentence",
+        page=_TEXT, sha256=_TEXT, preset=_TEXT, a=_TEXT, b=_TEXT, steps=_INT, equal=_BOOL, compared=_INT,
+        differing=_INT, first_name=_TEXT, first_call=_INT, sentence=_TEXT, details=_TEXT,
+    ),
+    # An output on both sides; call 0 is the prefill, view the pass of vision in it.
+    "trace_tensors": _schema(
+        "page name call view elements differing_share",
+        page=_TEXT, name=_TEXT, call=_INT, view=_INT, elements=_INT, differing_share=_REAL, max_ulp=_INT,
+        relative_to_std=_REAL, error=_REAL, dtype_a=_TEXT, dtype_b=_TEXT,
+    ),
+}  # fmt: skip
+
+FLAT: dict[str, pa.Schema] = {
+    # A page as one backend read it; an imported page whose text is not known has text_raw null.
+    "images": _schema(
+        "page",
+        page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
+        preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
+        finish_reason=_TEXT, backend=_TEXT, text_raw=_TEXT, error=_TEXT,
+    ),
+    # Pixels of the EXIF-corrected page.
+    "boxes": _schema(
+        "page number",
+        page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
+        text=_TEXT,
+    ),
+    "tokens": _schema("page", page=_TEXT, backend=_TEXT, token_ids=pa.list_(pa.int32())),
+    # What went into the model beside what `images` says; image_mask is start and length, run after run.
+    "inputs": _schema(
+        "page",
+        page=_TEXT, backend=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
+        image_mask=pa.list_(pa.int32()), global_shape=pa.list_(pa.int32()), global_sha256=_TEXT,
+        tiles_shape=pa.list_(pa.int32()), tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT,
+        attention=_TEXT, dtype=_TEXT, rotary_dtype=_TEXT,
+    ),
+    # The new tokens one by one: each as text, and the two likeliest of each step with their logits, in turns;
+    # null where the backend did not record them.
+    "steps": _schema(
+        "page",
+        page=_TEXT, backend=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
+        top_logits=pa.list_(_REAL),
+    ),
+}  # fmt: skip
+"""Tables in which importers say what they know of a page, table by table: `readings.folded` makes rows of
+readings of it. The views of these names show the same of every run.
+"""
+
+VIEWS: dict[str, tuple[str, str]] = {
+    "images": (
+        "readings",
+        "SELECT run_id, page, source, path, width, height, bytes, sha256, preset, grid_columns, grid_rows, "
+        "prompt_tokens, new_tokens, finish_reason, backend, text_raw, error FROM {rows}",
+    ),
+    "boxes": (
+        "readings",
+        "SELECT run_id, page, backend, unnest(box) FROM "
+        "(SELECT run_id, page, backend, unnest(boxes) AS box FROM {rows})",
+    ),
+    "tokens": (
+        "readings",
+        "SELECT run_id, page, backend, token_ids FROM {rows} WHERE token_ids IS NOT NULL",
+    ),
+    "inputs": (
+        "readings",
+        "SELECT run_id, page, backend, request.prompt AS prompt, "
+        + ", ".join(f"inputs.{name} AS {name}" for name in FLAT["inputs"].names[4:])
+        + " FROM {rows} WHERE request IS NOT NULL",
+    ),
+    "steps": (
+        "readings",
+        "SELECT run_id, page, backend, token_texts, top_ids, top_logits FROM {rows} "
+        "WHERE token_texts IS NOT NULL OR top_ids IS NOT NULL",
+    ),
+    "stage_timings": ("timings", "SELECT * FROM {rows}"),
+}
+"""Views that people's SQL and the pages ask, by name: the table it is read from, and the SELECT, with the
+place of that table's rows.
+"""
+
+
+def relation(table: str, rows: str) -> str:
+    """SQL for the rows of a table or a view, where `rows` is SQL for those of the table that lies on disk."""
+    return f"({VIEWS[table][1].format(rows=rows)})" if table in VIEWS else rows
+
+
+def stored(table: str) -> str:
+    """The table on disk that holds the rows of a table or a view."""
+    return VIEWS[table][0] if table in VIEWS else table
+
+
+AGGREGATES = ("page", "mean", "std")
+_NOT_NEGATIVE = {"milliseconds", "calls", "flops", "bytes", "width", "height", "total_ns", "instances"}
+
+
+def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of one table as Arrow columns, `run_id` filled in; a missing key is null.
+
+    Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
+    one is not allowed, and for times that are negative or not finite.
+    """
+    schema = (TABLES | FLAT)[name]
+    unknown = {key for row in rows for key in row} - set(schema.names)
+    if unknown:
+        raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
+    columns = []
+    for column in schema:
+        values = [run_id if column.name == "run_id" else row.get(column.name) for row in rows]
+        _check_values(name, column, values)
+        columns.append(_array(name, column, values))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
+    """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
+    schema = (TABLES | FLAT)[name]
+    unknown = set(table.column_names) - set(schema.names)
+    if unknown:
+        raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
+    columns = []
+    for column in schema:
+        if column.name == "run_id":
+            columns.append(pa.repeat(pa.scalar(run_id, pa.string()), len(table)))
+        elif column.name not in table.column_names:
+            columns.append(pa.nulls(len(table), column.type))
+        else:
+            columns.append(table[column.name].cast(column.type))
+        if not column.nullable and columns[-1].null_count:
+            raise SchemaError(f"table {name}: column {column.name} may not be empty")
+        _check_column(name, column, columns[-1])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None:
+    """Check what `_check_values` checks, of a whole column at once."""
+    if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
+        raise SchemaError(f"table {table}: column {column.name} is not finite")
+    if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
+        raise SchemaError(f"table {table}: column {column.name} is {least}, below 0")
+    if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
+        raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
+
+
+def _check_values(table: str, column: pa.Field, values: list[Any]) -> None:
+    if not column.nullable and any(value is None for value in values):
+        raise SchemaError(f"table {table}: column {column.name} may not be empty")
+    if column.name == "aggregate" and (wrong := set(values) - set(AGGREGATES)):
+        raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
+    for value in values:
+        if isinstance(value, bool) != (column.type == _BOOL) and value is not None:
+            raise SchemaError(f"table {table}: column {column.name} cannot hold {value!r:.60}")
+        if isinstance(value, float) and column.type == _INT and not value.is_integer():
+            raise SchemaError(f"table {table}: column {column.name} is {value}, not a whole number")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SchemaError(
+                f"table {table}: column {column.name} is {value}; leave it out when not measured"
+            )
+        if column.name in _NOT_NEGATIVE and isinstance(value, (int, float)) and value < 0:
+            raise SchemaError(f"table {table}: column {column.name} is {value}, below 0")
+
+
+def _array(table: str, column: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        try:
+            return pa.array(values, column.type)
+        except UnicodeEncodeError:  # half a surrogate pair in model text
+            return pa.array([encodable_value(value) for value in values], column.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise SchemaError(f"table {table}: column {column.name}: {str(error)[:200]}") from error
+
+
+def encodable_value(value: Any) -> Any:
+    """A value with every text in it as UTF-8 can hold it."""
+    if isinstance(value, (list, tuple)):
+        return [encodable_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name: encodable_value(item) for name, item in value.items()}
+    return encodable(value) if isinstance(value, str) else value
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+SCHEMA_VERSION = 4
+"""Version of a run; `history upgrade` takes runs of earlier ones over."""
+UPGRADE = "written by an earlier version of the program; dsocr history upgrade takes it over"
+
+
+def version_of(document: Mapping[str, Any]) -> int:
+    """The version a document was written with. Raises SchemaError when it has none or a later one."""
+    version = document.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise SchemaError(f"schema version is {str(version)[:40]!r}: not a run of this project")
+    if version > SCHEMA_VERSION:
+        raise SchemaError(
+            f"schema version {version} was written by a later version of the program (this one reads "
+            f"up to {SCHEMA_VERSION}); update the program"
+        )
+    return version

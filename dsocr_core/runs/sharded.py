@@ -1,0 +1,373 @@
+"""A run in shards, as a cluster leaves it: a file of readings a shard, which its marker makes visible.
+
+    run.json             the run's record, and under `cluster` what decides its pages; written first
+    plan/complete.json   how many pages and shards there are, once everything is listed
+    shards/SHARD/ATTEMPT.parquet   rows of readings; the same bytes, whoever has read the pages
+    shards/SHARD/ATTEMPT.worker.parquet   what depends on who has: times, environment, likeliest tokens
+    done/SHARD.json      the marker of a shard: names its attempt; only what a marker names is visible
+    done/SHARD.1.json    the same of pages that were read again; the highest generation counts
+
+A page's number is its place: shards have as many pages as `run.json` says, in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.base.visible import encodable
+from dsocr_core.models.stages import Stage
+from dsocr_core.reading.input_parity import KNOWN_INPUT
+from dsocr_core.reading.records import (
+    BOXES_NOT_KNOWN,
+    POSTPROCESS_ERROR,
+    OcrResult,
+    StageTiming,
+    to_jsonable,
+    top_two_steps,
+)
+from dsocr_core.runs.readings import SCHEMA, reading_table, result_of, result_row, rows_table
+from dsocr_core.runs.schema import UPGRADE, encodable_value
+from dsocr_core.runs.storage.store import SMALL_BYTES, Store
+
+RUN, COMPLETE = "run.json", "plan/complete.json"
+Status = Literal["read", "failed", "quarantined"]
+QUARANTINED = "quarantined"
+"""The fact of a page that ended every process it came to."""
+MOST_OF_AN_ERROR = 1000
+_OF_THE_PAGE = (BOXES_NOT_KNOWN, POSTPROCESS_ERROR, QUARANTINED)
+"""Facts of an environment that any worker finds."""
+_FAULTS = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
+
+
+class OutputError(DsocrError):
+    """A file of the output that is not what this program writes; names it."""
+
+
+# --- a page ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PageReading:
+    """Outcome of a page: a result, or why there is none."""
+
+    number: int
+    """In the run."""
+    name: str
+    path: str
+    """Path of its file, or a URL."""
+    result: OcrResult | None = None
+    error: str | None = None
+    quarantined: bool = False
+
+    @property
+    def status(self) -> Status:
+        return "read" if self.result is not None else "quarantined" if self.quarantined else "failed"
+
+    @property
+    def timings(self) -> tuple[StageTiming, ...]:
+        return () if self.result is None else self.result.timings
+
+
+_TIMING = pa.struct([("stage", pa.string()), ("milliseconds", pa.float64()), ("calls", pa.int64())])
+_WORKER = pa.schema([("page", pa.string()), ("timings", pa.list_(_TIMING)), ("more", pa.string())])
+"""Columns of a page that depend on who read it; `more` is JSON of environment and steps."""
+
+
+def shard_files(pages: Sequence[PageReading]) -> tuple[bytes, bytes]:
+    """Parquet of pages in their order: what was read, and what depends on who read it."""
+    ordered = sorted(pages, key=lambda page: page.number)
+    own = [page if page.result is None else replace(page, result=_of_any(page.result)) for page in ordered]
+    return parquet(readings_table(own)), parquet(_of_workers(ordered))
+
+
+def _of_any(result: OcrResult) -> OcrResult:
+    """The result as any worker would have it."""
+    facts = {name: value for name, value in result.environment.items() if _is_of_page(name)}
+    return replace(result, timings=(), environment=facts, top_two=())
+
+
+def _is_of_page(name: str) -> bool:
+    return name in _OF_THE_PAGE or name.startswith(KNOWN_INPUT)
+
+
+def readings_table(pages: Sequence[PageReading]) -> pa.Table:
+    """Rows of readings of pages, in their order."""
+    try:
+        table = rows_table([_row(page) for page in pages])
+    except (UnicodeEncodeError, DsocrError):  # what a column cannot hold: page by page
+        parts = [
+            rows_table([encodable_value(_row(page))])
+            if page.result is None
+            else reading_table(page.name, page.result, page.result.request.file)
+            for page in pages
+        ]
+        table = pa.concat_tables(parts).combine_chunks()
+    # Not as a request has it: a URL is no path.
+    at, paths = SCHEMA.get_field_index("path"), [encodable_value(page.path) for page in pages]
+    return table.set_column(at, SCHEMA.field(at), pa.array(paths, pa.string()))
+
+
+def _row(page: PageReading) -> Mapping[str, Any]:
+    if page.result is not None:
+        return result_row(page.name, page.result, page.result.request.file)
+    facts = [{"name": QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
+    error = (page.error or "not known")[:MOST_OF_AN_ERROR]
+    return {"page": page.name, "source": page.name, "error": error, "environment": facts}
+
+
+def _of_workers(pages: Sequence[PageReading]) -> pa.Table:
+    return pa.Table.from_pylist([_worker_row(page) for page in pages], _WORKER)
+
+
+def _worker_row(page: PageReading) -> dict[str, Any]:
+    row: dict[str, Any] = {"page": encodable(page.name)}
+    if page.result is None:
+        return row
+    environment = page.result.environment.items()
+    more = {"environment": {name: value for name, value in environment if not _is_of_page(name)}}
+    return row | {
+        "timings": [
+            {"stage": each.stage.value, "milliseconds": each.milliseconds, "calls": each.calls}
+            for each in page.timings
+        ],
+        "more": json.dumps(more | {"top_two": to_jsonable(page.result.top_two)}),
+    }
+
+
+def read_shard(readings: bytes, of_worker: bytes, numbers: Iterable[int]) -> list[PageReading]:
+    """The pages that `shard_files` wrote; their numbers in order. Raises ValueError."""
+    rows, more = readings_of(readings).to_pylist(), _table(of_worker, _WORKER).to_pylist()
+    try:
+        return [_page(number, row, worker) for number, row, worker in zip(numbers, rows, more, strict=True)]
+    except _FAULTS as error:
+        raise ValueError(one_line(error)) from error
+
+
+def readings_of(content: bytes) -> pa.Table:
+    """The table of readings of a shard. Raises ValueError for other columns or a damaged file."""
+    return _table(content, SCHEMA)
+
+
+def _table(content: bytes, schema: pa.Schema) -> pa.Table:
+    try:
+        return pq.read_table(pa.BufferReader(content), schema=schema)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(one_line(error)) from error
+
+
+def _page(number: int, row: Mapping[str, Any], worker: Mapping[str, Any]) -> PageReading:
+    result = result_of(row)
+    own = PageReading(number, row["page"], row["path"] or "")
+    if result is None:
+        facts = {each["name"] for each in row["environment"] or ()}
+        return replace(own, error=row["error"] or "no text", quarantined=QUARANTINED in facts)
+    more = parse_json(worker["more"], any_number=True)
+    ids, logits = ([each for step in more["top_two"] for each in step[name]] for name in ("ids", "logits"))
+    return replace(
+        own,
+        result=replace(
+            result,
+            timings=tuple(
+                StageTiming(Stage(each["stage"]), each["milliseconds"], each["calls"])
+                for each in worker["timings"]
+            ),
+            environment=result.environment | more["environment"],
+            top_two=top_two_steps(ids, logits),
+        ),
+    )
+
+
+def parquet(table: pa.Table) -> bytes:
+    """The table as a Parquet file; the same table makes the same bytes."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", compression_level=1)
+    return buffer.getvalue()
+
+
+# --- markers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Files of a shard, whether a marker names them or not."""
+
+    file: str
+    """Its readings, below the output."""
+    worker_file: str
+    """File of what depends on who read them."""
+    bytes: int
+    sha256: str
+    worker_sha256: str
+
+
+@dataclass(frozen=True)
+class Marker(Attempt):
+    """Marker that makes a shard visible."""
+
+    shard: str
+    read: int
+    failed: int
+    quarantined: int
+    causes: Mapping[str, int]
+    """Failures and quarantined pages by cause."""
+    worker: str
+    began: float
+    """Seconds since 1970."""
+    ended: float
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Milliseconds of each stage, summed over the pages."""
+    tokens: int = 0
+    generation: int = 0
+
+    @property
+    def pages(self) -> int:
+        return self.read + self.failed + self.quarantined
+
+    @property
+    def name(self) -> str:
+        return f"done/{self.shard}{f'.{self.generation}' if self.generation else ''}.json"
+
+    @property
+    def index(self) -> int:
+        return int(self.shard.partition("-")[0])
+
+
+_MARKER = re.compile(r"(\d{9}-[0-9a-f]{16})(?:\.(\d{1,4}))?\.json")
+_MOST_OF_A_TEXT = 500
+_TEXTS = ("shard", "file", "worker_file", "sha256", "worker_sha256", "worker")
+_COUNTS = ("bytes", "read", "failed", "quarantined", "tokens", "generation")
+
+
+def marker_bytes(values: Mapping[str, Any]) -> bytes:
+    """The file of a marker with these values, and with a digest of them."""
+    return json.dumps({**values, "digest": _digest(values)}).encode()
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _marker(content: bytes) -> Marker:
+    """The marker of a file: its values are of their types, none below 0. Raises TypeError, Refused."""
+    values = parse_json(content)
+    if values.pop("digest", None) != _digest(values):
+        raise TypeError("not what was written")
+    marker = Marker(**values)
+    texts = [getattr(marker, name) for name in _TEXTS] + [*marker.causes, *marker.stages]
+    counts = [getattr(marker, name) for name in _COUNTS] + [*marker.causes.values()]
+    times = [marker.began, marker.ended, *marker.stages.values()]
+    good = (
+        all(isinstance(text, str) and len(text) <= _MOST_OF_A_TEXT for text in texts)
+        and all(type(count) is int and count >= 0 for count in counts)
+        and all(type(value) in (int, float) and 0 <= value < 1e12 for value in times)
+        and _MARKER.fullmatch(f"{marker.shard}.json") is not None
+        and all(name.startswith(f"shards/{marker.shard}/") for name in (marker.file, marker.worker_file))
+        and not any(".." in name for name in (marker.file, marker.worker_file))
+    )
+    if not good:
+        raise TypeError("a value of another type")
+    return marker
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+class ShardedRun:
+    """Reads a run in shards. Raises StorageError where the store is at fault, OutputError for damage."""
+
+    def __init__(self, store: Store | str) -> None:
+        self.store = Store(store) if isinstance(store, str) else store
+
+    def run(self) -> dict[str, Any]:
+        """Its `run.json`. Raises DsocrError where there is no run, or one of an earlier version."""
+        document = self.document(RUN)
+        if document is None:
+            raise DsocrError(f"{self.store.location}: no run over many pages; give its --out")
+        if "cluster" not in document and "shard_pages" in document:
+            raise DsocrError(f"{self.store.location}: {UPGRADE}")
+        return document
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        """A JSON file, None while there is none."""
+        try:
+            content = self.store.read(name, SMALL_BYTES)
+            return None if content is None else parse_json(content)
+        except Refused as error:
+            raise OutputError(f"{self.store.location}/{name}: {error}") from error
+
+    def marker(self, name: str) -> Marker | None:
+        return next(self.markers([name]), None)
+
+    def marker_names(self) -> dict[str, str]:
+        """The markers that count by the names of their shards."""
+        highest: dict[str, tuple[int, str]] = {}
+        for name in self.store.names("done"):
+            if (found := _MARKER.fullmatch(name)) is not None:
+                one = (int(found[2] or 0), f"done/{name}")
+                highest[found[1]] = max(highest.get(found[1], one), one)
+        return {shard: name for shard, (_, name) in highest.items()}
+
+    def markers(self, names: Iterable[str]) -> Iterator[Marker]:
+        """Those that are there."""
+        try:
+            for name, content in self.store.read_many(names):
+                try:
+                    yield _marker(content)
+                except (Refused, TypeError, AttributeError) as error:
+                    where = f"{self.store.location}/{name}"
+                    raise OutputError(f"{where}: no marker of a shard; remove it") from error
+        except Refused as error:
+            raise OutputError(f"{error}: no marker of a shard; remove it") from error
+
+    def table(self, marker: Marker) -> pa.Table:
+        """The readings of a shard, held against its checksum."""
+        content = self._content(marker, marker.file, marker.sha256)
+        try:
+            return readings_of(content)
+        except ValueError as error:
+            raise OutputError(f"{self.store.location}/{marker.file}: {error}") from error
+
+    def all_results(self) -> Iterator[pa.Table]:
+        """The readings of every visible shard, in the order of the pages."""
+        for _, name in sorted(self.marker_names().items()):
+            marker = self.marker(name)
+            if marker is not None:
+                yield self.table(marker)
+
+    def pages(self, marker: Marker) -> list[PageReading]:
+        """The pages of a shard, both files held against their checksums."""
+        first = marker.index * int(self.run()["cluster"]["shard_pages"])
+        contents = (
+            self._content(marker, marker.file, marker.sha256),
+            self._content(marker, marker.worker_file, marker.worker_sha256),
+        )
+        return self._read(marker, contents, range(first, first + marker.pages))
+
+    def _read(
+        self, attempt: Attempt, contents: tuple[bytes, bytes], numbers: Iterable[int]
+    ) -> list[PageReading]:
+        try:
+            return read_shard(*contents, numbers)
+        except ValueError as error:
+            raise OutputError(f"{self.store.location}/{attempt.file}: damaged ({error})") from error
+
+    def _content(self, marker: Marker, name: str, sha256: str) -> bytes:
+        try:
+            content = self.store.read(name)
+        except Refused:
+            content = b""
+        if content is None or hashlib.sha256(content).hexdigest() != sha256:
+            what = "not there" if content is None else "damaged"
+            raise OutputError(f"{self.store.location}/{name}: {what}; remove {marker.name} to read it again")
+        return content

@@ -1,0 +1,289 @@
+"""Is a difference real: ratios of times with their uncertainty, and where a trend changed."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dsocr_core.base.words import plural
+
+Verdict = Literal["faster", "slower", "within", "inconclusive"]
+"""Outcome of B against A: beyond the neutral band, inside of it, or neither."""
+Array = npt.NDArray[np.float64]
+
+NEUTRAL_BAND = 0.02
+"""Differences up to 2% are noise: clocks and other processes cause as much."""
+
+FEWEST_PAGES, FEWEST_RUNS = 5, 2
+"""With fewer pages, or runs a side, no interval is believed."""
+
+TOTAL = "total"
+"""The stage that is a page as a whole, and comes last."""
+
+_COPY = re.compile(r" #\d+$")
+"""Behind the name of a page that a run has read more than once."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time of B over time of A on the same pages; below 1 means that B is faster."""
+
+    n: int
+    """Independent draws of the side that has fewer: its runs, each of them a process of its own."""
+    runs_a: int
+    runs_b: int
+    pages: int
+    median_a: float
+    """Over the pages, of each page's median over the runs."""
+    median_b: float
+    ratio: float
+    """NaN where there is no interval: never from one page or one process."""
+    low: float
+    high: float
+    verdict: Verdict
+    why: str = ""
+    """Why it is inconclusive, where more of the same would not change that."""
+
+
+def ratio_of_runs(a: Array, b: Array, paired: bool = False, neutral: float = NEUTRAL_BAND) -> Ratio:
+    """The ratio of B's times to A's: milliseconds (runs, pages), the same pages in the same order.
+
+    A run's place is the median of its pages' log times, each from the page's mean over all runs; the interval
+    is Student's on the runs' places, with the pages' own scatter added. `paired`: row for row both sides are
+    of one run. Raises ValueError where the pages are not the same, or a time is not positive and finite.
+    """
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or not (a.size and b.size):
+        raise ValueError(f"runs of the same pages are needed, got {a.shape} and {b.shape}")
+    if not (np.isfinite(a).all() and np.isfinite(b).all() and min(a.min(), b.min()) > 0):
+        raise ValueError("times must be positive and finite")
+    pages, runs = a.shape[1], (len(a), len(b))
+    log_a, log_b = np.log(a), np.log(b)
+    page = np.concatenate([log_a, log_b]).mean(axis=0)
+    places_a, places_b = (np.median(side - page, axis=1) for side in (log_a, log_b))
+    medians = [float(np.median(np.median(side, axis=0))) for side in (a, b)]
+    middle = float(places_b.mean() - places_a.mean())
+    nothing = Ratio(
+        min(runs), *runs, pages, medians[0], medians[1], math.nan, math.nan, math.nan, "inconclusive"
+    )
+    if pages < FEWEST_PAGES:
+        return replace(nothing, why=f"{plural(pages, 'page')}: too few")
+    if min(runs) < FEWEST_RUNS:
+        which = "a side" if max(runs) < FEWEST_RUNS else "of A" if runs[0] < runs[1] else "of B"
+        return replace(nothing, why=f"one run {which}: {_ONE_RUN}")
+    if paired:
+        degrees = runs[0] - 1
+        of_runs = float(np.var(places_b - places_a, ddof=1)) / runs[0]
+    else:
+        degrees = sum(runs) - 2
+        within = sum(float(((side - side.mean()) ** 2).sum()) for side in (places_a, places_b))
+        of_runs = within / degrees * (1 / runs[0] + 1 / runs[1])
+    of_pages = float(np.var(log_b.mean(axis=0) - log_a.mean(axis=0), ddof=1)) / pages
+    half = _T_975[min(degrees, len(_T_975)) - 1] * math.sqrt(of_runs + of_pages)
+    low, high = math.exp(middle - half), math.exp(middle + half)
+    return replace(nothing, ratio=math.exp(middle), low=low, high=high, verdict=verdict(low, high, neutral))
+
+
+_ONE_RUN = "how much runs of one commit differ is not known; record more"
+_T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""Student's 97.5 % by degrees of freedom from 1 on; the last for all above."""
+
+
+def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
+    """Judge what an interval of time ratios says. The band is symmetric in the logarithm: 1.02 and 1 /
+    1.02.
+    """
+    if high < 1 / (1 + neutral):
+        return "faster"
+    if low > 1 + neutral:
+        return "slower"
+    return "within" if low >= 1 / (1 + neutral) and high <= 1 + neutral else "inconclusive"
+
+
+def outcome_words(outcome: str, neutral: float = NEUTRAL_BAND) -> str:
+    """Write an outcome for people: "within ±2 %"."""
+    return f"within ±{100 * neutral:g} %" if outcome == "within" else outcome
+
+
+def compare_runs(draws: pd.DataFrame, chosen: tuple[str, str], neutral: float = NEUTRAL_BAND) -> pd.DataFrame:
+    """`ratio_of_runs` as one row a stage, from the query `draws`: side, run_id, stage, page, ms.
+
+    The `chosen` runs of A and B say which pages count; another run that lacks one of them is left out.
+    """
+    rows = []
+    named = draws[draws["ms"] > 0]
+    named = named.assign(page=named["page"].str.replace(_COPY, "", regex=True))
+    for stage, group in named.groupby("stage", sort=True):
+        tables = [
+            group[group["side"] == side].pivot_table("ms", "run_id", "page", aggfunc="median")
+            for side in ("a", "b")
+        ]
+        if not all(run in table.index for run, table in zip(chosen, tables, strict=True)):
+            continue
+        of_a, of_b = (table.loc[run].dropna().index for run, table in zip(chosen, tables, strict=True))
+        a, b = (table.reindex(columns=of_a.intersection(of_b)).dropna() for table in tables)
+        if not a.shape[1]:
+            continue
+        if paired := chosen[0] == chosen[1]:
+            a, b = a[a.index.isin(b.index)], b[b.index.isin(a.index)]
+        found = ratio_of_runs(a.to_numpy(), b.to_numpy(), paired, neutral)
+        rows.append(vars(found) | {"stage": stage})
+    rows.sort(key=lambda row: row["stage"] == TOTAL)
+    return pd.DataFrame(rows, columns=["stage", *Ratio.__dataclass_fields__])
+
+
+# --- over time ----------------------------------------------------------------------------------
+
+
+def change_points(values: npt.ArrayLike, *, fewest: int = 3, strictness: float = 3.0) -> list[int]:
+    """Find where the level of a series changes: positions of the first value of each new level.
+
+    Exact segmentation of the logarithms into constant levels: the sum of squares plus a price for every
+    change, the price being `strictness` times noise variance times log N (strictness 3 finds a change in
+    fewer than one in twenty series of pure noise). The noise comes from differences of neighbours, which
+    a change of level hardly touches. A level lasts `fewest` values at least, and a value that is off by
+    itself makes none. `values` are positive milliseconds in order of time, (N,); values that are not are
+    left out of the decision.
+    """
+    series = np.asarray(values, np.float64)
+    usable = np.flatnonzero(np.isfinite(series) & (series > 0))
+    x = np.log(series[usable])  # (M,)
+    if len(x) < 2 * fewest:
+        return []
+    differences = np.diff(x)
+    noise = 1.4826 * float(np.median(np.abs(differences - np.median(differences)))) / np.sqrt(2)
+    # Clocks tell times to a part in ten thousand at best: two levels closer than that are one.
+    variance = max(noise, 1e-4) ** 2
+    price = 2 * strictness * variance * np.log(len(x))
+    calm = _without_strays(x, fewest, 3 * math.sqrt(variance))
+    return [int(usable[position]) for position in _segment(calm, price, fewest)]
+
+
+def _without_strays(x: Array, fewest: int, most: float) -> Array:
+    """Values further than `most` from the median around them replaced by it, (M,).
+
+    The median is of the 2 `fewest` - 1 values around each: levels of `fewest` values survive it, less do
+    not. Squared errors would give a run that is off, with the runs beside it, a level of its own.
+    """
+    beyond = np.full(fewest - 1, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.concatenate([beyond, x, beyond]), 2 * fewest - 1
+    )  # (M, 2 fewest - 1)
+    medians: Array = np.nanmedian(windows, axis=1)
+    return np.where(np.abs(x - medians) > most, medians, x)
+
+
+def _segment(x: Array, price: float, fewest: int) -> list[int]:
+    """Starts of the segments after the first that make squared error plus price least (dynamic program)."""
+    n = len(x)
+    sums, squares = np.concatenate([[0.0], np.cumsum(x)]), np.concatenate([[0.0], np.cumsum(x * x)])
+    best, origin = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
+    best[0] = -price
+    for end in range(fewest, n + 1):
+        starts = np.arange(0, end - fewest + 1)
+        length = end - starts
+        total = sums[end] - sums[starts]
+        error = squares[end] - squares[starts] - total * total / length
+        cost = best[starts] + error + price
+        choice = int(np.argmin(cost))
+        best[end], origin[end] = cost[choice], starts[choice]
+    points, end = [], n
+    while origin[end] > 0:
+        end = int(origin[end])
+        points.append(end)
+    return points[::-1]
+
+
+# --- a value run after run ------------------------------------------------------------------------
+
+_FEWEST_RUNS = 6
+"""With fewer there is no noise between runs to go by, and no change is told: a run is one process."""
+
+
+def with_spread(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with `value`, `low` and `high`: median, p5 and p95.
+
+    Of an imported run that has nothing else, its mean and one standard deviation around it; `of_pages` tells
+    which.
+    """
+    return rows.assign(
+        of_pages=rows["median"].notna(),
+        value=rows["median"].fillna(rows["mean"]).astype(float),
+        low=rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float),
+        high=rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float),
+    )
+
+
+def with_levels(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of runs in order of time with their `position`, and the `level` each lies on in its `condition`.
+
+    Needs condition, n, value, low and high of `with_spread`.
+    """
+    rows = rows.assign(position=range(len(rows)))
+    level = np.zeros(len(rows), np.int64)
+    every = rows["value"].to_numpy()
+    for at in rows.groupby("condition").indices.values():
+        values = every[at]
+        points = change_points(values) if len(at) >= _FEWEST_RUNS else []
+        for point in _telling(values, points):
+            level[at[point:]] += 1
+    return rows.assign(level=level)
+
+
+def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
+    """Change points without those whose two levels have medians within the neutral band."""
+    while points:
+        medians = [np.nanmedian(part) for part in np.split(values, points)]
+        steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]
+        least = int(np.argmin(steps))
+        if steps[least] > np.log(1 + NEUTRAL_BAND):
+            break
+        points = [*points[:least], *points[least + 1 :]]
+    return points
+
+
+def levels(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a level of `with_levels`: condition, level, first and last position and time, n, value."""
+    names = ("position", "created", "run_id", "git_commit")
+    of = {name: rows[name].tolist() for name in names}
+    values = rows["value"].to_numpy(float)
+    found = []
+    for (name, level), at in rows.groupby(["condition", "level"], sort=False).indices.items():
+        first, last = at[0], at[-1]
+        there = values[at][~np.isnan(values[at])]
+        found.append(
+            {
+                "condition": name, "level": level, "n": len(at),
+                "value": float(np.median(there)) if len(there) else float("nan"),
+                "first": int(of["position"][first]), "last": int(of["position"][last]),
+                "since": of["created"][first], "until": of["created"][last],
+                "run_id": of["run_id"][first], "git_commit": of["git_commit"][first],
+            }
+        )  # fmt: skip
+    columns = ["condition", "level", "n", "value", "first", "last", "since", "until", "run_id", "git_commit"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def changes(found: pd.DataFrame) -> pd.DataFrame:
+    """List where one level of `levels` follows another: with the level before, in order of time."""
+    rows = []
+    for _, group in found.groupby("condition", sort=False):
+        steps = group.sort_values("level").to_dict("records")
+        rows += [
+            {**after, "before": before["value"], "n_before": before["n"],
+             "commit_before": before["git_commit"]}
+            for before, after in pairwise(steps)
+        ]  # fmt: skip
+    return pd.DataFrame(
+        sorted(rows, key=lambda row: int(row["first"])),
+        columns=[*found.columns, "before", "n_before", "commit_before"],
+    )

@@ -1,0 +1,334 @@
+"""Place of a history: a local directory, or any fsspec URL read through a local mirror.
+
+    runs/<id>/             one run, immutable; there when it has its run.json
+    annotations/<id>.json  rows of tags, notes, verdicts, trash; append-only
+    unfinished/<id>/       what is being written, or what a crash left
+
+Entries appear whole or not at all: locally by rename; in an object store the document that makes an entry
+visible is uploaded last. Nothing here is ever changed in place, so readers need no lock and a mirror of an
+entry stays true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from dsocr_core.base.untrusted import read_bytes
+from dsocr_core.runs.storage.held import Leftover, held_directory, leftovers_in
+from dsocr_core.runs.storage.store import (
+    EntryExists,
+    EntryGone,
+    StorageError,
+    Store,
+    sync_directory,
+    writing,
+)
+
+DOCUMENT = "run.json"
+"""The file that makes a run one; written last."""
+DOCUMENT_LIMITS = {"runs": 2**22, "packs": 2**25}
+ANNOTATION_LIMIT = 2**25
+"""Bytes; what is larger is not read."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+
+
+def open_storage(location: str | Path) -> Storage:
+    """A storage by path or URL (`s3://bucket/history`). Raises StorageError for another scheme."""
+    store = Store(location)
+    return Storage(store.root) if store.root is not None else RemoteStorage(store.location)
+
+
+class Storage:
+    """A history in a directory of this machine, or of a file system it has mounted."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = Store(root)
+        self.root = root.absolute()
+        """Folder in which this machine has entries, and what is being written."""
+        self.location = str(root)
+
+    def names(self, kind: Literal["runs", "packs"]) -> set[str]:
+        """Entries that are there; one may lack its document while it is uploaded or copied.
+
+        Packs are of earlier versions: `history upgrade` takes them over.
+        """
+        return set(filter(is_entry_name, self.store.names(kind)))
+
+    def versions(self) -> dict[str, str]:
+        """Runs, each with a text that is another when one of its tables is."""
+        found = {}
+        for name in self.names("runs"):
+            with contextlib.suppress(OSError), os.scandir(self.root / "runs" / name) as entries:
+                files = sorted((each.name, _version_of(each)) for each in entries if not each.is_dir())
+                found[name] = hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
+        return found
+
+    def annotation_versions(self) -> dict[str, str]:
+        return self._stats("annotations")
+
+    def glance(self) -> object:
+        """Give what is another when runs or annotations come or go; cheaper than `versions`."""
+        return self._stats("runs"), self._stats("annotations"), self.names("packs")
+
+    def _stats(self, folder: str) -> dict[str, str]:
+        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with missing, os.scandir(self.root / folder) as found:
+            return {each.name: _version_of(each) for each in found if is_entry_name(each.name)}
+        return {}
+
+    def document(self, name: str) -> bytes | None:
+        """A run's document, None while there is none. Raises Refused when it is too large."""
+        self._entry(name)
+        return self.store.read(f"runs/{name}/{DOCUMENT}", DOCUMENT_LIMITS["runs"])
+
+    def directory(self, name: str) -> Path:
+        """A local directory with a run's document and tables. Raises EntryGone."""
+        entry = self._entry(name)
+        if not entry.is_dir():
+            raise EntryGone(f"{entry}: not there any longer")
+        return entry
+
+    def file(self, name: str, relative: str) -> Path:
+        """A local copy of any file of a run. Raises EntryGone."""
+        file = self._entry(name) / checked_relative(relative)
+        try:
+            there = file.is_file()
+        except OSError as error:  # a name longer than the system takes
+            raise EntryGone(f"{file}: cannot be read ({error.strerror})") from error
+        if not there:
+            raise EntryGone(f"{file}: not there")
+        return file
+
+    def fetch_again(self, name: str) -> bool:
+        """Drop a local copy of a run, which is then fetched anew; False where there is no copy."""
+        return False
+
+    def files(self, name: str) -> list[str]:
+        """All files of a run, by their path in it. Raises EntryGone."""
+        self.directory(name)
+        return self.store.files(f"runs/{name}")
+
+    @contextlib.contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        """A new local directory to write a run in, locked while in use; left after an exception."""
+        with held_directory(self.root / "unfinished", name) as directory:
+            yield directory
+
+    def publish(self, written: Path, name: str) -> Path:
+        """Make a directory from `scratch` a run. Raises EntryExists or StorageError."""
+        entry = self._entry(name)
+        with writing(entry):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            sync_tree(written)
+            try:
+                # A directory cannot be renamed onto one that holds files: of two writers, one wins.
+                written.rename(entry)
+            except OSError as error:
+                if entry.is_dir():
+                    raise EntryExists(f"{entry}: is there already") from error
+                raise
+            sync_directory(entry.parent)
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Take a run away, visibly at once."""
+        entry = self._entry(name)
+        away = self.root / "unfinished" / f"{name[:80]}.removed-{secrets.token_hex(4)}"
+        try:
+            away.parent.mkdir(parents=True, exist_ok=True)
+            entry.rename(away)
+            sync_directory(entry.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"{entry}: could not be removed ({error.strerror})") from error
+        shutil.rmtree(away, ignore_errors=True)
+
+    def annotation_names(self) -> set[str]:
+        return set(filter(is_entry_name, self.store.names("annotations")))
+
+    def read_annotation(self, name: str) -> bytes:
+        """Raises FileNotFoundError, Refused when it is too large."""
+        content = self.store.read(f"annotations/{name}", ANNOTATION_LIMIT)
+        if content is None:
+            raise FileNotFoundError(name)
+        return content
+
+    def write_annotation(self, name: str, content: bytes) -> None:
+        """Put a new annotation file down, whole or not at all; of a killed writer a leftover stays."""
+        folder = self.root / "annotations"
+        with held_directory(self.root / "unfinished", name) as temporary:
+            try:
+                with writing(folder / name):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (temporary / name).write_bytes(content)
+                    sync_tree(temporary)
+                    (temporary / name).rename(folder / name)
+                    sync_directory(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+    def leftovers(self, clear: bool = False) -> list[Leftover]:
+        """Directories of writers that are gone; with `clear` they are deleted.
+
+        Of an object store an upload that did not end is not listed: nobody can tell it from one under way.
+        """
+        return leftovers_in(self.root / "unfinished", clear=clear)
+
+    def _entry(self, name: str) -> Path:
+        if not is_entry_name(name):
+            raise StorageError(f"'{name[:60]}' is no name of a run")
+        return self.root / "runs" / name
+
+
+class RemoteStorage(Storage):
+    """A history in a bucket or any other file system of fsspec.
+
+    Object stores have no rename: a run's document is uploaded last, and taken away first. The mirror lies in
+    the user's cache directory and may be deleted at any time.
+    """
+
+    def __init__(self, url: str, mirror: Path | None = None) -> None:
+        """Raises StorageError when the scheme is not supported or its package is not installed."""
+        self.store = Store(url)
+        self.location = self.store.location
+        name = hashlib.sha256(self.location.encode()).hexdigest()[:16]
+        self.root = mirror or cache_directory() / "history" / name
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def versions(self) -> dict[str, str]:
+        """An upload that is under way has no document."""
+        return {name: "" for name in self.names("runs") if self.document(name) is not None}
+
+    def annotation_versions(self) -> dict[str, str]:
+        return dict.fromkeys(self.annotation_names(), "")
+
+    def glance(self) -> object:
+        return self.versions(), self.annotation_names(), self.names("packs")
+
+    def document(self, name: str) -> bytes | None:
+        mirrored = self._entry(name) / DOCUMENT
+        if os.path.lexists(mirrored):
+            return read_bytes(mirrored, DOCUMENT_LIMITS["runs"])
+        return super().document(name)
+
+    def directory(self, name: str) -> Path:
+        target = self._entry(name)
+        if target.is_dir():
+            return target
+        with held_directory(self.root / "unfinished", name) as part, self.store.errors(f"runs/{name}"):
+            for relative in map(checked_relative, self.store.files(f"runs/{name}")):
+                if not _is_large(relative):
+                    (part / relative).parent.mkdir(parents=True, exist_ok=True)
+                    self.store.fs.get_file(self.store.path(f"runs/{name}/{relative}"), str(part / relative))
+            if not (part / DOCUMENT).is_file():
+                shutil.rmtree(part)
+                raise EntryGone(f"{self.location}/runs/{name}: not there any longer")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                part.rename(target)
+            except OSError:
+                shutil.rmtree(part)
+                if not target.is_dir():  # else another process fetched it at the same time
+                    raise
+        return target
+
+    def file(self, name: str, relative: str) -> Path:
+        inside = checked_relative(relative)
+        target = self.directory(name) / inside
+        if not target.is_file():
+            content = self.store.read(f"runs/{name}/{inside}")
+            if content is None:
+                raise EntryGone(f"{self.location}/runs/{name}/{inside}: not there")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".part-", delete=False) as handle:
+                handle.write(content)
+            Path(handle.name).rename(target)
+        return target
+
+    def fetch_again(self, name: str) -> bool:
+        mirror = self._entry(name)
+        there = mirror.is_dir()
+        shutil.rmtree(mirror, ignore_errors=True)
+        return there
+
+    def files(self, name: str) -> list[str]:
+        found = self.store.files(f"runs/{name}")
+        if DOCUMENT not in found:
+            raise EntryGone(f"{self.location}/runs/{name}: not there any longer")
+        return found
+
+    def publish(self, written: Path, name: str) -> Path:
+        target = self._entry(name)
+        if self.document(name) is not None:
+            raise EntryExists(f"{self.location}/runs/{name}: is there already")
+        files = sorted(path for path in written.rglob("*") if path.is_file())
+        last = written / DOCUMENT
+        with self.store.errors(f"runs/{name}"):
+            for file in [*(file for file in files if file != last), last]:
+                relative = file.relative_to(written).as_posix()
+                self.store.fs.put_file(str(file), self.store.path(f"runs/{name}/{relative}"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            written.rename(target)
+        return target
+
+    def write_annotation(self, name: str, content: bytes) -> None:
+        self.store.put(f"annotations/{name}", content)
+
+    def remove(self, name: str) -> None:
+        mirror = self._entry(name)
+        self.store.remove(f"runs/{name}/{DOCUMENT}")
+        with self.store.errors(f"runs/{name}"), contextlib.suppress(FileNotFoundError):
+            self.store.fs.rm(self.store.path(f"runs/{name}"), recursive=True)
+        shutil.rmtree(mirror, ignore_errors=True)
+
+
+def cache_directory() -> Path:
+    """Name the folder of indexes and mirrors: `DSOCR_CACHE`, else `dsocr` in the user's cache directory."""
+    if own := os.environ.get("DSOCR_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dsocr"
+
+
+def is_entry_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def checked_relative(relative: str) -> PurePosixPath:
+    """A path below an entry. Raises StorageError for one that leads out of it."""
+    path = PurePosixPath(relative)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in relative:
+        raise StorageError(f"'{relative[:60]}' is not a file of a run")
+    return path
+
+
+def _version_of(entry: os.DirEntry[str]) -> str:
+    """Raises OSError."""
+    status = entry.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+def _is_large(relative: PurePosixPath) -> bool:
+    """Pictures and the like are fetched one by one, when somebody opens them."""
+    own = relative.parts[2:] if relative.parts[0] == "backends" else relative.parts
+    return (own or relative.parts)[0] in ("viz", "clean", "files") or own[:2] == ("vendor", "viz")
+
+
+def sync_tree(directory: Path) -> None:
+    """Put every file of a directory, and the directory, on the disk."""
+    for folder, _, files in os.walk(directory, topdown=False):
+        for file in files:
+            with Path(folder, file).open("rb") as handle:
+                os.fsync(handle.fileno())
+        sync_directory(Path(folder))

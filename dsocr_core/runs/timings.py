@@ -1,0 +1,238 @@
+"""Times of runs as people compare them: stages in their order, series over time, A against B page by page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from dsocr_core.base.words import plural
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.labels import CONDITION, condition, has_value, short, unlike
+from dsocr_core.runs.statistics import TOTAL, with_levels, with_spread
+
+VISION = "vision"
+"""All of vision in one, as other programs time it."""
+WHOLE = "whole page"
+"""The stages that follow one another, summed page by page."""
+ORDER: tuple[str, ...] = (
+    Stage.PREPROCESS, Stage.TOKENIZER, VISION, *(stage.value for stage in inside_prefill()), Stage.PREFILL,
+    Stage.DECODE, Stage.POSTPROCESS,
+)  # fmt: skip
+
+
+def in_order(stages: Iterable[str]) -> list[str]:
+    """Stages as they run; foreign names after them, the whole page last."""
+    there = set(stages)
+    own = [str(stage) for stage in ORDER if stage in there]
+    return [*own, *sorted(there - {*own, WHOLE}), *([WHOLE] if WHOLE in there else [])]
+
+
+def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
+    """The query `stage_summary` in the order of the runs, with `statistics.with_spread`."""
+    order = {run_id: number for number, run_id in enumerate(run_ids)}
+    rows = summary[summary["run_id"].isin(order)]
+    rows = with_spread(rows)
+    rank = {stage: number for number, stage in enumerate(in_order(rows["stage"]))}
+    rows["_run"], rows["_stage"] = rows["run_id"].map(order), rows["stage"].map(rank)
+    return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
+
+
+_SERVED = {
+    "ttft_ms": ("ttft", ("median", "p50", "mean")),
+    "tpot_ms": ("tpot", ("median", "p50", "mean")),
+    "tokens_per_s": ("output", ("rate",)),
+    "concurrency": ("concurrency", ("limit", "mean")),
+}
+"""Columns of `served_rows`: the figure of a bench, and its statistics, the one to take first."""
+
+
+def served_rows(reported: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
+    """Tabulate what benches of servers report beside what our runs took, a row a run and backend.
+
+    `reported` and `pace` are the queries of these names. A page of ours has its first token after prefill,
+    and the others at the rate of decode.
+    """
+    rows = []
+    for run_id, of in reported[reported["subject"] == "serving"].groupby("run_id", sort=False):
+        values = {(row.figure, row.statistic): row.value for row in of.itertuples()}
+        found = {
+            name: next((values[figure, each] for each in statistics if (figure, each) in values), None)
+            for name, (figure, statistics) in _SERVED.items()
+        }
+        rows.append({"run_id": run_id, "backend": "server", **found})
+    for row in pace.itertuples():
+        rate = row.tokens_per_s if row.tokens_per_s and has_value(row.tokens_per_s) else None
+        rows.append({
+            "run_id": row.run_id, "backend": row.backend, "ttft_ms": row.prefill_ms,
+            "tpot_ms": 1000 / rate if rate else None,
+            "tokens_per_s": rate, "concurrency": None,
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=["run_id", "backend", *_SERVED])
+
+
+# --- over time ------------------------------------------------------------------------------------
+
+
+def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The query `trend` or `page_trend` with `statistics.with_levels`, in series of the runs' conditions.
+
+    Runs of another GPU, engine, preset, checkpoint or token limit are another series: what lies between them
+    is no change of speed.
+    """
+    rows = trend[trend["run_id"].isin(runs["run_id"])].reset_index(drop=True)
+    if "milliseconds" in rows:
+        rows = rows.assign(median=rows["milliseconds"], n=1, p5=np.nan, p95=np.nan, mean=np.nan, std=np.nan)
+    return with_levels(with_spread(rows).assign(condition=_series_names(rows, runs)))
+
+
+_WORK = {
+    "prompt": "prompt {}",
+    "max_new_tokens": "limit {}",
+    "no_repeat_ngram_size": "n-gram {}",
+    "policy": "{}",
+}
+"""Columns of a trend that say how much work a page is, and their words."""
+
+
+def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    """The name of each row's series: the run's condition, the checkpoint where there are several, and
+    what else of its work is not as usual."""
+    columns = [name for name in CONDITION if name in runs]
+    # Many runs, few conditions: each is put into words once.
+    of_runs = list(zip(*(runs[name].tolist() for name in columns), strict=True)) or [()] * len(runs)
+    worded = {of_run: condition(dict(zip(columns, of_run, strict=True))) for of_run in set(of_runs)}
+    conditions = {run_id: worded[of_run] for run_id, of_run in zip(runs["run_id"], of_runs, strict=True)}
+    work = [name for name in ("checkpoint", *_WORK) if name in rows and rows[name].nunique(dropna=False) > 1]
+    values = {name: ["" if not has_value(value) else str(value) for value in rows[name]] for name in work}
+    usual = {name: Counter(found).most_common(1)[0][0] for name, found in values.items()}
+    keys = list(zip((conditions[run_id] for run_id in rows["run_id"]), *values.values(), strict=True))
+    labels = {}
+    for key in dict.fromkeys(keys):
+        told = [
+            _WORK.get(name, "{}").format(short(value, 30) or "not known")
+            for name, value in zip(work, key[1:], strict=True)
+            if name == "checkpoint" or value != usual[name]
+        ]
+        labels[key] = ", ".join([key[0], *told])
+    named = unlike(labels)
+    return [named[key] for key in keys]
+
+
+def newest(
+    rows: pd.DataFrame, steps: pd.DataFrame, turns: pd.DataFrame, count: int
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The newest `count` runs of `trend_rows`, with what `levels` and `changes` say of them."""
+    begin = int(rows["position"].max()) - count + 1
+    steps = steps[steps["last"] >= begin]
+    return (
+        rows[rows["position"] >= begin],
+        steps.assign(first=steps["first"].clip(lower=begin)),
+        turns[turns["first"] >= begin],
+    )
+
+
+# --- A against B ----------------------------------------------------------------------------------
+
+
+def whole_pages(
+    totals: pd.DataFrame, pairs: pd.DataFrame, a: tuple[str, str], b: tuple[str, str]
+) -> pd.DataFrame:
+    """Pages as rows of the query `pairs` of a stage WHOLE, from the query `page_totals`.
+
+    Only pages that `pairs` has, and whose same stages were timed on both sides: a sum that lacks a stage is
+    no faster. `a` and `b` are run and backend.
+    """
+
+    def side(run: tuple[str, str]) -> pd.DataFrame:
+        mine = totals[(totals["run_id"] == run[0]) & (totals["backend"] == run[1])]
+        return mine.set_index("page")[["milliseconds", "stages"]]
+
+    both = side(a).add_suffix("_a").join(side(b).add_suffix("_b"), how="inner")
+    both = both[both.index.isin(pairs["page"])]
+    same = [list(x) == list(y) for x, y in zip(both["stages_a"], both["stages_b"], strict=True)]
+    both = both[np.array(same, bool)]
+    return pd.DataFrame(
+        {"stage": WHOLE, "page": both.index, "a_ms": both["milliseconds_a"].to_numpy(),
+         "b_ms": both["milliseconds_b"].to_numpy()}
+    )  # fmt: skip
+
+
+def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """List `speed.compare_speed` with `speed`, 1 / ratio, and the stages that have no pages in common.
+
+    `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
+    table, with the reason and no verdict.
+    """
+    found = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))
+    missing = []
+    for stage in set(rows["stage"]) - set(found["stage"]):
+        of_stage = rows[rows["stage"] == stage].set_index("side")
+        sides = {side: of_stage.loc[side] for side in ("a", "b") if side in of_stage.index}
+        value = {side: float(row["value"]) for side, row in sides.items()}
+        if len(sides) < 2:
+            why = f"not measured in {'B' if 'a' in sides else 'A'}"
+        elif all(bool(row["of_pages"]) for row in sides.values()):
+            why = "no page in both"
+        else:
+            why = "only a mean is recorded"
+        missing.append(
+            {
+                "stage": stage, "n": 0, "runs_a": 0, "runs_b": 0, "pages": 0,
+                "median_a": value.get("a", np.nan),
+                "median_b": value.get("b", np.nan), "ratio": np.nan, "low": np.nan, "high": np.nan,
+                "verdict": "inconclusive", "why": why,
+            }
+        )  # fmt: skip
+    whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
+    whole = whole.assign(speed=1 / whole["ratio"])
+    order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
+    return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
+
+
+def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Pairs, the largest change first."""
+    change = np.log(pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0)).abs()
+    return pairs.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
+
+
+def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Take from the query `coverage` each reason why a page is not compared, with pages, stages and names."""
+    rows = [
+        {
+            "reason": reason,
+            "pages": group["page"].nunique(),
+            "stages": ", ".join(in_order(group["stage"])),
+            "which pages": ", ".join(short(page, 40) for page in sorted(group["page"].unique())[:8])
+            + (", …" if group["page"].nunique() > 8 else ""),
+        }
+        for reason, group in coverage[coverage["outcome"] != "compared"].groupby("outcome", sort=True)
+    ]
+    return pd.DataFrame(rows, columns=["reason", "pages", "stages", "which pages"])
+
+
+_OUTCOMES = {
+    "page not in A": "not in A", "page not in B": "not in B",
+    "stage not measured in A": "without this stage in A",
+    "stage not measured in B": "without this stage in B",
+    "another image under the same name": "of another image under the same name",
+}  # fmt: skip
+"""Outcomes of the query `coverage` as they stand behind a number of pages."""
+
+
+def coverage_words(coverage: pd.DataFrame) -> str:
+    """Say how many pages are in both, and why the others are not."""
+    pages = coverage["page"].nunique()
+    compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique()
+    whole = coverage[~coverage["page"].isin(coverage.loc[coverage["outcome"] == "compared", "page"])]
+    reasons = whole.drop_duplicates("page")["outcome"].value_counts()
+    words = f"{compared:,} of {plural(pages, 'page')} compared."
+    if len(reasons):
+        left_out = ", ".join(
+            f"{count:,} {_OUTCOMES.get(reason, reason)}" for reason, count in reasons.items()
+        )
+        words += f" Left out: {left_out}."
+    return words

@@ -1,0 +1,65 @@
+"""The traces of a history: summaries kept by `trace --save` and the app, found again by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.reading.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
+from dsocr_core.runs.store import History, HistoryError
+
+
+@dataclass(frozen=True)
+class KeptTrace:
+    """A trace as its run records it; the tensors' figures are read when they are asked for."""
+
+    run_id: str
+    created: str
+    page: str
+    a: str
+    b: str
+    steps: int
+    sentence: str
+    row: Mapping[str, Any]
+
+
+def traces_of(history: History, page: str, sha256: str | None = None) -> list[KeptTrace]:
+    """Traces of a page, newest first: of the same bytes where they are known, else of the same name."""
+    runs = history.runs_with("traces")
+    if not runs:
+        return []
+    frame = history.query("traces", run_ids=runs)[0]
+    kept = [
+        KeptTrace(
+            str(row["run_id"]), history.record(str(row["run_id"])).created, str(row["page"]),
+            str(row["a"]), str(row["b"]), int(row["steps"]), str(row["sentence"]), row,
+        )
+        for row in frame.to_dict("records")
+    ]  # fmt: skip
+    hidden = set(history.trashed())
+    found = [
+        one for one in kept
+        if one.run_id not in hidden
+        and (one.row.get("sha256") == sha256 if sha256 and one.row.get("sha256") else one.page == page)
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: one.created, reverse=True)
+
+
+def summary_of(history: History, kept: KeptTrace) -> TraceSummary:
+    """The whole summary. Raises HistoryError when the run does not hold it."""
+    try:
+        table = history.tables(kept.run_id)["trace_tensors"]
+        columns = {item.name: table[item.name].to_pylist() for item in fields(TensorDifference)}
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        first = next((row for row in rows if row["differing_share"] > 0), None)
+        details = parse_json(kept.row["details"], any_number=True)
+        return summary_from_jsonable(
+            {
+                "page": kept.page, "a": kept.a, "b": kept.b, "steps": kept.steps, "sentence": kept.sentence,
+                "tensors": columns, "first": first, **details,
+            }
+        )  # fmt: skip
+    except (Refused, KeyError, ValueError, TypeError) as error:
+        raise HistoryError(f"run {kept.run_id}: its trace cannot be read ({str(error)[:80]})") from error

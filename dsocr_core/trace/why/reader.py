@@ -1,0 +1,139 @@
+"""Our engine reading one page under many settings, each once; what they share is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from dsocr_core.backends.on_device import shared_checkpoint
+from dsocr_core.engine.again import Prefilled, decode_again, prefill
+from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.device import resolve_device, resolve_dtype
+from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.registry import ENGINES
+from dsocr_core.page.tokenizer import Tokenizer
+from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy, OcrRequest
+from dsocr_core.settings import Settings
+from dsocr_core.trace.why.hypotheses import Attempt
+
+CHECKED_EVERY = 16
+"""Tokens between two looks at whether a reading has parted from B."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Text that our engine wrote. `whole` is false where it was left early."""
+
+    tokens: tuple[int, ...]
+    text: str
+    finish: FinishReason | None
+    inputs: ModelInputs
+    whole: bool = True
+
+
+class Watcher(Protocol):
+    """Asked now and then whether a reading is worth going on with."""
+
+    def __call__(self, text: str) -> bool: ...
+
+
+class _Enough(Exception):
+    """A reading has parted from B."""
+
+
+class Reader:
+    """Not safe for concurrent use: hold the device's lock."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.device = resolve_device(settings.device)
+        self._engines: dict[str, Engine] = {}
+        self._held: tuple[object, Engine, Prefilled] | None = None
+        self.prefills = 0
+        """Number of those that were computed."""
+
+    @property
+    def dtype(self) -> str:
+        """Give A's, resolved."""
+        return str(resolve_dtype(self.settings.dtype, self.device)).removeprefix("torch.")
+
+    def attempt(self, page: Path, source: str = "") -> Attempt:
+        """A on a page."""
+        return Attempt(self.settings.request(page, source), self.dtype)
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        tokenizer = self._engine(self.dtype).checkpoint.tokenizer
+        return tokenizer.special_texts if isinstance(tokenizer, Tokenizer) else ()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; what a model wrote it with may be others."""
+        return self._engine(self.dtype).checkpoint.tokenizer.encode(text)
+
+    def text(self, tokens: tuple[int, ...]) -> str:
+        return self._engine(self.dtype).checkpoint.tokenizer.decode(tokens)
+
+    def policy(self, request: OcrRequest) -> NgramPolicy:
+        """The request's n-gram rule in ids."""
+        return self._engine(self.dtype).ngram_policy(request)
+
+    def read(
+        self,
+        attempt: Attempt,
+        limit: int | None = None,
+        watcher: Watcher | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Reading:
+        """Read the page. At most `limit` tokens; left early where the `watcher` says so.
+
+        Raises DsocrError and Cancelled.
+        """
+        engine, held = self._prefilled(attempt, cancel)
+        limit = min(limit or held.page.limit, held.page.limit)
+        tokenizer, tokens, whole = engine.checkpoint.tokenizer, list[int](), True
+
+        def on_token(token: int) -> None:
+            tokens.append(token)
+            if watcher and len(tokens) % CHECKED_EVERY == 0 and not watcher(tokenizer.decode(tokens)):
+                raise _Enough
+
+        finish: FinishReason | None = None
+        try:
+            _, finish = decode_again(engine, held, attempt.request, limit, on_token, cancel)
+        except _Enough:
+            whole = False
+        inputs = replace(
+            held.page.recorded,
+            no_repeat_ngram_size=attempt.request.no_repeat_ngram_size,
+            ngram_window=attempt.request.ngram_window,
+            ngram_whitelist=attempt.request.ngram_whitelist,
+        )
+        return Reading(tuple(tokens), tokenizer.decode(tokens), finish, inputs, whole)
+
+    def _prefilled(self, attempt: Attempt, cancel: CancelToken | None) -> tuple[Engine, Prefilled]:
+        """The page's prefill, shared by readings that differ in the n-gram rule alone."""
+        request = replace(attempt.request, no_repeat_ngram_size=0, ngram_window=0, ngram_whitelist=())
+        key = (replace(request, source=""), attempt.dtype)  # what a page is called decides nothing
+        if self._held is None or self._held[0] != key:
+            self._held = None
+            engine = self._engine(attempt.dtype)
+            self._held = (key, engine, prefill(engine, request, cancel))
+            self.prefills += 1
+        return self._held[1], self._held[2]
+
+    def _engine(self, dtype: str) -> Engine:
+        if dtype not in self._engines:
+            settings = self.settings
+            name = settings.engine
+            if name == "fast":
+                require_fast_engine(str(self.device))
+                if dtype == "float16":
+                    name = "eager"  # the fast engine has no such kernels
+            checkpoint = shared_checkpoint(settings.checkpoint, self.device, getattr(torch, dtype))
+            rotary = torch.float32 if settings.rotary == "float32" else None
+            options = EngineOptions(settings.own_attention, rotary, settings.max_pixels, top_two=False)
+            self._engines[dtype] = ENGINES[name](checkpoint, options)
+        return self._engines[dtype]

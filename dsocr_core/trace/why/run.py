@@ -1,0 +1,157 @@
+"""Why two backends differ on some pages: every page's facts and cause, and one conclusion."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dsocr_core.engine.device import device_lock
+from dsocr_core.page.documents import load_image
+from dsocr_core.page.prompt import build_prompt
+from dsocr_core.reading.input_parity import MODEL_LINES, compare_inputs
+from dsocr_core.reading.parity_records import InputLine, input_line
+from dsocr_core.reading.records import CancelToken, OcrRequest
+from dsocr_core.settings import Settings
+from dsocr_core.trace.why.exclude import page_of
+from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.reader import Reader, Reading
+from dsocr_core.trace.why.search import Budget, Finding, Progress, Search
+
+
+@dataclass(frozen=True)
+class PageAnswer:
+    """One page: what both sides used, and why they differ."""
+
+    name: str
+    other: str
+    facts: tuple[InputLine, ...]
+    finding: Finding
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        finding = self.finding
+        cause = finding.cause
+        return {
+            "page": self.name,
+            "b": self.other,
+            "conclusion": finding.sentence,
+            "explained": cause is not None,
+            "causes": [] if cause is None else [*cause.names, *cause.match.free],
+            "equally": list(finding.also),
+            "facts": [asdict(line) for line in self.facts],
+            "a_agrees": {"characters": finding.match.agreed, "of": finding.match.of},
+            "trials": [
+                {
+                    "causes": list(trial.names),
+                    "words": trial.words,
+                    "exact": trial.match.exact,
+                    "agreed_characters": trial.match.agreed,
+                    "of": trial.match.of,
+                    "character_error_rate": round(trial.match.error_rate, 4),
+                    "seconds": round(trial.seconds, 3),
+                    "prefill_shared": not trial.prefilled,
+                }
+                for trial in finding.trials
+            ],
+            "excluded": [
+                {"cause": each.hypothesis.name, "words": each.hypothesis.words, "why": each.why}
+                for each in finding.exclusions
+            ],
+            "stopped": finding.stopped,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of all pages."""
+
+    pages: tuple[PageAnswer, ...]
+
+    @property
+    def explained(self) -> bool:
+        return bool(self.pages) and all(page.finding.cause is not None for page in self.pages)
+
+    @property
+    def sentence(self) -> str:
+        """One line: what most pages say, and how many they are."""
+        if len(self.pages) == 1:
+            return self.pages[0].finding.sentence
+        said = Counter(
+            "not explained" if page.finding.cause is None else page.finding.sentence for page in self.pages
+        )
+        return "; ".join(
+            f"{words} ({count} of {len(self.pages)} pages)" for words, count in said.most_common()
+        )
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "conclusion": self.sentence,
+            "explained": self.explained,
+            "pages": [page.document() for page in self.pages],
+        }
+
+
+def why(
+    settings: Settings,
+    pages: Iterable[tuple[Path, str]],
+    other_of: Callable[[Path, str], Other],
+    budget: Budget | None = None,
+    progress: Progress = lambda words, run, runs: None,
+    cancel: CancelToken | None = None,
+    on_wait: Callable[[str], None] | None = None,
+    reader: Reader | None = None,
+) -> Answer:
+    """Find the cause on every page, given as file and name. `other_of` gives B on a page.
+
+    What explained a page is tried first on the next. Seconds of the budget are for all pages. Raises
+    DsocrError and Cancelled.
+    """
+    reader, budget = reader or Reader(settings), budget or Budget()
+    began, first, answers = time.monotonic(), list[str](), list[PageAnswer]()
+    for path, name in pages:
+        other = other_of(path, name)
+        load_image(path, settings.max_pixels)  # says what is wrong with the file before anything is computed
+        with Image.open(path) as image:
+            page = page_of(image)
+        left = max(1.0, budget.seconds - (time.monotonic() - began))
+        with device_lock(reader.device).hold(f"why on {name}", cancel, on_wait):
+            attempt = reader.attempt(path, name)
+            search = Search(
+                reader, attempt, other, page, Budget(budget.runs, left), tuple(first), progress, cancel
+            )
+            finding = search.run()
+        if finding.cause is not None:
+            first = [*finding.cause.names, *(each for each in first if each not in finding.cause.names)]
+        answers.append(PageAnswer(name, other.name, fact_lines(attempt.request, finding.a, other), finding))
+    return Answer(tuple(answers))
+
+
+_FIRST, _LAST = ("prompt as read",), ("quantisation", "stop reason")
+_WORDS = {"eos": "end token", "length": "token limit", None: None}
+
+
+def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine, ...]:
+    """One line a fact: equal, differs, or not known where a side does not tell.
+
+    `request` is A's. The prompt stands as text and as ids; tiles with their number and size.
+    """
+    facts: Mapping[str, tuple[str | None, str | None]] = {
+        "prompt as read": (
+            build_prompt(request.prompt, request.template),
+            other.prompt and other.prompt.strip(),
+        ),
+        "quantisation": ("none", other.quantisation),
+        "stop reason": (_WORDS[a.finish], _WORDS[other.finish]),
+    }
+    lines = {line.name: line for line in compare_inputs(a.inputs, other.inputs)}
+    return (
+        *(input_line(name, *facts[name]) for name in _FIRST),
+        *(lines[name] for name in MODEL_LINES),
+        *(input_line(name, *facts[name], decides=name != "stop reason") for name in _LAST),
+    )

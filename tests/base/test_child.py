@@ -1,0 +1,89 @@
+"""A child process, whatever it does."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.base.child import MOST_LINE_BYTES, TAIL_BYTES, Child, ChildGone, module_environment
+
+
+@contextmanager
+def child(code: str, talks: bool = True) -> Iterator[Child]:
+    with closing(Child([sys.executable, "-c", code], os.environ, talks=talks)) as started:
+        yield started
+
+
+def test_lines_go_in_and_out_in_order() -> None:
+    with child("import sys\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)") as echo:
+        echo.send(b"abc\ndef\n")
+        assert (echo.receive(30), echo.receive(30)) == (b"cba\n", b"fed\n")
+        assert echo.receive(0.01) is None and echo.alive and echo.memory_bytes > 2**20
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        ("raise SystemExit(3)", "ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL; the system kills so when memory runs out"),
+        ("import os; os.abort()", "ended by SIGABRT"),
+    ],
+)
+def test_how_it_ended_is_said_to_those_who_wait_and_who_speak(code: str, how: str) -> None:
+    with child(code) as gone:
+        for _ in range(2):
+            with pytest.raises(ChildGone) as end:
+                gone.receive(60)
+            assert str(end.value) == how
+        with pytest.raises(ChildGone, match=how.partition(";")[0]):
+            gone.send(b"x" * 2**20)
+
+
+def test_the_end_of_what_it_printed_stays() -> None:
+    says = f"import sys; sys.stderr.write('x' * {10 * TAIL_BYTES} + '\\nlast\\x1b[31m words\\n\\n')"
+    with child(says, talks=False) as speaker:
+        assert speaker.wait(60)
+        assert len(speaker.stderr_tail) == TAIL_BYTES
+        assert speaker.last_line(100) == "last\\x1b[31m words"
+
+
+def test_a_line_without_end_is_the_last_that_is_heard() -> None:
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    with child(endless) as speaker:
+        line = speaker.receive(60)
+        assert line is not None and len(line) == MOST_LINE_BYTES + 1
+        speaker.kill()
+        with pytest.raises(ChildGone, match="ended"):  # by the kill, or because nobody hears it
+            speaker.receive(60)
+
+
+def test_a_check_that_raises_ends_the_watch_and_closing_ends_what_it_started() -> None:
+    starts = (
+        "import subprocess, sys\n"
+        "one = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "print(one.pid, flush=True); one.wait()"
+    )
+    with child(starts) as parent:
+        line = parent.receive(60)
+        assert line is not None
+        descriptor = os.pidfd_open(int(line))
+
+        def limit() -> None:
+            raise TimeoutError("enough")
+
+        with pytest.raises(TimeoutError, match="enough"):
+            parent.watch(0.01, limit)
+
+    assert select.select([descriptor], [], [], 60)[0]
+    os.close(descriptor)
+
+
+def test_the_projects_modules_are_found_beside_what_is_there() -> None:
+    path = module_environment({"PYTHONPATH": "/elsewhere"})["PYTHONPATH"].split(os.pathsep)
+    assert path[1:] == ["/elsewhere"] and Path(path[0], "dsocr_core").is_dir()

@@ -1,0 +1,110 @@
+"""Files of strangers: each reader of JSON refuses what is too large, too deep or no regular file."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import DEPTH_LIMIT, Refused, parse_json, parse_value, read_bytes
+from dsocr_core.cli.trace import _names
+from dsocr_core.models.taps.files import Dump, DumpError
+from dsocr_core.review.accuracy import read_truth
+from dsocr_core.review.verdicts import VerdictError, _from_json
+from dsocr_core.runs.result_cache import ResultStore
+from dsocr_core.vendor.protocol import ProtocolError, decode
+from tests.support.paths import ROOT
+
+OWN = {
+    "dsocr_core/base/untrusted.py": "the reader itself",
+    "dsocr_core/cli/sides.py": "its own text, made of the command line's options",
+    "dsocr_core/cli/history.py": "its own text, made a line before",
+    "dsocr_core/runs/index_file.py": "the index's own text; a file that is not its own is made anew",
+    "dsocr_core/cluster/job.py": "its own text, made in the same line",
+    "dsocr_core/cluster/reader_process.py": "its parent's pages",
+    "dsocr_core/page/opener_process.py": "its parent's request",
+}
+"""Modules that read JSON of this program only."""
+
+HOSTILE = {
+    "deep": b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deeper than allowed": b'{"a":' + b"[" * DEPTH_LIMIT + b"]" * DEPTH_LIMIT + b"}",
+    "5,000 digits": b'{"a": ' + b"9" * 5000 + b"}",
+    "no UTF-8": b'{"a": "\xff"}',
+    "cut short": b'{"a": [1, 2',
+    "a list": b"[1, 2]",
+    "a number": b"7",
+    "empty": b"",
+}
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "ground truth": ("truth.json", read_truth),
+    "names of a trace": ("names.json", lambda file: _names(str(file))),
+    "index of a dump": ("trace.json", lambda file: Dump(file.parent)),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("reader", READERS)
+def test_hostile_json_is_one_line_that_names_the_file(tmp_path: Path, reader: str, case: str) -> None:
+    name, read = READERS[reader]
+    (tmp_path / name).write_bytes(HOSTILE[case])
+    with pytest.raises((DsocrError, DumpError)) as raised:
+        read(tmp_path / name)
+    assert "\n" not in str(raised.value) and name in str(raised.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path, reader: str) -> None:
+    name, read = READERS[reader]
+    os.mkfifo(tmp_path / "pipe")
+    for source in (tmp_path / "pipe", Path("/dev/zero")):
+        if name == "trace.json" and source.name == "pipe":
+            continue  # a dump without an index is one of its own form
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to(source)
+        with pytest.raises((DsocrError, DumpError)):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_json_of_verdicts_messages_and_results(tmp_path: Path, case: str) -> None:
+    with pytest.raises(VerdictError):
+        _from_json(HOSTILE[case].decode(errors="replace"))
+    with pytest.raises(ProtocolError):
+        decode(HOSTILE[case] + b"\n")
+    (tmp_path / "key.json").write_bytes(HOSTILE[case])
+    assert ResultStore(tmp_path).find("key") is None
+
+
+def test_values_at_the_limits_are_taken() -> None:
+    deepest = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
+    assert parse_value(deepest) is not None
+    with pytest.raises(Refused, match="deeper"):
+        parse_value(f"[{deepest}]")
+    assert parse_value("7") == 7
+    assert parse_json('{"a": 9223372036854775807}') == {"a": 2**63 - 1}
+    with pytest.raises(Refused, match="64 bits"):
+        parse_json('{"a": 9223372036854775808}')
+
+
+def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "sparse"
+    with file.open("wb") as handle:
+        handle.truncate(10**12)
+    with pytest.raises(Refused, match=r"1,000,000,000,000 bytes; at most 100"):
+        read_bytes(file, 100)
+
+
+def test_no_other_module_parses_json_by_itself() -> None:
+    found = set()
+    for folder in ("dsocr_core", "pages", "analytic_model"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Attribute(value=ast.Name(id="json"), attr="load" | "loads"):
+                        found.add(file.relative_to(ROOT).as_posix())
+    assert found == OWN.keys()

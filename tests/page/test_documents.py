@@ -1,0 +1,503 @@
+"""Images, folders and PDFs: what is read, and one clear error for each way a file can be bad."""
+
+import io
+import shutil
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pypdfium2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from dsocr_core.page import decoding
+from dsocr_core.page.documents import (
+    DocumentError,
+    expand,
+    load_image,
+    parse_pages,
+    pdf_page_count,
+    render_pdf_page,
+)
+
+RANDOM = np.random.default_rng(7)
+
+
+def noise(width: int = 40, height: int = 30) -> Image.Image:
+    return Image.fromarray(RANDOM.integers(0, 256, (height, width, 3), np.uint8))
+
+
+def message_of(path: Path, **settings: int) -> str:
+    with pytest.raises(DocumentError) as error:
+        load_image(path, **settings)
+    message = str(error.value)
+    assert str(path) in message and "\n" not in message
+    return message
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def sixteen_bit() -> Image.Image:
+    return Image.fromarray(RANDOM.integers(0, 65536, (30, 40), np.uint16))
+
+
+def with_alpha() -> Image.Image:
+    image = noise().convert("RGBA")
+    image.putalpha(Image.fromarray(RANDOM.integers(0, 256, (30, 40), np.uint8)))
+    return image
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        ("rgb.png", noise()),
+        ("rgb.jpg", noise()),
+        ("grey.png", noise().convert("L")),
+        ("bilevel.tif", noise().convert("1")),
+        ("palette.png", noise().quantize(17)),
+        ("palette.gif", noise().quantize(17)),
+        ("alpha.png", with_alpha()),
+        ("alpha.webp", with_alpha()),
+        ("grey_alpha.png", with_alpha().convert("LA")),
+        ("cmyk.jpg", noise().convert("CMYK")),
+        ("cmyk.tif", noise().convert("CMYK")),
+        ("sixteen.png", sixteen_bit()),
+        ("sixteen.tif", sixteen_bit()),
+        ("float.tif", Image.fromarray(RANDOM.random((30, 40), np.float32))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_modes_are_read_as_the_published_code_reads_them(
+    tmp_path: Path, name: str, image: Image.Image
+) -> None:
+    path = tmp_path / name
+    image.save(path)
+    expected = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    loaded = load_image(path)
+    assert loaded.mode == "RGB" and loaded.size == (40, 30)
+    assert loaded.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pages_are_turned_upright_by_their_exif(tmp_path: Path, orientation: int) -> None:
+    """A red corner pixel block, found where the EXIF standard puts the stored top left corner."""
+    stored = Image.new("RGB", (40, 20), "white")
+    stored.paste((255, 0, 0), (0, 0, 8, 8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "turned.png", exif=exif)
+    loaded = load_image(tmp_path / "turned.png")
+    right, bottom = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+    assert loaded.size == ((20, 40) if orientation > 4 else (40, 20))
+    corner = (loaded.width - 1 if right else 0, loaded.height - 1 if bottom else 0)
+    assert loaded.getpixel(corner) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "jpeg"])
+@pytest.mark.parametrize("orientation", [1, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK"])
+def test_tiffs_are_turned_as_pillow_turns_them(
+    tmp_path: Path, mode: str, orientation: int, compression: str
+) -> None:
+    if (mode, compression) == ("RGBA", "jpeg"):
+        return
+    path = tmp_path / "page.tif"
+    noise().convert(mode).save(path, compression=compression, tiffinfo={0x0112: orientation})
+    with Image.open(path) as stored:
+        expected = ImageOps.exif_transpose(stored).convert("RGB")
+    loaded = load_image(path)
+    assert loaded.size == expected.size and np.array_equal(np.asarray(loaded), np.asarray(expected))
+
+
+def test_pages_of_a_tiff_are_pages_but_its_preview_is_not(tmp_path: Path) -> None:
+    frames = [Image.new("L", (40, 30 + number), 80 * number) for number in range(4)]
+    for frame in frames:
+        frame.encoderinfo = {}
+    frames[1].encoderinfo = {"tiffinfo": {254: 1}}
+    frames[0].save(tmp_path / "fax.tif", save_all=True, append_images=frames[1:])
+    pages = expand([tmp_path / "fax.tif"], work_directory=tmp_path / "work")
+    assert [page.source for page in pages] == ["fax.tif#1", "fax.tif#2", "fax.tif#3"]
+    assert [load_image(page.path).getpixel((0, 0)) for page in pages] == [(0,) * 3, (160,) * 3, (240,) * 3]
+    assert [page.source for page in expand([tmp_path / "fax.tif"], "2", tmp_path / "work")] == ["fax.tif#2"]
+
+
+@pytest.mark.parametrize(("suffix", "loss"), [("gif", 0), ("webp", 2), ("tif", 0), ("avif", 2)])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_each_frame_of_an_image_is_a_page(tmp_path: Path, suffix: str, loss: int, mode: str) -> None:
+    frames = [Image.new("L", (40, 30), 80 * number).convert(mode) for number in range(1, 4)]
+    path = tmp_path / f"scan.{suffix}"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    pages = expand([path], work_directory=tmp_path)
+    assert [page.source for page in pages] == [f"scan.{suffix}#{number}" for number in (1, 2, 3)]
+    levels = [np.asarray(load_image(page.path)) for page in pages]
+    assert all(level.shape == (30, 40, 3) for level in levels)
+    assert all(abs(int(level.astype(int).mean()) - 80 * n) <= loss for n, level in enumerate(levels, 1))
+    assert [page.source for page in expand([path], "2", tmp_path)] == [f"scan.{suffix}#2"]
+    frames[0].save(path)
+    assert [page.path for page in expand([path], work_directory=tmp_path)] == [path]
+
+
+def test_a_frame_is_held_against_the_limit_before_those_below_it_are_decoded(tmp_path: Path) -> None:
+    frames = [Image.new("L", (400, 300), 80 * number) for number in range(1, 4)]
+    frames[0].save(tmp_path / "large.gif", save_all=True, append_images=frames[1:])
+    pages = expand([tmp_path / "large.gif"], work_directory=tmp_path, max_pixels=100_000)
+    for number in range(3):
+        with pytest.raises(DocumentError, match=r"400 x 300 pixels are more than the limit"):
+            pages[number]
+
+
+@pytest.mark.parametrize(
+    ("mode", "colour", "says"),
+    [
+        ("I;16", 40_000, "16-bit"), ("F", 300.0, "16-bit"), ("I", 70_000, "16-bit"),
+        ("RGBA", (0, 0, 0, 0), "transparent"), ("LA", (0, 0), "transparent"), ("L", 7, None),
+        ("RGBA", (0, 0, 0, 255), None), ("I;16", 200, None),
+    ],
+)  # fmt: skip
+def test_pictures_that_come_out_of_one_colour_are_said(
+    tmp_path: Path, mode: str, colour: Any, says: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / f"{tmp_path.name}.tif"
+    image = Image.new(mode, (40, 30), colour)
+    if mode in ("RGBA", "LA") and says:
+        image.putpixel((3, 3), tuple([0] * (len(mode) - 1) + [255]))
+    image.save(path)
+    for _ in range(2):
+        load_image(path)
+    assert sum(f"{path.name}: {says}" in message for message in caplog.messages) == (says is not None)
+    assert says is not None or not caplog.messages
+
+
+def test_broken_exif_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(image: Image.Image) -> Image.Image:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(decoding.ImageOps, "exif_transpose", broken)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    noise().save(tmp_path / "a.png", exif=exif)
+    assert decoding.decode(tmp_path / "a.png", 10_000, 10**9).image.size == (40, 30)
+
+
+def test_a_path_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    assert "no such file" in message_of(tmp_path / "none.png")
+    assert "cannot be read" in message_of(tmp_path / ("x" * 300))
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    assert "cannot be read" in message_of(file / "below.png")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "gif", "webp", "bmp"])
+def test_a_truncated_image_is_an_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"cut.{suffix}"
+    noise(200, 200).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert "damaged or truncated" in message_of(path) or "not an image" in message_of(path)
+
+
+def png_claiming(width: int, height: int) -> bytes:
+    """A valid header of that size over almost no data."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"0"))
+        + chunk(b"IEND", b"")
+    )
+
+
+def test_decompression_bomb_is_seen_in_the_header(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "bomb.png"
+    limit = Image.MAX_IMAGE_PIXELS
+    for side in (10_001, 60_000):
+        path.write_bytes(png_claiming(side, side))
+        assert "more than the limit of 100,000,000" in message_of(path)
+    assert limit == Image.MAX_IMAGE_PIXELS
+    assert not recwarn.list
+
+
+def test_work_is_bounded_not_pixels_alone(tmp_path: Path) -> None:
+    """One kilobyte each: addresses of 100 million rows take 3.4 GB, WEBP takes 20 bytes a pixel."""
+    tall = tmp_path / "tall.png"
+    tall.write_bytes(png_claiming(1, 100_000_000))
+    assert "a side of 100,000,000 pixels; at most 65,535 are read" in message_of(tall)
+    wide = tmp_path / "wide.webp"
+    Image.new("RGB", (3000, 3000)).save(wide, lossless=True)
+    too_little = 9_000_000 * decoding.WORK_BYTES["WEBP"] - 1
+    with pytest.raises(decoding.Unreadable, match=r"in WEBP take 0\.2 GB to open"):
+        decoding.decode(wide, 10_000_000, too_little)
+    assert load_image(wide, 9_000_000).size == (3000, 3000)
+
+
+def test_postscript_is_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "page.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n")
+    assert "not an image of a known format" in message_of(path)
+
+
+@given(st.sampled_from(["PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM"]), st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_never_escapes(tmp_path: Path, kind: str, data: st.DataObject) -> None:
+    buffer = io.BytesIO()
+    Image.new("RGB", (16, 12), "red").save(buffer, kind)
+    raw = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(1, 8))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "damaged"
+    path.write_bytes(bytes(raw))
+    try:
+        assert load_image(path, max_pixels=1_000_000).mode == "RGB"
+    except DocumentError as error:
+        assert "\n" not in str(error)
+
+
+# --- PDFs and folders -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pdf(tmp_path: Path) -> Path:
+    """Three A4 pages, page n with n/4 of its width black."""
+    pages = []
+    for number in (1, 2, 3):
+        page = Image.new("RGB", (595, 842), "white")
+        page.paste("black", (0, 0, 595 * number // 4, 842))
+        pages.append(page)
+    path = tmp_path / "my paper.pdf"
+    pages[0].save(path, save_all=True, append_images=pages[1:], resolution=72)
+    return path
+
+
+def test_pdf_pages_are_rendered_when_taken(pdf: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    pages = expand([pdf], work_directory=work)
+    assert len(pages) == 3 and pages.name(1) == "my paper.pdf#2"
+    assert not work.exists()
+    second = pages[1]
+    assert second.source == "my paper.pdf#2"
+    assert [file.name for file in work.iterdir()] == [second.path.name]
+    image = load_image(second.path)
+    assert abs(image.width - 1240) <= 1 and abs(image.height - 1755) <= 1
+    assert abs(np.asarray(image.convert("L")).mean() / 255 - 0.5) < 0.01
+    assert [page.source[-2:] for page in pages] == ["#1", "#2", "#3"]
+    assert [page.source[-2:] for page in pages[1:]] == ["#2", "#3"]
+
+
+def test_chosen_pages_come_in_the_order_given(pdf: Path, tmp_path: Path) -> None:
+    pages = expand([pdf], "3,1-2", tmp_path)
+    assert [pages.name(i)[-2:] for i in range(3)] == ["#3", "#1", "#2"]
+    with pytest.raises(DocumentError, match=r"my paper\.pdf: pages '4'"):
+        expand([pdf], "4")
+    noise().save(tmp_path / "a.png")
+    with pytest.raises(DocumentError, match="none of the given files has several pages"):
+        expand([tmp_path / "a.png"], "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", [1]), ("1-3,7", [1, 2, 3, 7]), (" 2 - 3 , 2", [2, 3]), ("8-", [8, 9]), ("9,1", [9, 1])],
+)
+def test_page_ranges_become_page_numbers(text: str, expected: list[int]) -> None:
+    assert parse_pages(text, 9) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "a", "1-", "3-2", "1,,2", "10", "1-10", "-3", "1-999999999", "٣", "1.5"]
+)
+def test_bad_page_lists(text: str) -> None:
+    if text == "1-":
+        assert parse_pages(text, 2) == [1, 2]
+        return
+    with pytest.raises(DocumentError, match="pages '"):
+        parse_pages(text, 9)
+
+
+def test_an_encrypted_pdf_is_an_error(tmp_path: Path) -> None:
+    """The smallest PDF with a standard security handler whose user password is not empty."""
+    body = (
+        b"%PDF-1.4\n"
+        b"1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
+        b"2 0 obj<</Type/Pages/Kids[]/Count 0>>endobj\n"
+        b"3 0 obj<</Filter/Standard/V 1/R 2/P -4/O<" + b"11" * 32 + b">/U<" + b"22" * 32 + b">>>endobj\n"
+    )
+    offsets = [body.index(b"%d 0 obj" % number) for number in (1, 2, 3)]
+    table = b"xref\n0 4\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % at for at in offsets)
+    identity = b"<" + b"33" * 16 + b">"
+    trailer = b"trailer<</Size 4/Root 1 0 R/Encrypt 3 0 R/ID[" + identity * 2 + b"]>>\n"
+    path = tmp_path / "secret.pdf"
+    path.write_bytes(body + table + trailer + b"startxref\n%d\n%%%%EOF\n" % len(body))
+    with pytest.raises(DocumentError, match=r"secret\.pdf: the PDF needs a password; save a copy without"):
+        expand([path])
+
+
+def test_a_pdf_that_cannot_be_read_is_an_error(tmp_path: Path, pdf: Path) -> None:
+    path = tmp_path / "bad.pdf"
+    path.write_bytes(b"%PDF-1.4 nothing")
+    with pytest.raises(DocumentError, match=r"bad\.pdf: not a readable PDF"):
+        pdf_page_count(path)
+    path.write_bytes(b"")
+    with pytest.raises(DocumentError, match="the file is empty"):
+        expand([path])
+    with pytest.raises(DocumentError, match="has no page 4"):
+        render_pdf_page(pdf, 4, tmp_path)
+    with pytest.raises(DocumentError, match="lower pdf_dpi"):
+        render_pdf_page(pdf, 1, tmp_path, dpi=150, max_pixels=1_000_000)
+
+
+def one_page(more: bytes, box: bytes = b"0 0 300 200", form: bytes = b"", objects: bytes = b"") -> bytes:
+    """A PDF of one page; PDFium finds its objects without a table."""
+    return (
+        b"%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R" + form + b">>endobj\n"
+        b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n"
+        b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[" + box + b"]" + more + b">>endobj\n"
+        + objects + b"trailer<</Size 9/Root 1 0 R>>\n%%EOF"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"/FT/Tx/V(Typed in)", b"/FT/Ch/Ff 131072/V(Chosen)/Opt[(Chosen)(Other)]",
+        b"/FT/Tx/Ff 4096/V(Many lines)",
+    ],
+)  # fmt: skip
+def test_what_was_typed_into_a_form_is_drawn(tmp_path: Path, field: bytes) -> None:
+    (tmp_path / "form.pdf").write_bytes(
+        one_page(
+            b"/Annots[4 0 R]",
+            form=b"/AcroForm<</Fields[4 0 R]/DA(/Helv 0 Tf 0 g)/DR<</Font<</Helv 5 0 R>>>>>>",
+            objects=b"4 0 obj<</Subtype/Widget/F 4/P 3 0 R/T(a)/Rect[20 20 280 120]/DA(/Helv 40 Tf 0 g)"
+            + field + b">>endobj\n5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\n",
+        )
+    )  # fmt: skip
+    image = load_image(render_pdf_page(tmp_path / "form.pdf", 1, tmp_path)).convert("L")
+    assert (np.asarray(image) < 64).sum() > 500
+
+
+def packed_page(more: bytes) -> bytes:
+    """`one_page` with the page in a compressed object stream."""
+    page = b"3 0 <</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]" + more + b">>"
+    stream = zlib.compress(page)
+    body, places = b"%PDF-1.7\n", []
+    for piece in (
+        b"1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n",
+        b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n",
+        b"4 0 obj<</Type/ObjStm/N 1/First 4/Filter/FlateDecode/Length %d>>stream\n" % len(stream)
+        + stream + b"\nendstream endobj\n",
+        b"",
+    ):  # fmt: skip
+        places.append(len(body))
+        body += piece
+    one, two, four, five = places
+    rows = [(0, 0, 255), (1, one, 0), (1, two, 0), (2, 4, 0), (1, four, 0), (1, five, 0)]
+    table = b"".join(struct.pack(">BIB", *row) for row in rows)
+    body += b"5 0 obj<</Type/XRef/Size 6/W[1 4 1]/Root 1 0 R/Length %d>>stream\n" % len(table)
+    return body + table + b"\nendstream endobj\nstartxref\n%d\n%%%%EOF" % five
+
+
+@pytest.mark.parametrize(("unit", "scale"), [(b"", 1), (b"/UserUnit 2", 2), (b"/UserUnit 1.5", 1.5)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_user_unit_makes_a_page_larger(tmp_path: Path, unit: bytes, scale: float, packed: bool) -> None:
+    """Packed: the page lies in an object stream, as programs write it."""
+    path = tmp_path / "unit.pdf"
+    path.write_bytes(packed_page(unit) if packed else one_page(unit))
+    image = load_image(render_pdf_page(path, 1, tmp_path, dpi=72))
+    assert image.size == (300 * scale, 200 * scale)
+
+
+@pytest.mark.parametrize("bad", [b"%PDF-1.4 nothing", b"", b"<html>not found</html>", None])
+def test_a_bad_pdf_costs_only_itself(tmp_path: Path, pdf: Path, bad: bytes | None) -> None:
+    """None: a page is asked for that this one does not have."""
+    other = tmp_path / "other.pdf"
+    other.write_bytes(one_page(b"") if bad is None else bad)
+    pages = expand([other, pdf], "2", tmp_path / "work")
+    assert [pages.name(number) for number in range(2)] == ["other.pdf", "my paper.pdf#2"]
+    assert pages[1].path.is_file()
+    with pytest.raises(DocumentError, match=r"other\.pdf: "):
+        pages[0]
+
+
+def test_an_unbounded_page_is_refused(tmp_path: Path) -> None:
+    document = pypdfium2.PdfDocument.new()
+    document.new_page(200_000, 200_000)
+    document.save(tmp_path / "huge.pdf")
+    with pytest.raises(DocumentError, match="lower pdf_dpi"):
+        expand([tmp_path / "huge.pdf"], work_directory=tmp_path)[0]
+
+
+def test_a_full_disk_leaves_nothing(pdf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(DocumentError, match="No space left on device"):
+        render_pdf_page(pdf, 1, tmp_path / "work")
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_folder_in_natural_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("page10.png", "page2.PNG", "Page1.jpg", ".hidden.png", "notes.txt"):
+        noise().save(tmp_path / name, format="PNG") if "notes" not in name else (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+    for name in ("a.HEIC", "b.heic", "c.j2k", "scan"):
+        (tmp_path / name).touch()
+    assert [page.source for page in expand([tmp_path])] == ["Page1.jpg", "page2.PNG", "page10.png"]
+    (message,) = caplog.messages
+    kinds = message.partition("not read: ")[2].split(", ")
+    assert sorted(kinds) == [
+        "1 .j2k (c.j2k)", "1 .txt (notes.txt)", "1 folders (folder.png)", "1 without a suffix (scan)",
+        "2 .heic (a.HEIC)",
+    ]  # fmt: skip
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    names = ["a/new/page.png", "b/new/page.png", "b/old/page.png", "b/old/other.png"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    pages = expand([tmp_path / name for name in names])
+    assert [page.source for page in pages] == [
+        "a/new/page.png", "b/new/page.png", "b/old/page.png", "other.png",
+    ]  # fmt: skip
+    assert [page.path for page in pages] == [tmp_path / name for name in names]
+    two = expand([tmp_path / "b" / "new", tmp_path / "b" / "old"])
+    assert [page.source for page in two] == ["new/page.png", "other.png", "old/page.png"]
+
+
+@pytest.mark.parametrize("given", [["."], [".", "below"], [".", "below/deep"]])
+def test_folders_below_are_read_and_named_where_that_is_asked_for(tmp_path: Path, given: list[str]) -> None:
+    (tmp_path / "below" / "deep").mkdir(parents=True)
+    (tmp_path / "below" / "again").symlink_to(tmp_path)
+    for name in ("b.png", "below/a.png", "below/deep/a.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    (tmp_path / "below" / ".hidden").mkdir()
+    shutil.copy(tmp_path / "b.png", tmp_path / "below" / ".hidden")
+    paths = [tmp_path / name for name in given]
+    found = [page.source for page in expand(paths, recursive=True)]
+    assert found == ["b.png", "below/a.png", "below/deep/a.png"]
+    flat = [page.source for page in expand(paths)]
+    assert flat == [name for name in found if Path(name).parent.as_posix() in given]
+
+
+def test_a_file_that_is_named_twice_is_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "page.png")
+    monkeypatch.chdir(tmp_path)
+    pages = expand([Path("page.png"), tmp_path, tmp_path / "page.png"])
+    assert [(page.path, page.source) for page in pages] == [(Path("page.png"), "page.png")]
+
+
+def test_folder_without_images(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(DocumentError, match="no images or PDFs in this folder"):
+        expand([tmp_path])
+    with pytest.raises(DocumentError, match="no such file"):
+        expand([tmp_path / "missing.png"])

@@ -1,0 +1,245 @@
+"""Whole runs with servers as backends: in flight, with faults, recorded and read back; all against one."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from dsocr_core.read.against import AgainstReport, read_against
+from dsocr_core.read.pages import read_pages
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.report import Report
+from dsocr_core.read.session import Session
+from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
+from dsocr_core.reading.records import SIDES
+from dsocr_core.review.review import open_review, run_fact
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.store import History
+from dsocr_core.settings import Settings, settings_against
+from tests.support.flat_tables import flat_tables
+from tests.support.scripted_server import (
+    TEXT,
+    Reply,
+    Sent,
+    busy,
+    cut_off,
+    raw,
+    scripted_server,
+    streamed,
+    whole,
+)
+
+OTHER = "<|ref|>title<|/ref|><|det|>[[1, 2, 300, 400]]<|/det|>\n# Hallo\n"
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    found = [folder / f"page{number}.png" for number in range(6)]
+    for number, path in enumerate(found):
+        Image.new("RGB", (40, 30), (number, 0, 0)).save(path)
+    return found
+
+
+def served(address: str, **more: object) -> dict[str, object]:
+    return {"spec": f"endpoint:{address}", "model": "m", "attempts": 1, **more}
+
+
+def read(settings: Settings, plan: RunPlan, history: RunRecorder | None = None) -> Report:
+    return read_pages(Session(settings), plan, Progress(Console(quiet=True)), history)
+
+
+def printed(report: Report | AgainstReport) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    report.print(console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def document(report: Report | AgainstReport) -> dict[str, object]:
+    stream = io.StringIO()
+    report.write_json(stream)
+    found = json.loads(stream.getvalue())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_page_that_fails_costs_itself_and_the_others_go_on(pages: list[Path], tmp_path: Path) -> None:
+    faults = (busy(503), raw(b"<html>", "text/html"), cut_off, whole("x" * 10, token_ids=[-1]))
+    with scripted_server(streamed(), *faults, streamed()) as server:
+        settings = Settings(device="cpu", a=served(server.address, name="far"))
+        report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
+    rows = document(report)["pages"]
+    assert isinstance(rows, list)
+    assert [row["error"] is None for row in rows] == [True, False, False, False, False, True]
+    assert [row["text_raw"] for row in rows if row["text_raw"]] == [TEXT, TEXT]
+    assert (report.passed, report.failed) == (2, 4)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert {line["backend"] for line in lines} == {"far"} and len(lines) == 6
+    assert sum("error" in line for line in lines) == 4
+
+
+def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], tmp_path: Path) -> None:
+    together = threading.Barrier(3)
+
+    def script(reply: Reply, sent: Sent) -> None:
+        together.wait(timeout=30)  # three are there at once, or the test fails
+        streamed()(reply, sent)
+
+    with scripted_server(script) as server:
+        settings = Settings(device="cpu", a=served(server.address, concurrency=3))
+        report = read(settings, RunPlan(tuple(pages), tmp_path / "out"))
+        assert server.most_in_flight == 3
+    assert [row["image"] for row in document(report)["pages"]] == [page.name for page in pages]  # type: ignore[attr-defined]
+    assert report.passed == 6
+
+
+def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(streamed()) as a, scripted_server(streamed(), whole(OTHER)) as b:
+        settings = Settings(
+            device="cpu", a=served(a.address), b=served(b.address), history=str(tmp_path / "history")
+        )
+        assert settings.side_names == ("endpoint", "endpoint-2")
+        out = tmp_path / "out"
+        recorder = RunRecorder(settings, out=out)
+        report = read(settings, RunPlan(tuple(pages[:2]), out, sides=SIDES), recorder)
+    rows = document(report)["pages"]
+    assert [row["verdict"] for row in rows] == ["identical", "differs"]  # type: ignore[union-attr,index]
+    assert (out / "predictions.jsonl").is_file()
+    assert (out / "backends" / "endpoint-2" / "predictions.jsonl").is_file()
+    with History(str(tmp_path / "history")) as recorded:
+        assert recorder.id is not None
+        assert recorded.record(recorder.id).backends == ("endpoint", "endpoint-2")
+    with History(str(tmp_path / "other")) as history:
+        (found,) = import_paths(history, [out]).imported
+        record = history.record(found.run_id)
+        assert record.backends == ("endpoint", "endpoint-2")
+        parity = history.query("parity", run_ids=[found.run_id])[0].sort_values("page")
+        assert list(parity["verdict"]) == ["identical", "differs"]
+
+
+def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp_path: Path) -> None:
+    with (
+        scripted_server(streamed()) as a,
+        scripted_server(streamed()) as same,
+        scripted_server(whole(OTHER)) as other,
+        scripted_server(busy(503), streamed()) as once,
+    ):
+        settings = Settings(device="cpu", a=served(a.address, name="far"))
+        choices = [served(each.address) for each in (same, other, once)]
+        all_settings = settings_against(settings, choices)
+        plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
+        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
+        assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
+    found = document(report)
+    assert found["a"] == "far"
+    by_name = {row["name"]: row for row in found["backends"]}  # type: ignore[attr-defined]
+    assert list(by_name) == ["endpoint", "endpoint-2", "endpoint-3"]
+    assert by_name["endpoint"]["verdicts"]["identical"] == 2
+    # "# Hallo" for "# Hello": one of the characters that are words of the page.
+    assert by_name["endpoint-2"]["verdicts"]["differs"] == 2
+    assert by_name["endpoint-2"]["character_error_rate"] == pytest.approx(1 / len("# Hello"))
+    assert by_name["endpoint-3"]["verdicts"] == {
+        "identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 1,
+    }  # fmt: skip
+    assert by_name["endpoint-3"]["tokens_equal"] is None
+    assert report.failed == 3
+    assert sorted(path.name for path in (tmp_path / "out" / "backends").iterdir()) == list(by_name)
+    text = io.StringIO()
+    report.print(Console(file=text, width=80))
+    said = text.getvalue()
+    assert "Against far" in said and "answered 503" in said and "not known" in said
+
+
+def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
+    pages: list[Path], tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    for name in ("page0", "page1", "page9"):
+        (left / f"{name}.md").write_text("a text", encoding="utf-8")
+    (left / "bad.md").write_bytes(b"\xff")
+    expected = {"texts": ["page9"], "files": [{"name": "bad.md", "reason": "not UTF-8 text (byte 0)"}]}
+    folder = {"spec": f"folder:{left}"}
+    settings = Settings(device="cpu", a=folder, b={**folder, "name": "again"})
+    one = read(settings, RunPlan(tuple(pages[:2]), tmp_path / "one", sides=SIDES))
+    assert document(one)["left_over"] == {"folder": expected, "again": expected}
+    assert "again: 1 text of no page that was read: page9" in printed(one)
+    others = settings_against(Settings(device="cpu", a=folder), [{**folder, "name": "x"}, f"folder:{left}"])
+    plan = RunPlan(tuple(pages[:2]), tmp_path / "several", sides=SIDES)
+    several = read_against(list(map(Session, others)), plan, Progress(Console(quiet=True)))
+    assert document(several)["left_over"] == dict.fromkeys(("folder", "x", "folder-2"), expected)
+    assert "x: not taken: bad.md" in printed(several)
+
+
+def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no picture")
+    history = str(tmp_path / "history")
+    with (
+        scripted_server(streamed()) as a,
+        scripted_server(streamed()) as same,
+        scripted_server(whole(OTHER)) as other,
+    ):
+        settings = Settings(device="cpu", a=served(a.address, name="far"), history=history)
+        all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
+        plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
+        recorders = [RunRecorder(each) for each in all_settings]
+        sessions = list(map(Session, all_settings))
+        read_against(sessions, plan, Progress(Console(quiet=True)), histories=recorders)
+        assert len(a.bodies) == 2  # A still reads a page once
+    with History(history) as recorded:
+        runs = [recorder.id for recorder in recorders]
+        assert None not in runs and len(set(runs)) == 2
+        for run_id, name, verdict in zip(
+            runs, ("endpoint", "endpoint-2"), ("identical", "differs"), strict=True
+        ):
+            assert recorded.record(str(run_id)).backends == ("far", name)
+            parity = recorded.query("parity", run_ids=[run_id])[0].sort_values("page")
+            assert dict(zip(parity["page"], parity["verdict"], strict=True)) == {
+                "broken.png": "not_comparable", "page0.png": verdict, "page1.png": verdict,
+            }  # fmt: skip
+            with_a = flat_tables(recorded, str(run_id))["images"].to_pylist()
+            assert {row["backend"] for row in with_a if row["page"] == "page0.png"} == {"far", name}
+
+
+def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
+        all_settings = settings_against(
+            Settings(device="cpu", a=served(a.address)), [served(b.address), served(b.address)]
+        )
+        plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
+        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
+    assert report.failed == 2
+    assert [other.verdicts["not_comparable"] for other in report.others] == [1, 1]
+
+
+def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:
+    with scripted_server(streamed(), whole(OTHER)) as a, scripted_server(streamed()) as b:
+        # By name B would come first.
+        settings = Settings(
+            device="cpu",
+            a=served(a.address, name="z"),
+            b=served(b.address, name="m"),
+            history=str(tmp_path / "history"),
+        )
+        recorder = RunRecorder(settings, out=tmp_path / "out")
+        read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), recorder)
+    assert recorder.id is not None
+    with History(str(tmp_path / "history")) as history:
+        review = open_review(history, recorder.id, recorder.id, None, None)
+        assert (review.a.backend, review.b.backend) == ("z", "m")
+        assert [page.verdict for page in review.pages] == ["differs", "identical"]
+        assert run_fact(review.b, "dtype") is None
+        assert "endpoint plain" == run_fact(review.a, "engine") == run_fact(review.b, "engine")
+        lines = {line.name: line for page in review.pages for line in page.inputs}
+        assert lines[NGRAM].b is None and lines[LIMIT].b is None and lines[DTYPE].b is None

@@ -1,0 +1,416 @@
+"""Many pages: flat memory, nothing lost by a kill, what is done is not done again."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from rich.console import Console
+
+import dsocr_core.read.loop as loop
+import dsocr_core.runs.result_cache as results
+from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
+from dsocr_core.base import error_log
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.visible import name_text, text_name
+from dsocr_core.engine.page import PreparedPage
+from dsocr_core.models.family import preset_named
+from dsocr_core.page.preprocess import PreparedImage, prepare
+from dsocr_core.read.lock import LOCK_FILE, DirectoryBusy
+from dsocr_core.read.pages import read_pages
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.report import Report
+from dsocr_core.reading.artifacts import page_key
+from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.recorder import CANCELLED, RunRecorder
+from dsocr_core.runs.store import History
+from dsocr_core.settings import InferSettings, Settings
+from tests.support.flat_tables import flat_tables
+from tests.support.results import make_result
+from tests.support.sessions import session_of
+
+Act = Callable[[OcrRequest], None]
+
+
+class FakeEngine:
+    """Opens pages as the engine does and reads a text that names the page."""
+
+    def __init__(self, act: Act = lambda _: None, long: bool = False) -> None:
+        self.act, self.long = act, long
+        self.read: list[str] = []
+        self.waiting = self.most_waiting = 0
+
+    def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
+        assert opened is not None
+        # The pixels themselves are the engine's affair; here they would only cost time.
+        picture = opened.picture
+        image = prepare(picture, preset_named("tiny")) if self.long else None
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        return replace(opened, image=image or _nothing(picture), hashes=("", ""))
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        assert prepared is not None
+        self.waiting -= 1
+        self.act(request)
+        self.read.append(request.name)
+        text = f"<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# {request.name}\n"
+        text += "words " * 4000 if self.long else ""
+        result = make_result(
+            text, "eager", image=request.image, image_size=prepared.picture.size, token_ids=(1, 2)
+        )
+        return replace(result, request=request)
+
+
+def _nothing(picture: Image.Image) -> PreparedImage:
+    return PreparedImage(None, None, (1, 1), picture.size)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a thousand of them are slow, and no test's subject
+
+
+def make_pages(folder: Path, count: int) -> list[Path]:
+    folder.mkdir()
+    paths = [folder / f"page{number:03d}.png" for number in range(count)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (16, 12), (number % 256, 0, 0)).save(path)
+    return paths
+
+
+def read(
+    pages: list[Path], out: Path, engine: FakeEngine, resume: bool = False, settings: Settings | None = None
+) -> Report:
+    session = session_of(settings or Settings(device="cpu"), out.with_name("results"), engine)
+    progress = Progress(Console(quiet=True))
+    return read_pages(session, RunPlan(tuple(pages), out, resume=resume), progress)
+
+
+def lines(out: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
+
+
+def files(out: Path) -> dict[str, object]:
+    """All that a directory holds but for what tells one call from another."""
+    found: dict[str, object] = {}
+    for path in out.rglob("*"):
+        if path.suffix == ".parquet":
+            found[path.name] = pq.read_table(path).drop_columns("run_id").to_pylist()
+        elif path.is_file() and path.name not in ("run.json", "SHA256SUMS"):
+            found[str(path.relative_to(out))] = re.sub(rb', "run": "[^"]*"', b"", path.read_bytes())
+    return found
+
+
+def test_memory_stays_flat_over_300_pages(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def weigh(request: OcrRequest) -> None:
+        if request.name == "page110.png":  # what is traced takes twice as long
+            tracemalloc.start()
+        if request.name in ("page120.png", "page296.png"):
+            while engine.waiting < loop.PREFETCHED:  # as many are held each time
+                threading.Event().wait(0.005)
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+
+    engine = FakeEngine(weigh, long=True)
+    try:
+        report = read(make_pages(tmp_path / "pages", 300), tmp_path / "out", engine)
+    finally:
+        tracemalloc.stop()
+    assert (report.passed, report.failed, len(lines(tmp_path / "out"))) == (300, 0, 300)
+    # 176 pages of 24 KB text and 0.8 MB pixels each went by in between.
+    assert sizes[1] - sizes[0] < 200_000
+    assert engine.most_waiting <= loop.PREFETCHED + 1 + 1  # the one being read, and the next on its way
+
+
+def test_a_killed_run_resumes_as_if_it_had_not_been_killed(tmp_path: Path) -> None:
+    pages = make_pages(tmp_path / "pages", 12)
+    read(pages, tmp_path / "whole", FakeEngine())
+
+    def die(request: OcrRequest) -> None:
+        if request.name == "page007.png":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            read(pages, tmp_path / "killed", FakeEngine(die))
+        finally:
+            os._exit(1)  # not reached
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert [line["source"] for line in lines(tmp_path / "killed")] == [page.name for page in pages[:7]]
+    # What a kill in the middle of a write leaves.
+    (tmp_path / "killed" / "viz" / ".part-1234").mkdir()
+    with (tmp_path / "killed" / "predictions.jsonl").open("ab") as handle:
+        handle.write(b'{"image": "half a li')
+
+    engine = FakeEngine()
+    report = read(pages, tmp_path / "killed", engine, resume=True)
+    assert engine.read == [page.name for page in pages[7:]]
+    assert (report.passed, report.failed, report.skipped) == (5, 0, 7)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert not (tmp_path / "killed" / "viz" / ".part-1234").exists()
+
+
+def test_other_content_or_settings_are_read_again_and_the_rest_is_not(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    read(pages, out, FakeEngine())
+    Image.new("RGB", (16, 12), "white").save(pages[1])
+    changed = FakeEngine()
+    assert read(pages, out, changed, resume=True).skipped == 2
+    assert changed.read == ["page001.png"]
+    again = FakeEngine()
+    settings = Settings(device="cpu", infer=InferSettings(max_new_tokens=9))
+    assert read(pages, out, again, resume=True, settings=settings).skipped == 0
+    assert len(again.read) == len(lines(out)) == 3
+
+
+def test_a_failed_page_is_recorded_and_tried_again(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 4), tmp_path / "out"
+    good = pages[0].read_bytes()
+    pages[0].write_bytes(b"not a picture")
+
+    def fail(request: OcrRequest) -> None:
+        if request.name == "page002.png":
+            raise DsocrError("page002.png: the worker died")
+
+    report = read(pages, out, FakeEngine(fail))
+    assert (report.passed, report.failed) == (2, 2)
+    written = lines(out)
+    assert [line.get("error") is None for line in written] == [False, True, False, True]
+    assert (
+        "not an image" in str(written[0]["error"]) and written[2]["error"] == "page002.png: the worker died"
+    )
+    infos = [json.loads(path.read_text()) for path in out.glob("viz/*/info.json")]
+    assert {info["source_image"]: info.get("error") for info in infos} == {
+        line["image"]: line.get("error") for line in written
+    }
+
+    pages[0].write_bytes(good)
+    engine = FakeEngine()
+    assert read(pages, out, engine, resume=True).failed == 0
+    assert engine.read == ["page000.png", "page002.png"]
+    assert sorted(str(line["source"]) for line in lines(out)) == [page.name for page in pages]
+    assert all("error" not in line for line in lines(out))
+
+
+@pytest.mark.parametrize("sides", [("a",), SIDES])
+def test_pages_of_which_none_can_be_opened_load_no_model(
+    tmp_path: Path, sides: tuple[Side, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, out = make_pages(tmp_path / "pages", 2), tmp_path / "out"
+    for page in pages:
+        page.write_bytes(page.read_bytes()[:-30])
+    session = session_of(Settings(device="cpu"), tmp_path / "results")
+    for backend in (EngineBackend, PublishedBackend):
+        monkeypatch.setattr(backend, "load", lambda *_: pytest.fail("a backend was loaded"))
+    report = read_pages(session, RunPlan(tuple(pages), out, sides=sides), Progress(Console(quiet=True)))
+    assert report.failed == 2
+    assert all("damaged or truncated" in str(line["error"]) for line in lines(out))
+
+
+def test_only_a_run_directory_can_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match="no such run directory"):
+        read(make_pages(tmp_path / "pages", 1), tmp_path / "none", FakeEngine(), resume=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_directory_of_before_is_not_written_over(tmp_path: Path) -> None:
+    out, before = tmp_path / "out", '{"image": "/a.png", "source": "a.png", "backend": "eager"}\n'
+    out.mkdir()
+    (out / "predictions.jsonl").write_text(before)
+    pages = make_pages(tmp_path / "pages", 1)
+    for resume in (True, False):
+        with pytest.raises(DsocrError, match="dsocr history upgrade takes it over"):
+            read(pages, out, FakeEngine(), resume=resume)
+        assert [(path.name, path.read_text()) for path in out.iterdir()] == [("predictions.jsonl", before)]
+
+
+# --- cancelled --------------------------------------------------------------------------------------
+
+
+class CancelledVendor:
+    """Reads the first page; the second is cancelled."""
+
+    def __init__(self) -> None:
+        self.pages = 0
+
+    def recognize(
+        self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
+    ) -> OcrResult:
+        self.pages += 1
+        if self.pages == 2:
+            raise Cancelled
+        return replace(make_result("a", "vendor", image=request.image), request=request)
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_history(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    session = session_of(settings, tmp_path / "results", PlainEngine(), CancelledVendor())
+    recorder = RunRecorder(settings, out=out)
+    with pytest.raises(Cancelled):
+        read_pages(session, RunPlan(tuple(pages), out, SIDES), Progress(Console(quiet=True)), recorder)
+    expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
+    assert [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))] == [
+        expected[0],
+        expected[2],
+        expected[1],
+    ]
+    with History(settings.history) as history:
+        assert recorder.id is not None and history.record(recorder.id).notes == CANCELLED
+        images = flat_tables(history, recorder.id)["images"].to_pylist()
+        assert [(row["page"], row["backend"]) for row in images] == expected
+        assert len(history.tables(recorder.id)["parity"]) == 1
+
+
+def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
+    """The same files under two names, known to an import."""
+    pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
+    pages[1].write_bytes(b"no picture")
+    settings = Settings(device="cpu", history=str(tmp_path / "history"))
+    session = session_of(settings, tmp_path / "results", FakeEngine())
+    recorder = RunRecorder(settings, "python -m dsocr_core run pages", out=out)
+    read_pages(session, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), recorder)
+    with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
+        assert recorder.id is not None
+        saved = Path(settings.history) / "runs" / recorder.id
+        for file in saved.rglob("*.*"):
+            assert file.samefile(out / file.relative_to(saved))
+        report = import_paths(history, [out])
+        assert ([run.run_id for run in report.known], report.imported, report.skipped) == (
+            [recorder.id],
+            [],
+            [],
+        )
+        report = import_paths(elsewhere, [out])
+        assert ([run.run_id for run in report.imported], report.skipped) == ([recorder.id], [])
+        assert elsewhere.record(recorder.id) == history.record(recorder.id)
+        assert elsewhere.tables(recorder.id) == history.tables(recorder.id)
+        assert elsewhere.file_names(recorder.id) == history.file_names(recorder.id)
+        # The page that failed is tried again: the directory is another run then, the saved one is as it was.
+        pages[1].write_bytes(pages[0].read_bytes())
+        again = RunRecorder(settings, out=out)
+        read_pages(session, RunPlan(tuple(pages), out, resume=True), Progress(Console(quiet=True)), again)
+        history.refresh()
+        assert len(history.tables(recorder.id)["readings"]) == 3
+        assert len(history.tables(str(again.id))["readings"]) == 1
+        [whole] = import_paths(elsewhere, [out]).imported
+        assert whole.run_id not in (recorder.id, again.id)
+        rows = elsewhere.tables(whole.run_id)["readings"].to_pylist()
+        assert sorted(row["page"] for row in rows) == [page.name for page in pages]
+        assert not any(row["error"] for row in rows)
+
+
+class PlainEngine(FakeEngine):
+    """Beside the vendor backend pages are not prefetched."""
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: PreparedPage | None = None,
+    ) -> OcrResult:
+        return replace(make_result("a", "eager", image=request.image), request=request)
+
+
+# --- names, and pages that nobody foresaw -------------------------------------------------------
+
+
+def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = make_pages(tmp_path / "pages", 2)
+    odd = pages[0].with_name(os.fsdecode(b"caf\xe9 \\x41 \x1b[2J.png"))
+    pages[0].rename(odd)
+    settings = Settings(device="cpu", history=str(tmp_path / "h"))
+    session = session_of(settings, tmp_path / "results", FakeEngine())
+    recorder = RunRecorder(settings, out=tmp_path / "out")
+    plan = RunPlan((odd, pages[1]), tmp_path / "out")
+    report = read_pages(session, plan, Progress(Console(quiet=True)), recorder)
+    assert report.failed == 0
+    shown = "caf\\xe9 \\\\x41 \x1b[2J.png"
+    assert [line["source"] for line in lines(tmp_path / "out")] == [shown, "page001.png"]
+    report.write_json(sys.stdout)
+    assert "caf\\\\xe9" in capsys.readouterr().out
+    with History(settings.history) as history:
+        assert recorder.id is not None
+        row = history.query("pages", run_ids=[recorder.id])[0].set_index("page").loc[shown]
+        assert Path(text_name(row["path"])) == odd.resolve() and text_name(shown) == odd.name
+        name = f"viz/{page_key(odd)}/info.json"
+        assert json.loads((tmp_path / "out" / name).read_bytes())["source_image"] == name_text(odd)
+    with History(tmp_path / "imported") as history:
+        assert len(import_paths(history, [tmp_path / "out"]).imported) == 1
+        [run_id] = history.run_ids()
+        assert sorted(history.query("pages", run_ids=[run_id])[0]["page"]) == sorted([shown, "page001.png"])
+
+
+def test_what_nobody_foresaw_costs_its_page_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(error_log, "LOG_FILE", tmp_path / "errors.log")
+
+    def act(request: OcrRequest) -> None:
+        if request.name == "page001.png":
+            raise ZeroDivisionError("of all things")
+
+    report = read(make_pages(tmp_path / "pages", 3), tmp_path / "out", FakeEngine(act))
+    assert (report.read, report.failed) == (2, 1)
+    [failure] = [str(line["error"]) for line in lines(tmp_path / "out") if "error" in line]
+    assert re.search(r"unforeseen ZeroDivisionError, number [0-9a-f]{8}: errors.log has the rest", failure)
+    logged = (tmp_path / "errors.log").read_text()
+    assert "in act" in logged and "of all things" in logged
+
+
+# --- one run at a time in a directory -----------------------------------------------------------
+
+
+def test_a_second_run_into_a_directory_is_told_who_writes_there(tmp_path: Path) -> None:
+    pages, out = make_pages(tmp_path / "pages", 2), tmp_path / "out"
+    refused: list[str] = []
+
+    def act(_: OcrRequest) -> None:
+        with pytest.raises(DirectoryBusy) as busy:
+            read(pages, out, FakeEngine())
+        refused.append(str(busy.value))
+
+    assert read(pages, out, FakeEngine(act)).read == 2
+    assert all(f"{out}: process {os.getpid()} on " in words and "--out" in words for words in refused)
+    assert len(refused) == 2 and not (out / LOCK_FILE).exists()
+    assert read(pages, out, FakeEngine()).read == 2
+
+
+def test_nothing_is_left_of_a_run_that_began_with_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DsocrError, match="no such file"):
+        read([tmp_path / "nowhere.png"], tmp_path / "out", FakeEngine())
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(DsocrError, match="could not be written"):
+        read([tmp_path], tmp_path / "a\0b", FakeEngine())

@@ -1,0 +1,131 @@
+"""The report of a run: what counts as passed, and what people and programs are shown."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from rich.console import Console
+
+from dsocr_core.base.console import verdict_text
+from dsocr_core.read.prefetch import PageFailed, PageToRead
+from dsocr_core.read.recorders import PageRead
+from dsocr_core.read.report import Report
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import Margins, Verdict, passes
+from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
+from tests.support.results import make_result
+
+REQUEST = OcrRequest(Path("page.png"), "small")
+PAGE = PageToRead("page.png", REQUEST, {})
+
+
+def side(text: str, backend: str) -> OcrResult:
+    return make_result(text, backend)
+
+
+def comparison(a: str, b: str) -> Comparison:
+    return Comparison(REQUEST, side(a, "fast"), side(b, "vendor"))
+
+
+def compared(*comparisons: Comparison) -> Report:
+    report = Report(("fast", "vendor"))
+    for each in comparisons:
+        report.add(PageRead(PAGE, each))
+    return report
+
+
+def shown(report: Report) -> str:
+    console = Console(width=120, file=io.StringIO(), color_system=None)
+    report.print(console)
+    return cast(io.StringIO, console.file).getvalue()
+
+
+def rows(report: Report) -> list[dict[str, object]]:
+    stream = io.StringIO()
+    report.write_json(stream)
+    return cast(list[dict[str, object]], json.loads(stream.getvalue())["pages"])
+
+
+def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
+    report = Report(("eager",))
+    for reason in ("length", "length", "eos"):
+        result = replace(side("text", "eager"), finish_reason=reason)
+        report.add(PageRead(PAGE, Comparison(REQUEST, result)))
+    assert "1 passed, 2 stopped at the token limit, 0 failed" in shown(report)
+    stream = io.StringIO()
+    report.write_json(stream)
+    totals = json.loads(stream.getvalue())
+    assert (totals["passed"], totals["stopped_at_limit"], totals["failed"]) == (1, 2, 0)
+
+
+def test_a_long_name_loses_its_middle_and_stays_on_its_line() -> None:
+    report = compared()
+    page = replace(PAGE, source="scan-of-the-contract-of-the-harbour-works-0001.png")
+    report.add(PageRead(page, comparison("text", "text")))
+    for width, whole in ((80, False), (160, True)):
+        console = Console(width=width, file=io.StringIO(), color_system=None)
+        report.print(console)
+        (line,) = [
+            line for line in cast(io.StringIO, console.file).getvalue().splitlines() if "identical" in line
+        ]
+        assert line.strip().startswith("scan-of-") and ".png " in line
+        assert (page.source in line) is whole
+
+
+@pytest.mark.parametrize(
+    ("verdict", "passed", "style"),
+    [
+        ("identical", True, "green"),
+        ("within_tolerance", True, "yellow"),
+        ("differs", False, "red"),
+        ("not_comparable", False, "bright_black"),
+    ],
+)
+def test_identical_and_within_tolerance_pass_and_only_identical_is_green(
+    verdict: Verdict, passed: bool, style: str
+) -> None:
+    assert passes(verdict) is passed
+    assert (str(verdict_text(verdict)), verdict_text(verdict).style) == (verdict.replace("_", " "), style)
+
+
+def test_the_table_names_what_a_and_b_are() -> None:
+    text = shown(compared(comparison("same", "same")))
+    assert "A: fast   B, the reference: vendor" in text
+    assert "ours" not in text
+
+
+def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:
+    report = Report(("fast", "vendor"))
+    report.add_failure(PageFailed("torn.png", "torn.png: no image"))
+    report.add(PageRead(PAGE, Comparison(REQUEST, side("a", "fast"), errors={"b": "the worker died"})))
+    assert (report.passed, report.failed) == (0, 2)
+    assert [(row["verdict"], row["error"]) for row in rows(report)] == [
+        ("not_comparable", "torn.png: no image"),
+        ("not_comparable", "vendor: the worker died"),
+    ]
+
+
+def tied(found: Comparison, tie: bool) -> Comparison:
+    """The comparison with its divergence made a tie, or none."""
+    assert found.report is not None and found.report.first_divergence is not None
+    top = TopTwo((1, 2), (1.0, 0.9))
+    margins = Margins(top, top, "float32", 1.0, tie)
+    divergence = replace(found.report.first_divergence, margins=margins)
+    found.__dict__["report"] = replace(found.report, first_divergence=divergence)
+    return found
+
+
+def test_a_run_whose_divergences_are_all_ties_says_how_many() -> None:
+    same, one, other = comparison("same", "same"), comparison("abc", "abd"), comparison("abc", "axc")
+    report = Report(("fast", "vendor"))
+    for found in (same, tied(one, True), tied(other, True)):
+        report.add(PageRead(PAGE, found))
+    assert (report.ties.divergences, report.ties.ties) == (2, 2)
+    assert "All 2 divergences (on 3 pages) are ties." in " ".join(shown(report).split())
+    assert rows(report)[0]["verdict"] == "identical"
+    assert "finding" not in shown(compared(same, tied(comparison("abc", "abx"), True)))

@@ -1,0 +1,240 @@
+"""A session over fake backends: what is cached, found again, waited for and reported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dsocr_core.runs.result_cache as results_module
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import engine_backend, published_backend
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.engine.registry import ENGINES
+from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.read.session import PageCancelled, Session
+from dsocr_core.reading.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.runs.result_cache import ResultCache, ResultStore
+from dsocr_core.settings import Settings
+from tests.support.results import make_result
+from tests.support.sessions import session_of
+
+
+class FakeBackend:
+    def __init__(self, backend: BackendName, act: Callable[[], None] = lambda: None) -> None:
+        self.backend, self.act, self.calls = backend, act, 0
+
+    def recognize(
+        self,
+        request: OcrRequest,
+        observer: Observer | None = None,
+        cancel: CancelToken | None = None,
+        prepared: object = None,
+    ) -> OcrResult:
+        self.calls += 1
+        self.act()
+        return replace(make_result(backend=self.backend), request=request)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.png"
+    path.write_bytes(b"pixels")
+    return path
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(results_module, "SHIPPED_RESULTS", tmp_path / "shipped")
+    fakes = FakeBackend("eager"), FakeBackend("vendor")
+    return session_of(Settings(device="cpu"), tmp_path / "results", *fakes)
+
+
+def test_both_backends_make_a_comparison_with_parity(session: Session, page: Path) -> None:
+    comparison = session.compare(session.settings.request(page))
+    assert comparison.a and comparison.b and comparison.report
+    assert comparison.report.verdict == "identical"
+    assert comparison.recorded_at is None
+    assert comparison.errors == {}
+
+
+def test_what_ran_is_found_again_and_marked_as_recorded(session: Session, page: Path) -> None:
+    request = session.settings.request(page)
+    assert session.recorded(request) is None
+    ran = session.compare(request)
+    found = session.recorded(request)
+    assert found is not None and found.recorded_at is not None
+    assert (found.a, found.b) == (ran.a, ran.b)
+
+
+def test_the_same_page_under_another_name_is_the_same_page(session: Session, page: Path) -> None:
+    session.compare(session.settings.request(page))
+    copy = page.with_name("copy.png")
+    copy.write_bytes(page.read_bytes())
+    found = session.recorded(session.settings.request(copy))
+    assert found is not None and found.a is not None
+    assert found.a.request.image == copy
+    copy.write_bytes(b"other pixels")
+    assert session.recorded(session.settings.request(copy)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"preset": "base"},
+        {"prompt": "<image>\nFree OCR."},
+        {"max_new_tokens": 7},
+        {"no_repeat_ngram_size": 35},
+    ],
+)
+def test_any_other_setting_is_another_result(session: Session, page: Path, change: dict[str, object]) -> None:
+    request = session.settings.request(page)
+    session.compare(request)
+    assert session.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
+
+
+def test_another_number_type_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
+    session.compare(session.settings.request(page))
+    other = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
+    assert other.find(other.settings.request(page)) is None
+
+
+def test_another_engine_is_another_result_of_ours_alone(session: Session, page: Path, tmp_path: Path) -> None:
+    request = session.settings.request(page)
+    session.compare(request)
+    other = ResultCache(Settings(device="cpu", engine="fast"), tmp_path / "results")
+    assert other.find(request, ("a",)) is None
+    assert other.find(request, ("b",)) is not None
+
+
+@pytest.mark.parametrize("special", [{"marks": Marks.RANGES}, {"ignore_eos": True}])
+def test_what_is_read_for_a_profiler_or_a_measurement_is_not_cached(
+    session: Session, page: Path, tmp_path: Path, special: dict[str, Any]
+) -> None:
+    fakes = FakeBackend("eager"), FakeBackend("vendor")
+    measuring = session_of(session.settings, tmp_path / "results", *fakes, **special)
+    request = session.settings.request(page)
+    assert measuring.compare(request).a is not None
+    assert session.recorded(request) is None
+
+
+def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setitem(ENGINES, "eager", lambda _, options: asked.append(options.top_two))
+    monkeypatch.setattr("dsocr_core.backends.on_device.shared_checkpoint", lambda *_: None)
+    for keeps in ({}, {"ignore_eos": True}, {"marks": Marks.RANGES}, {"marks": Marks.NONE}):
+        opening = Opening(tmp_path, **keeps)  # type: ignore[arg-type]
+        _ = engine_backend(Settings(device="cpu"), opening).engine
+        asked.append(published_backend(Settings(device="cpu"), opening).vendor._top_two)
+    assert asked == [True, True, *[False] * 6]
+
+
+def test_a_shipped_result_greets_where_no_number_type_is_named(
+    session: Session, page: Path, tmp_path: Path
+) -> None:
+    ResultCache(session.settings).ship(session.compare(session.settings.request(page)), tmp_path / "shipped")
+    other = ResultCache(Settings(device="cpu"), tmp_path / "none")
+    found = other.find(other.settings.request(page))
+    assert found is not None and found.recorded_at is not None
+    named = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "none")
+    assert named.find(named.settings.request(page)) is None
+
+
+def test_shipped_results_name_no_path_of_the_machine(session: Session, tmp_path: Path) -> None:
+    inside = PROJECT_ROOT / "README.md"
+    result = replace(
+        make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
+    )
+    comparison = results_module.Comparison(session.settings.request(inside), a=result)
+    ResultCache(session.settings).ship(comparison, tmp_path / "shipped")
+    (file,) = (tmp_path / "shipped").iterdir()
+    recorded = ResultStore(file.parent).find(file.stem)
+    assert recorded is not None and str(PROJECT_ROOT) not in repr(recorded)
+    assert recorded.result.environment["checkpoint"] == "data/mini"
+
+
+def test_one_backends_error_leaves_the_other(session: Session, page: Path) -> None:
+    def fail() -> None:
+        raise DsocrError("page.png: the worker died")
+
+    session.side("b")._vendor = FakeBackend("vendor", fail)  # type: ignore[attr-defined]
+    comparison = session.compare(session.settings.request(page))
+    assert comparison.a is not None
+    assert comparison.b is None and comparison.report is None
+    assert comparison.errors == {"b": "page.png: the worker died"}
+
+
+def test_a_cancel_on_the_second_side_keeps_what_the_first_gave(session: Session, page: Path) -> None:
+    def stop() -> None:
+        raise Cancelled
+
+    def fail() -> None:
+        raise DsocrError("page.png: torn")
+
+    session.side("b")._vendor = FakeBackend("vendor", stop)  # type: ignore[attr-defined]
+    with pytest.raises(PageCancelled) as stopped:
+        session.compare(session.settings.request(page))
+    finished = stopped.value.finished
+    assert finished.a is not None and finished.a.backend == "eager"
+    assert (finished.b, finished.report, finished.errors) == (None, None, {})
+    session.side("a")._engine = FakeBackend("eager", fail)  # type: ignore[attr-defined]
+    with pytest.raises(PageCancelled) as stopped:
+        session.compare(session.settings.request(page))
+    assert stopped.value.finished.errors == {"a": "page.png: torn"}
+
+
+def test_a_second_run_waits_and_hears_for_whom(session: Session, page: Path) -> None:
+    waits, done = threading.Event(), threading.Event()
+    heard: list[str] = []
+
+    def second() -> None:
+        session.side("b").read(
+            session.settings.request(page), on_wait=lambda who: (heard.append(who), waits.set())
+        )
+        done.set()
+
+    def first() -> None:
+        threading.Thread(target=second, daemon=True).start()
+        assert waits.wait(60)
+
+    session.side("a")._engine = FakeBackend("eager", first)  # type: ignore[attr-defined]
+    session.side("a").read(session.settings.request(page))
+    assert done.wait(30)
+    assert heard == ["eager on page.png"]
+
+
+def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
+    made = published_backend(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"))
+    with pytest.raises(DsocrError, match="random weights"):
+        made.load()
+
+
+def test_results_are_found_without_torch() -> None:
+    """The first page of the app shows a recorded sample before anything heavy is loaded."""
+    code = (
+        "import sys; from pathlib import Path; from dsocr_core.runs.result_cache import ResultCache; "
+        "from dsocr_core.settings import PROJECT_ROOT, Settings; "
+        "settings = Settings(device='cpu'); "
+        "page = PROJECT_ROOT / 'data/samples/01-letter.png'; "
+        "found = ResultCache(settings, Path('nowhere')).find(settings.request(page)); "
+        "assert found is not None and found.report is not None and found.report.verdict == 'identical'; "
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
+
+
+@pytest.mark.parametrize("mode", ["eval_mode", "test_compress"])
+def test_a_result_of_another_published_mode_is_another_result(
+    session: Session, page: Path, mode: str
+) -> None:
+    request = session.settings.request(page)
+    session.compare(request)
+    assert session.recorded(request) is not None
+    assert session.recorded(replace(request, **{mode: True})) is None

@@ -1,0 +1,130 @@
+"""What users of llm-perf-opt know of a run, field by field, and that a failing disk leaves no half of it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.models.family import FIRST
+from dsocr_core.reading.artifacts import Export, failure, page_key, prediction
+from tests.support.results import make_result
+
+TEXT = (
+    "<|ref|>title<|/ref|><|det|>[[0, 0, 999, 99]]<|/det|>\n# Hello\n"
+    "<|ref|>image<|/ref|><|det|>[[100, 200, 300, 400], [900, 900, 100, 100]]<|/det|>\n"
+    "<|ref|>../../evil<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>\nend<｜end▁of▁sentence｜>"
+)
+
+
+def page() -> Image.Image:
+    return Image.new("RGB", (999, 999), "white")
+
+
+def lines(directory: Path) -> list[dict]:
+    return [json.loads(line) for line in (directory / "predictions.jsonl").read_text("utf-8").splitlines()]
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file())
+
+
+def test_layout_and_contents(tmp_path: Path) -> None:
+    image = tmp_path / "scans" / "ä.png"
+    result = make_result(TEXT, image=image, image_size=(999, 999))
+    run = tmp_path / "run"
+    export = Export(run, "id", "eager")
+    export.add(result, page(), "key")
+    folder = export.folder("eager", image)
+    key = hashlib.md5(str(image.resolve()).encode("utf-8")).hexdigest()
+    assert folder == run / "viz" / key == run / "viz" / page_key(image)
+    names = ["images/0.jpg", "info.json", "result.mmd", "result_with_boxes.jpg"]
+    assert files(run) == sorted(["predictions.jsonl", *(f"viz/{key}/{name}" for name in names)])
+    with Image.open(folder / "images" / "0.jpg") as crop:
+        assert crop.size == (200, 200)
+    with Image.open(folder / "result_with_boxes.jpg") as drawn:
+        assert drawn.size == (999, 999)
+    assert (folder / "result.mmd").read_bytes().decode() == "\n# Hello\n![](images/0.jpg)\n\n\nend"
+
+    info = json.loads((folder / "info.json").read_text("utf-8"))
+    assert set(info) == {
+        "source_image", "result_image", "result_mmd", "text_raw", "text_clean", "timings_ms", "boxes",
+    }  # fmt: skip
+    assert info["source_image"] == str(image.resolve())
+    assert (folder / info["result_image"]).is_file() and (folder / info["result_mmd"]).is_file()
+    assert info["text_raw"] == TEXT and info["text_clean"].endswith("\nend")
+    assert info["timings_ms"]["prefill"] == 50.0 and set(info["timings_ms"]) == {
+        stage.value for stage in FIRST.stages
+    }
+    assert info["boxes"][0] == {"x": 0, "y": 0, "w": 999, "h": 99, "text": "# Hello", "label": "title"}
+    assert info["boxes"][2] == {"x": 100, "y": 100, "w": 800, "h": 800, "text": "", "label": "image"}
+    assert len(info["boxes"]) == 4
+
+    (line,) = lines(run)
+    assert line["image"] == str(image.resolve()) and line["text_raw"] == TEXT
+    assert line["text_clean"] == info["text_clean"] and line["tokens"] == len(TEXT)
+    assert (line["prefill_ms"], line["decode_ms"], line["vision_ms"]) == (50.0, 100.0, 37.0)
+    assert list(line) == [
+        "image", "source", "backend", "text_raw", "text_clean", "prefill_ms", "decode_ms", "vision_ms",
+        "tokens", "finish_reason", "preset", "prompt", "environment", "bytes", "sha256", "key", "run",
+    ]  # fmt: skip
+
+
+def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert page_key(Path("x/../a.png")) == hashlib.md5(f"{tmp_path.resolve()}/a.png".encode()).hexdigest()
+
+
+def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
+    image = tmp_path / "page.png"
+    image.write_bytes(b"12345")
+    export = Export(tmp_path, "one", "fast")
+    export.add(make_result("first", "fast", image=image), page(), None)
+    with (tmp_path / "predictions.jsonl").open("a", encoding="utf-8") as handle:
+        handle.write('{"image": "half a li')
+    export.write_lines(
+        [
+            {**prediction(make_result("second", "fast", image=image), None), "run": "two"},
+            {**prediction(make_result("ours", "eager", image=image), None), "run": "two"},
+            {**failure("vendor", "gone.png", None, "no such file"), "run": "two"},
+        ]
+    )
+    (line,) = lines(tmp_path)
+    assert (line["text_raw"], line["run"], line["bytes"]) == ("second", "two", 5)
+    assert line["sha256"] == hashlib.sha256(b"12345").hexdigest()
+    assert [row["text_raw"] for row in lines(tmp_path / "backends" / "eager")] == ["ours"]
+    (line,) = lines(tmp_path / "vendor")
+    assert (line["source"], line["error"]) == ("gone.png", "no such file")
+    assert [name for name in files(tmp_path) if ".part" in name] == []
+
+
+def test_hostile_boxes_do_not_fill_the_disk(tmp_path: Path) -> None:
+    rows = ", ".join(["[0, 0, 999, 999]"] * 5000)
+    export = Export(tmp_path, "id", "eager")
+    result = make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>")
+    export.add(result, page(), None)
+    folder = export.folder("eager", result.request.image)
+    assert len(list((folder / "images").iterdir())) < 20
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("failing", ["Image.save", "Path.write_bytes"])
+def test_a_full_disk_leaves_nothing_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    export = Export(tmp_path, "id", "eager")
+    export.add(make_result("first", image=Path("a.png")), page(), None)
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    with monkeypatch.context() as patch:
+        owner = Image.Image if failing == "Image.save" else Path
+        patch.setattr(owner, failing.partition(".")[2], no_space)
+        with pytest.raises(DsocrError, match=r"could not be written \(No space left on device\)") as error:
+            export.add(make_result("second", image=Path("b.png")), page(), None)
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
+    assert len(list((tmp_path / "viz").iterdir())) == 1

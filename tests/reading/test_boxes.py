@@ -1,0 +1,178 @@
+"""Boxes in pixels and their one-to-one matching, by hand and as invariants."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr_core.reading import boxes as boxes_module
+from dsocr_core.reading.boxes import _iou, _ordered, coordinate_differences, iou, match_boxes, shift_percent
+from dsocr_core.reading.markup import Box, Coordinates, page_boxes, parse
+
+
+def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:
+    """Boxes on a page of 999 x 999 pixels, where a coordinate is a pixel."""
+    text = "".join(f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>t" for label, box in rows)
+    return page_boxes(parse(text), 999, 999)
+
+
+def states(ours: Sequence[Box], vendor: Sequence[Box]) -> list[str]:
+    return [row.state for row in match_boxes(ours, vendor)]
+
+
+def test_pixels_texts_and_order() -> None:
+    text = "<|ref|>a<|/ref|><|det|>[[10, 20, 500, 60], [900, 900, 100, 100]]<|/det|>\none\n"
+    text += "<|ref|>b<|/ref|><|det|>[[0, 0, 999, 999]]<|/det|> two"
+    first, second, third = page_boxes(parse(text + "<｜end▁of▁sentence｜>"), 800, 600)
+    assert (first.x1, first.y1, first.x2, first.y2) == (8, 12, 400, 36)
+    assert (second.x1, second.y1, second.x2, second.y2) == (80, 60, 720, 540)
+    assert second.coordinates == (900, 900, 100, 100)
+    assert [box.index for box in (first, second, third)] == [0, 1, 2]
+    assert [box.text for box in (first, second, third)] == ["one", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ((0, 0, 10, 10), (0, 0, 10, 10), 1.0),
+        ((0, 0, 10, 10), (5, 0, 15, 10), 50 / 150),
+        ((0, 0, 10, 10), (10, 0, 20, 10), 0.0),
+        ((0, 0, 10, 10), (2, 2, 4, 4), 4 / 100),
+        ((10, 10, 0, 0), (0, 0, 10, 10), 1.0),
+        ((5, 5, 5, 5), (5, 5, 5, 5), 1.0),
+        ((5, 5, 5, 9), (5, 5, 5, 5), 0.0),
+    ],
+)
+def test_iou_by_hand(a: Coordinates, b: Coordinates, expected: float) -> None:
+    (first,), (second,) = make(("t", a)), make(("t", b))
+    assert iou(first, second) == pytest.approx(expected)
+
+
+def test_differences_in_percent_of_the_side() -> None:
+    (a,), (b,) = make(("t", (0, 100, 999, 500))), make(("t", (9.99, 100, 999, 400.1)))
+    assert coordinate_differences(a, b) == pytest.approx((1, 0, 0, 10))
+    assert shift_percent(a, b) == pytest.approx(10)
+
+
+def test_boxes_are_matched_moved_relabelled_or_on_one_side_only() -> None:
+    ours = make(
+        ("title", (0, 0, 500, 100)),
+        ("text", (0, 200, 500, 300)),
+        ("text", (0, 400, 500, 500)),
+        ("x", (0, 600, 9, 609)),
+    )
+    vendor = make(
+        ("title", (0, 0, 519, 100)),
+        ("text", (0, 221, 500, 321)),
+        ("table", (0, 400, 500, 500)),
+        ("y", (900, 900, 950, 950)),
+    )
+    rows = match_boxes(ours, vendor)
+    assert [row.state for row in rows] == ["matched", "moved", "relabelled", "only_a", "only_b"]
+    assert rows[0].shift_percent == pytest.approx(1900 / 999)
+    assert rows[1].iou == pytest.approx(79 / 121)
+    assert rows[3].b is None and rows[3].iou is None and rows[3].shift_percent is None
+    assert rows[4].a is None and rows[4].b == vendor[3]
+
+
+def test_a_thin_line_that_moved_off_itself_is_still_found() -> None:
+    assert states(make(("text", (100, 100, 900, 112))), make(("text", (100, 130, 900, 142)))) == ["moved"]
+    assert states(make(("text", (100, 100, 900, 112))), make(("title", (100, 130, 900, 142)))) == [
+        "only_a",
+        "only_b",
+    ]
+    assert states(make(("text", (100, 100, 900, 112))), make(("text", (100, 200, 900, 212)))) == [
+        "only_a",
+        "only_b",
+    ]
+
+
+def test_labels_tell_boxes_of_one_place_apart() -> None:
+    place = (100, 100, 500, 500)
+    ours = make(("image", place), ("image_caption", place))
+    vendor = make(("image_caption", (101, 100, 500, 500)), ("image", (100, 100, 500, 501)))
+    rows = match_boxes(ours, vendor)
+    assert [(row.state, row.a.label, row.b.label) for row in rows if row.a and row.b] == [
+        ("matched", "image", "image"),
+        ("matched", "image_caption", "image_caption"),
+    ]
+
+
+def test_a_neighbour_of_the_same_label_does_not_beat_the_same_place() -> None:
+    """Ours called the heading text; the vendor's text below touches it a little."""
+    ours = make(("text", (0, 0, 500, 100)))
+    vendor = make(("title", (0, 0, 500, 100)), ("text", (0, 75, 500, 175)))
+    assert states(ours, vendor) == ["relabelled", "only_b"]
+
+
+numbers = st.integers(0, 40).map(lambda value: value * 25.0)
+any_boxes = st.lists(
+    st.tuples(st.sampled_from(["text", "title"]), st.tuples(numbers, numbers, numbers, numbers)), max_size=12
+)
+
+
+@given(any_boxes, any_boxes)
+def test_one_to_one_and_complete(a: list[tuple[str, Coordinates]], b: list[tuple[str, Coordinates]]) -> None:
+    ours, vendor = make(*a), make(*b)
+    rows = match_boxes(ours, vendor)
+    assert [row.a for row in rows if row.a] == list(ours)
+    assert sorted(row.b.index for row in rows if row.b) == list(range(len(vendor)))
+    for row in rows:
+        if row.a and row.b:
+            assert row.iou is not None and 0 <= row.iou <= 1
+            assert (row.state == "relabelled") == (row.a.label != row.b.label)
+    assert rows == match_boxes(ours, vendor)
+
+
+@given(any_boxes, any_boxes)
+def test_both_ways_to_the_overlap_agree(
+    a: list[tuple[str, Coordinates]], b: list[tuple[str, Coordinates]]
+) -> None:
+    ours, vendor = make(*a), make(*b)
+    if ours and vendor:
+        table = _iou(*(np.array([_ordered(box) for box in boxes]) for boxes in (ours, vendor)))
+        expected = [[iou(first, second) for second in vendor] for first in ours]
+        np.testing.assert_allclose(table, expected, atol=1e-12)
+
+
+@given(any_boxes, any_boxes)
+def test_swapping_the_backends_pairs_as_many(
+    a: list[tuple[str, Coordinates]], b: list[tuple[str, Coordinates]]
+) -> None:
+    ours, vendor = make(*a), make(*b)
+    count = sum(row.a is not None and row.b is not None for row in match_boxes(ours, vendor))
+    assert count <= min(len(ours), len(vendor))
+    exact = {(box.label, box.coordinates) for box in ours} & {(box.label, box.coordinates) for box in vendor}
+    assert count >= len(exact)
+
+
+def grid(count: int, offset: float = 0.0) -> tuple[Box, ...]:
+    return make(*[("text", (i % 997 + offset, i // 997, i % 997 + 2, i // 997 + 2)) for i in range(count)])
+
+
+def test_a_thousand_boxes_match_at_once() -> None:
+    started = time.process_time()  # of the processor: what else the machine does is not counted
+    assert len(match_boxes(grid(1000), grid(1000, 0.5))) >= 1000
+    assert time.process_time() - started < 2
+
+
+def test_any_number_of_boxes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal boxes find each other without being compared; of the others, so many are."""
+    compared: list[tuple[int, int]] = []
+
+    def counted(a: Any, b: Any) -> Any:
+        compared.append((len(a), len(b)))
+        return _iou(a, b)
+
+    monkeypatch.setattr(boxes_module, "_iou", counted)
+    monkeypatch.setattr(boxes_module, "MATCH_LIMIT", 100)
+    assert {row.state for row in match_boxes(grid(10_000), grid(10_000))} == {"matched"}
+    assert compared == []
+    rows = match_boxes(grid(2000), grid(3000, 0.5))
+    assert compared == [(100, 100)]
+    assert sum(row.a is not None for row in rows) == 2000
+    assert sum(row.b is not None for row in rows) == 3000

@@ -1,0 +1,137 @@
+"""The picture of a page that a run keeps: small enough, true to the page, refused when it is another file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from dsocr_core.reading.clean import (
+    MOST_BYTES,
+    MOST_SIDE,
+    CleanPage,
+    clean_page,
+    clean_path,
+    is_clean_page,
+)
+from dsocr_core.reading.records import OcrRequest
+
+SHA = "0123456789abcdef" * 4
+
+
+def kept(picture: Image.Image, folder: Path) -> Path:
+    """The file that a run keeps of a page."""
+    source = folder / "page.png"
+    source.write_bytes(b"of which only the content counts")
+    page = clean_page(OcrRequest(source), picture)
+    assert page is not None
+    page.write(folder / "run")
+    return folder / "run" / page.path
+
+
+def test_a_page_is_kept_under_its_files_content(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (300, 200), "white")
+    ImageDraw.Draw(picture).rectangle((100, 50, 199, 99), fill=(200, 30, 30))
+    file = kept(picture, tmp_path)
+    digest = hashlib.sha256((tmp_path / "page.png").read_bytes()).hexdigest()
+    assert file == tmp_path / "run" / "clean" / f"{digest}.jpg"
+    with Image.open(file) as found:
+        assert (found.format, found.size) == ("JPEG", (300, 200))
+        for path in ((20, 20), (150, 75), (280, 180)):
+            assert found.getpixel(path) == pytest.approx(picture.getpixel(path), abs=6)
+    assert is_clean_page(file, 300, 200)
+    assert clean_page(OcrRequest(tmp_path / "gone.png"), picture) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "small"),
+    [
+        ((1240, 1754), (1240, 1754)),
+        ((2480, 3508), (1240, 1754)),
+        ((4001, 3), (2001, 2)),
+        ((1, 9000), (1, 3000)),
+    ],
+)
+def test_a_large_page_is_made_smaller_in_its_proportions(
+    tmp_path: Path, size: tuple[int, int], small: tuple[int, int]
+) -> None:
+    file = kept(Image.new("RGB", size, "white"), tmp_path)
+    with Image.open(file) as found:
+        assert found.size == small
+    assert is_clean_page(file, *size)
+
+
+def test_even_noise_stays_within_its_bytes(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (MOST_SIDE, MOST_SIDE, 3), dtype=np.uint8)
+    file = kept(Image.fromarray(noise), tmp_path)
+    with Image.open(file) as found:
+        assert found.size == (1000, 1000)  # at 3000 it has 3.5 MiB
+    assert file.stat().st_size <= MOST_BYTES
+    assert is_clean_page(file, MOST_SIDE, MOST_SIDE)
+
+
+def test_a_second_backend_writes_nothing_and_a_full_disk_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = CleanPage(f"clean/{SHA}.jpg", b"once")
+    assert page.write(tmp_path) and not CleanPage(page.path, b"again").write(tmp_path)
+    assert (tmp_path / page.path).read_bytes() == b"once"
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        CleanPage("clean/other.jpg", b"half").write(tmp_path)
+    assert [file.name for file in (tmp_path / "clean").iterdir()] == [f"{SHA}.jpg"]
+
+
+@pytest.mark.parametrize("sha256", [None, "", SHA[:-1], SHA.upper(), f"../{SHA}"[:64], f"{SHA}\n"])
+def test_what_is_no_hash_is_no_place(sha256: str | None) -> None:
+    assert clean_path(SHA) == f"clean/{SHA}.jpg"
+    assert clean_path(sha256) is None
+
+
+def encoded(size: tuple[int, int], form: str = "JPEG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size, "white").save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def bomb() -> bytes:
+    """A header that says 65,500 pixels a side, 12 GB as RGB."""
+    content = bytearray(encoded((8, 8)))
+    frame = content.index(b"\xff\xc0")
+    content[frame + 5 : frame + 9] = b"\xff\xdc\xff\xdc"
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (bomb(), "a decompression bomb"),
+        (encoded((3001, 2401)), "larger than what is ever kept"),
+        (encoded((800, 1000)), "turned"),
+        (encoded((500, 405)), "other proportions"),
+        (encoded((500, 400), "PNG"), "another format"),
+        (encoded((500, 400), progressive=True), "a scan costs a pass"),
+        (encoded((500, 400)) + bytes(MOST_BYTES), "too many bytes"),
+        (encoded((500, 400))[:20], "cut"),
+        (b"", "empty"),
+        (b"<svg onload=alert(1)>", "text"),
+    ],
+)
+def test_what_is_something_else_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
+    file = tmp_path / "page.jpg"
+    file.write_bytes(encoded((500, 400)))
+    assert is_clean_page(file, 1000, 800)
+    file.write_bytes(content)
+    assert not is_clean_page(file, 1000, 800), why
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    assert not is_clean_page(tmp_path, 10, 10) and not is_clean_page(tmp_path / "none", 10, 10)

@@ -1,0 +1,163 @@
+"""The span scanner against the published pattern, on well-formed, damaged and hostile text."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsocr_core.reading.markup import Span, block_text, parse, parse_coordinates, pixel_corners
+
+PUBLISHED = re.compile(r"<\|ref\|>(.*?)<\|/ref\|><\|det\|>(.*?)<\|/det\|>", re.DOTALL)
+
+PIECES = [
+    "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|/ref|><|det|>", "[[1, 2, 3, 4]]", "text", "\n",
+    " ", "[[", "<|",
+    "<|ref|>title<|/ref|><|det|>[[1, 2, 3, 4], [5, 6, 7, 8]]<|/det|>",
+]  # fmt: skip
+
+
+def one(text: str) -> Span:
+    (span,) = parse(text)
+    return span
+
+
+def test_fields_by_hand() -> None:
+    text = (
+        "before <|ref|>title<|/ref|><|det|>[[10, 20, 500, 60]]<|/det|>\n# Hello\n"
+        "<|ref|>text<|/ref|><|det|>[[1, 2, 3.5, 4], [5, 6, 7, 8]]<|/det|>end<｜end▁of▁sentence｜>"
+    )
+    first, second = parse(text)
+    assert first == Span("title", ((10, 20, 500, 60),), 7, 61, "\n# Hello\n")
+    assert text[second.start : second.end].startswith("<|ref|>text") and text[: second.end].endswith(
+        "<|/det|>"
+    )
+    assert second.label == "text" and block_text(second) == "end"
+    assert second.boxes == ((1, 2, 3.5, 4), (5, 6, 7, 8))
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+@settings(max_examples=500)
+def test_closed_spans_are_those_of_the_published_pattern(text: str) -> None:
+    spans = parse(text)
+    closed = [(span.start, span.end, span.label) for span in spans if span.closed]
+    assert closed == [(match.start(), match.end(), match[1]) for match in PUBLISHED.finditer(text)]
+
+
+@given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=25).map("".join), st.text()))
+@settings(max_examples=300)
+def test_spans_and_their_texts_tile_the_text(text: str) -> None:
+    spans = parse(text)
+    head = text[: spans[0].start] if spans else text
+    assert head + "".join(text[span.start : span.end] + span.text for span in spans) == text
+    assert "<|ref|>" not in head
+    for span in spans:
+        assert span.start < span.end
+        assert span.boxes or span.malformed
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "reason"),
+    [
+        ("oops", "not a list of numbers"),
+        ("", "not a list of numbers"),
+        ("[[1, 2, 3]]", "box 1 is not four numbers"),
+        ("[1, 2, 3, 4]", "box 1 is not four numbers"),
+        ("[[1, 2, 3, 4], [1]]", "box 2 is not four numbers"),
+        ('[["1", 2, 3, 4]]', "box 1 is not four numbers"),
+        ("[[true, 2, 3, 4]]", "box 1 is not four numbers"),
+        ("[[null, 2, 3, 4]]", "box 1 is not four numbers"),
+        ("[[NaN, 2, 3, 4]]", "not a list of numbers"),
+        ("[[1e999, 2, 3, 4]]", "box 1 lies out of all bounds"),
+        ("[[1, 2, 3, -1000001]]", "box 1 lies out of all bounds"),
+        ("[[1" + "0" * 400 + ", 2, 3, 4]]", "box 1 lies out of all bounds"),
+        ("[[1" + "0" * 9000 + ", 2, 3, 4]]", "not a list of numbers"),
+        ("[" * 100_000, "not a list of numbers"),
+        ("[]", "no coordinates"),
+        ("{}", "not a list"),
+        ("7", "not a list"),
+        ("__import__('os').system('true')", "not a list of numbers"),
+        ("[[1, 2, 3, 4]] + [[5, 6, 7, 8]]", "not a list of numbers"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_malformed_coordinates_are_kept_with_a_reason(coordinates: str, reason: str) -> None:
+    span = one(f"<|ref|>text<|/ref|><|det|>{coordinates}<|/det|>after")
+    assert span.malformed is not None and reason in span.malformed
+    assert span.label == "text" and span.text == "after" and span.closed
+    assert len(span.boxes) == (1 if "box 2" in reason else 0)
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    ["[[900, 900, 100, 100]]", "[[-5, 0, 2000, 50]]", "[[1.5, 2.5, 3e2, 4]]", " [ [1 ,2,\n 3, 4]\t] "],
+)
+def test_reversed_and_outside_boxes_are_kept_as_written(coordinates: str) -> None:
+    boxes, reason = parse_coordinates(coordinates)
+    assert reason is None and len(boxes) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "reason"),
+    [
+        ("<|ref|>text", "", "no <|/ref|>"),
+        ("<|ref|>text<|/ref|>", "text", "no <|det|> right after <|/ref|>"),
+        ("<|ref|>text<|/ref|> <|det|>[[1, 2, 3, 4]]<|/det|>", "text", "no <|det|> right after <|/ref|>"),
+        ("<|ref|>text<|/ref|><|det|>[[1, 2, 3, 4]]", "text", "no <|/det|>"),
+    ],
+)
+def test_unclosed_markup_is_kept(text: str, label: str, reason: str) -> None:
+    span = one(text)
+    assert (span.label, span.malformed, span.closed, span.boxes) == (label, reason, False, ())
+    whole = "<|ref|>a<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>x"
+    first, second = parse(whole + text)
+    assert first.text == "x" and second.malformed == reason
+
+
+def test_nested_labels_are_told() -> None:
+    span = one("<|ref|>a<|ref|>b<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>")
+    assert span.label == "a<|ref|>b" and span.boxes == ((1, 2, 3, 4),)
+    assert span.malformed == "<|ref|> inside a label"
+
+
+@pytest.mark.parametrize(
+    ("unit", "tail"),
+    [
+        ("<|ref|>", ""),
+        ("<|ref|>text<|/ref|>", ""),
+        ("<|ref|>text<|/ref|><|det|>", ""),
+        ("<|ref|>text<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>some text\n", ""),
+        ("<|ref|>", "<|/ref|><|det|>"),
+        ("<|ref|><|/det|>", ""),
+        ("<|/ref|><|det|>", "<|ref|>"),
+        ("<|/det|>", "<|ref|>"),
+    ],
+)
+def test_linear_on_hostile_text(unit: str, tail: str) -> None:
+    """Eight times the text may take about eight times as long; quadratic would take 64."""
+
+    def seconds(count: int) -> float:
+        text = unit * count + tail
+        best = float("inf")
+        for _ in range(3):
+            started = time.process_time()
+            parse(text)
+            best = min(best, time.process_time() - started)
+        return best
+
+    seconds(1000)
+    assert seconds(40_000) < 24 * seconds(5_000) + 0.05
+
+
+def test_a_hundred_thousand_boxes_in_one_span() -> None:
+    rows = ", ".join(f"[{i % 999}, 0, 999, 5]" for i in range(100_000))
+    started = time.process_time()
+    span = one(f"<|ref|>text<|/ref|><|det|>[{rows}]<|/det|>")
+    assert time.process_time() - started < 5
+    assert len(span.boxes) == 100_000 and span.boxes[998] == (998, 0, 999, 5)
+
+
+def test_pixels_are_cut_towards_zero() -> None:
+    assert pixel_corners((10, 20, 500, 60), 800, 600) == (8, 12, 400, 36)
+    assert pixel_corners((-5, 0, 2000, 999), 800, 600) == (-4, 0, 1601, 600)

@@ -1,0 +1,91 @@
+"""The texts of a result against the files that the published code wrote."""
+
+import json
+import random
+import re
+
+import pytest
+
+from dsocr_core.reading.markup import END_MARKER, parse
+from dsocr_core.reading.postprocess import MAX_CROP_PAGES, clean_text, crops, result_mmd
+from tests.support.paths import SHARED
+
+FILE = SHARED / "data" / "vendor" / "postprocess.json"
+CASES = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])
+def test_markdown_is_the_published_one(case: dict) -> None:
+    assert result_mmd(case["text"]) == case["mmd"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])
+def test_crops_have_the_published_sizes(case: dict) -> None:
+    areas = crops(parse(case["text"]), case["width"], case["height"])
+    sizes = {f"{number}.jpg": [x2 - x1, y2 - y1] for number, (x1, y1, x2, y2) in areas.items()}
+    assert sizes == case["crops"]
+
+
+def test_end_marker_only_at_the_end() -> None:
+    assert clean_text(f"  a{END_MARKER}b \n{END_MARKER}") == f"a{END_MARKER}b"
+    assert clean_text("") == ""
+
+
+def test_a_repeated_image_links_to_its_first() -> None:
+    block = "<|ref|>image<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>"
+    other = "<|ref|>image<|/ref|><|det|>[[0, 0, 99, 99]]<|/det|>"
+    links = result_mmd(block + other + block).splitlines()
+    assert links == ["![](images/0.jpg)", "![](images/1.jpg)", "![](images/0.jpg)"]
+
+
+PIECES = (
+    "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|/ref|><|det|>", "image", "text", "a", "[[1, 2, 3, 4]]",
+    "<|ref|>image<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>", "<|ref|>a<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>",
+    "<|ref|>image<|/ref|><|det|>[]<|/det|>", "<|re", "f|>", "<|ref", "|>", "\\colon", "eqq", "\\coloneqq",
+    "\\eqqcolon", "![](images/0.jpg)\n", " ", "\n", END_MARKER,
+)  # fmt: skip
+
+
+def published(text: str) -> str:
+    """The published order of work, spelt out: of all marks the images' first, each in the whole text."""
+    text = text.removesuffix(END_MARKER).strip()
+    marks = [
+        found[0] for found in re.finditer(r"<\|ref\|>.*?<\|/ref\|><\|det\|>.*?<\|/det\|>", text, re.DOTALL)
+    ]
+    images = [mark for mark in marks if "<|ref|>image<|/ref|>" in mark]
+    for number, mark in enumerate(images):
+        text = text.replace(mark, f"![](images/{number}.jpg)\n")
+    for mark in marks:
+        if mark not in images:
+            text = text.replace(mark, "").replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:")
+    return text
+
+
+def test_60_000_hostile_texts_are_written_as_published() -> None:
+    rng = random.Random(0)
+    for _ in range(60_000):
+        text = "".join(rng.choices(PIECES, k=rng.randint(1, 24)))
+        assert result_mmd(text) == published(text), text
+
+
+def test_many_marks_within_marks_take_little_time() -> None:
+    marks = "".join(f"<|ref|>{i}<|ref|>{i}<|/ref|><|det|>[]<|/det|>" for i in range(60_000))
+    assert "<|det|>" not in result_mmd(marks)
+
+
+def test_crops_by_hand() -> None:
+    """A reversed box takes a number without a crop; other labels take none."""
+    image, text = "<|ref|>image<|/ref|>", "<|ref|>text<|/ref|>"
+    spans = parse(
+        f"{image}<|det|>[[9, 9, 0, 0], [0, 0, 999, 500]]<|/det|>{text}<|det|>[[0, 0, 9, 9]]<|/det|>"
+        f"{image}<|det|>[[0, 0, 0, 10]]<|/det|>{image}<|det|>[[-100, 0, 1099, 999]]<|/det|>"
+    )
+    assert crops(spans, 1000, 800) == {1: (0, 0, 1000, 400), 3: (-100, 0, 1100, 800)}
+
+
+def test_crops_are_bounded() -> None:
+    rows = ", ".join(["[0, 0, 999, 999]"] * 100_000)
+    areas = crops(parse(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>"), 100, 100)
+    assert len(areas) == MAX_CROP_PAGES
+    far = parse("<|ref|>image<|/ref|><|det|>[[0, 0, 999999, 10], [0, 0, 999, 999]]<|/det|>")
+    assert list(crops(far, 2000, 2000)) == [1]

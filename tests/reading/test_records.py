@@ -1,0 +1,186 @@
+"""Records: what is derived, and the way to JSON and back."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.models.deepseek_ocr import PROMPTS
+from dsocr_core.models.family import FIRST, all_stages, inside_prefill
+from dsocr_core.models.stages import TOP_LEVEL, Stage
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity_records import VERDICTS
+from dsocr_core.reading.records import (
+    GROUNDING_PROMPT,
+    ModelInputs,
+    OcrRequest,
+    OcrResult,
+    PageFile,
+    StageTiming,
+    result_from_jsonable,
+    to_jsonable,
+)
+from tests.support.results import make_result
+
+counts = st.integers(0, 10**9)
+names = st.text(max_size=20)
+shapes = st.lists(counts, max_size=4).map(tuple)
+
+results = st.builds(
+    OcrResult,
+    backend=st.sampled_from(["eager", "vendor"]),
+    request=st.builds(
+        OcrRequest,
+        image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
+        preset=names,
+        prompt=names,
+        max_new_tokens=st.none() | counts,
+        no_repeat_ngram_size=counts,
+        source=names,
+    ),
+    image_size=st.tuples(counts, counts),
+    text_raw=st.text(),
+    token_ids=st.none() | shapes,
+    token_texts=st.lists(names, max_size=4).map(tuple),
+    finish_reason=st.sampled_from(["eos", "length", None]),
+    inputs=st.none()
+    | st.builds(
+        ModelInputs,
+        prompt_ids=shapes,
+        image_mask=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
+        grid=st.tuples(counts, counts),
+        global_shape=shapes,
+        global_sha256=names,
+        tiles_shape=shapes,
+        tiles_sha256=names,
+        no_repeat_ngram_size=counts,
+        max_new_tokens=counts,
+        attention=names,
+        dtype=names,
+        rotary_dtype=names,
+    ),
+    timings=st.lists(
+        st.builds(
+            StageTiming,
+            stage=st.sampled_from(list(all_stages())),
+            milliseconds=st.floats(0, 1e9),
+            calls=st.integers(0, 100),
+        ),
+        max_size=9,
+    ).map(tuple),
+    environment=st.dictionaries(names, names, max_size=3),
+)
+
+
+@given(results)
+def test_json_and_back(result: OcrResult) -> None:
+    assert result_from_jsonable(json.loads(json.dumps(to_jsonable(result)))) == result
+
+
+def test_types_after_the_way_back() -> None:
+    result = result_from_jsonable(json.loads(json.dumps(to_jsonable(make_result()))))
+    assert isinstance(result.request.image, Path)
+    assert all(isinstance(timing.stage, Stage) for timing in result.timings)
+    assert all(isinstance(run, tuple) for run in result.required_inputs.image_mask)
+    assert hash(result.inputs) == hash(make_result().inputs)
+
+
+def damage(path: str, value: object) -> dict:
+    """The JSON of a result with one field changed; a missing value removes it."""
+    data = json.loads(json.dumps(to_jsonable(make_result())))
+    *parents, last = path.split(".")
+    parent = data
+    for key in parents:
+        parent = parent[key]
+    if value is None:
+        del parent[last]
+    else:
+        parent[last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("request", None),
+        ("request.image", 5),
+        ("request.unknown", 1),
+        ("image_size", [1]),
+        ("image_size", ["a", "b"]),
+        ("token_ids", ["a"]),
+        ("token_ids", 5),
+        ("inputs.image_mask", [[1]]),
+        ("inputs.grid", "xy"),
+        ("inputs.dtype", None),
+        ("timings", [{"stage": "nap", "milliseconds": 1, "calls": 1}]),
+        ("timings", [{"stage": "sam"}]),
+        ("text_raw", None),
+        ("finish_reason", "tired"),
+    ],
+)
+def test_foreign_data_is_refused(path: str, value: object) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
+        result_from_jsonable(damage(path, value))
+
+
+def test_total_counts_vision_once() -> None:
+    result = make_result()
+    assert result.total_ms == pytest.approx(1 + 2 + 50 + 100 + 5)
+    assert result.milliseconds(Stage.SAM) == 10
+    assert replace(result, timings=()).milliseconds(Stage.SAM) is None
+
+
+def test_stages_are_named_in_their_order() -> None:
+    names = "preprocess tokenizer sam clip projector vision_fusion prefill decode postprocess"
+    assert " ".join(FIRST.stages) == names
+    # A stage of another model stands where it runs.
+    assert " ".join(inside_prefill()) == "sam encoder clip projector vision_fusion"
+    assert set(inside_prefill()) | set(TOP_LEVEL) == set(all_stages())
+    assert not set(inside_prefill()) & set(TOP_LEVEL)
+    assert Stage.PREFILL in TOP_LEVEL and Stage.SAM in inside_prefill()
+
+
+def test_names_and_counts() -> None:
+    assert OcrRequest(Path("a/b.png")).name == "b.png"
+    assert OcrRequest(Path("a/b.png"), source="paper.pdf#3").name == "paper.pdf#3"
+    assert replace(make_result().required_inputs, image_mask=((1, 3), (9, 4))).image_token_count == 7
+    assert PROMPTS["markdown"] == GROUNDING_PROMPT
+    assert all(prompt.count("<image>") == 1 for prompt in PROMPTS.values())
+
+
+def test_a_result_that_tells_little_says_so_to_what_needs_more() -> None:
+    silent = replace(make_result(), token_ids=None, inputs=None)
+    assert silent.new_tokens is None
+    for name in ("required_tokens", "required_inputs"):
+        with pytest.raises(
+            DsocrError, match=f"page.png: eager does not tell its {name.removeprefix('required_')}"
+        ):
+            getattr(silent, name)
+    assert make_result().required_tokens == make_result().token_ids
+    assert make_result().required_inputs == make_result().inputs
+
+
+def test_a_report_becomes_json() -> None:
+    data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", backend="vendor")))))
+    assert data["verdict"] in VERDICTS and data["pairs"][0]["a"]["label"] == "title"
+
+
+def test_a_request_of_another_program_says_which_fields_are_not_known() -> None:
+    request = OcrRequest.of_others(Path("page.png"), source="page", preset="small")
+    assert request.told("preset") == "small" and request.told("prompt") is None
+    assert request.told("max_new_tokens") is None and "max_new_tokens" in request.unknown
+    assert OcrRequest(Path("page.png")).unknown == ()
+
+
+def test_a_pages_file_travels_with_its_request_and_decides_nothing() -> None:
+    plain = OcrRequest(Path("page.png"))
+    looked_at = replace(plain, file=PageFile(3, "abc"))
+    assert plain == looked_at and hash(plain) == hash(looked_at)
+    result = replace(make_result("x"), request=looked_at)
+    assert result_from_jsonable(json.loads(json.dumps(to_jsonable(result)))).request.file == PageFile(
+        3, "abc"
+    )

@@ -1,0 +1,60 @@
+"""The one guard against cells that a spreadsheet would run: app, export and `history sql --csv` share it."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pandas as pd
+import pytest
+
+from dsocr_core.reading.spreadsheet import csv_cell, frame_csv, starts_formula
+
+SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+BEFORE = ("", " ", "   ", "\t", "\r", "\n", "\r\n ", "\u00a0", "\u3000", "\ufeff", "\u200b", "\x00", "\u2060")
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_text_that_begins_like_a_formula_gets_an_apostrophe(before: str, sign: str) -> None:
+    text = f"{before}{sign}cmd|' /C calc'!A0"
+    assert starts_formula(text)
+    assert csv_cell(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("start", ["\t", "\r", "\n"])
+def test_a_text_that_begins_a_cell_anew_gets_an_apostrophe(start: str) -> None:
+    assert csv_cell(f"{start}harmless") == f"'{start}harmless"
+
+
+@pytest.mark.parametrize("text", ["", " ", "a=b", "x-1", "(=1)", "#5", "'=1", "−5", "a\t=b", "100 %"])
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert csv_cell(text) == text
+
+
+def test_numbers_flags_lists_and_nothing_are_cells_of_their_own() -> None:
+    values = (-1.5, "-1.5", None, "", True, [1, "a"], (1, 2))
+    assert [csv_cell(value) for value in values] == ["-1.5", "'-1.5", "", "", "True", '[1, "a"]', "[1, 2]"]
+
+
+def test_a_table_is_guarded_in_its_cells_and_in_its_header() -> None:
+    frame = pd.DataFrame(
+        {
+            "=evil": ["=1+1", None, "fine"],
+            "number": [-1.5, float("nan"), 2.0],
+            "whole": pd.array([-1, None, 3], "Int64"),
+            "when": pd.to_datetime(["2026-11-02 09:30", None, "2026-11-03 10:00"]),
+            "many": [["=x", 1], [], None],
+        }
+    )
+    rows = list(csv.reader(io.StringIO(frame_csv(frame))))
+    assert rows[0] == ["'=evil", "number", "whole", "when", "many"]
+    assert rows[1] == ["'=1+1", "-1.5", "-1", "2026-11-02 09:30:00", '["=x", 1]']
+    assert rows[2] == ["", "", "", "", "[]"]
+    assert rows[3][:3] == ["fine", "2.0", "3"]
+    assert next(iter(frame.columns)) == "=evil", "the table itself stays as it was"
+
+
+def test_two_columns_of_one_name_both_stay() -> None:
+    frame = pd.DataFrame([["=1", "b"]], columns=["x", "x"])
+    assert list(csv.reader(io.StringIO(frame_csv(frame)))) == [["x", "x"], ["'=1", "b"]]

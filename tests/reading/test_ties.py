@@ -1,0 +1,59 @@
+"""Ties of a run: one explains a divergence, many are a finding."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.records import TopTwo
+from dsocr_core.reading.ties import Ties, count_ties, ties_document
+from tests.support.results import make_result
+
+
+def report(kind: str) -> ParityReport:
+    """A page of that kind: equal, tie, bug (no tie), ended, plain (no logits), unknown (no tokens)."""
+    a, b = make_result("abcd", dtype="bfloat16"), make_result("abXd", "vendor", dtype="bfloat16")
+    if kind == "equal":
+        return parity(b, b)
+    if kind == "ended":
+        return parity(make_result("ab"), b)
+    if kind == "unknown":
+        return parity(replace(a, token_ids=None), b)
+    margin = {"tie": 0.03125, "bug": 3.0}.get(kind)
+    top = tuple(TopTwo((ord(letter), 0), (7.5, 7.5 - margin)) for letter in "abcd") if margin else ()
+    return parity(replace(a, top_two=top), b)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "counts", "finding"),
+    [
+        ([], (0, 0, 0), None),
+        (["equal"] * 5, (5, 0, 0), None),
+        (["equal", "tie"], (2, 1, 1), None),
+        (["tie", "unknown", None], (1, 1, 1), None),
+        (["bug", "bug", "tie", "plain", "ended"], (5, 5, 1), None),
+        (["tie", "equal", "tie"], (3, 2, 2), "All 2 divergences (on 3 pages) are ties"),
+        (["tie"] * 12, (12, 12, 12), "All 12 divergences (on 12 pages) are ties"),
+        (["tie"] * 3 + ["bug"], (4, 4, 3), "3 of 4 divergences (on 4 pages) are ties"),
+        (["tie"] * 2 + ["plain"], (3, 3, 2), "2 of 3 divergences (on 3 pages) are ties"),
+    ],
+)
+def test_many_ties_are_a_finding_and_one_is_not(
+    kinds: list[str | None], counts: tuple[int, int, int], finding: str | None
+) -> None:
+    ties = count_ties(report(kind) if kind else None for kind in kinds)
+    assert (ties.pages, ties.divergences, ties.ties) == counts
+    if finding is None:
+        assert ties.finding is None
+    else:
+        assert ties.finding is not None and ties.finding.startswith(finding + ". That many are a finding")
+        assert "a systematic rounding difference looks exactly like this" in ties.finding
+
+
+def test_ties_as_json_values() -> None:
+    ties = Ties(pages=20, divergences=2, ties=2)
+    document = json.loads(json.dumps(ties_document(ties)))
+    assert document == {"pages": 20, "divergences": 2, "ties": 2, "finding": ties.finding}
+    assert ties_document(Ties())["finding"] is None

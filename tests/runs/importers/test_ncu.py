@@ -1,0 +1,428 @@
+"""Nsight Compute: its tables and folders, and every way in which they can be broken."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import shutil
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.base.untrusted import Refused
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.importers import ncu, ncu_csv
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.reading import unpacked
+from dsocr_core.runs.kernel_profiles import figures
+from dsocr_core.runs.store import History
+from tests.support.paths import ROOT
+
+SAMPLES = ROOT.parent / "shared" / "data" / "llm-perf-opt" / "ncu"
+with_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
+HEAD = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+    "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value", "Rule Name",
+    "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup",
+)  # fmt: skip
+SPEED = "GPU Speed Of Light Throughput"
+FIGURES = (
+    (SPEED, "Elapsed Cycles", "cycle", "46,970"),
+    (SPEED, "Duration", "us", "23.42"),
+    (SPEED, "Compute (SM) Throughput", "%", "41.49"),
+    ("Launch Statistics", "Function Cache Configuration", "", "CachePreferNone"),
+    ("Occupancy", "Achieved Occupancy", "%", "n/a"),
+)
+RULE = ("Occupancy", "", "", "", "TheoreticalOccupancy", "OPT", "Use fewer registers.", "global", "38.17")
+
+
+def written(*rows: tuple[str, ...], head: tuple[str, ...] = HEAD) -> str:
+    """As ncu writes: all cells quoted, lines of metrics shorter than those of rules."""
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
+
+
+def launch(number: int, kernel: str = "gemm", *rows: tuple[str, ...]) -> list[tuple[str, ...]]:
+    start = (
+        str(number),
+        "7",
+        "python",
+        "127.0.0.1",
+        kernel,
+        "1",
+        "7",
+        "(128, 1, 1)",
+        "(2, 1, 1)",
+        "0",
+        "9.0",
+    )
+    return [(*start, *row, "") if len(row) == 4 else (*start, *row) for row in (rows or (*FIGURES, RULE))]
+
+
+TABLE = written(*launch(0), *launch(1, "softmax"))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history") as opened:
+        yield opened
+
+
+# --- a table --------------------------------------------------------------------------------------
+
+
+def test_a_table_has_its_launches_with_figures_units_and_rules() -> None:
+    first, second = ncu_csv.launches(TABLE)
+    assert (first.id, first.kernel, first.block, first.grid, first.stage) == (
+        0, "gemm", "(128, 1, 1)", "(2, 1, 1)", None,
+    )  # fmt: skip
+    assert second.kernel == "softmax"
+    assert [(metric.name, metric.value, metric.unit, metric.text) for metric in first.metrics] == [
+        ("Elapsed Cycles", 46970.0, "cycle", "46,970"),
+        ("Duration", 23.42, "us", "23.42"),
+        ("Compute (SM) Throughput", 41.49, "%", "41.49"),
+        ("Function Cache Configuration", None, None, "CachePreferNone"),
+        ("Achieved Occupancy", None, "%", "n/a"),
+    ]
+    (rule,) = first.rules
+    assert (rule.name, rule.type, rule.text, rule.speedup_percent) == (
+        "TheoreticalOccupancy", "OPT", "Use fewer registers.", 38.17,
+    )  # fmt: skip
+
+
+def test_the_stage_is_that_of_the_innermost_range() -> None:
+    column = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+    ranges = (
+        '647  "<default domain>:prefill:none:none:RGB:0xff:REGISTERED:prefill" '
+        '"<default domain>:sam:none:none:RGB:0xff:REGISTERED:sam" '
+    )
+    rows = [(*row[:4], ranges, *row[4:]) for row in launch(0)]
+    head = (*HEAD[:4], column, *HEAD[4:])
+    (found,) = ncu_csv.launches(written(*rows, head=head))
+    assert found.stage == Stage.SAM
+
+
+def test_older_tables_have_fewer_columns() -> None:
+    left_out = {"Block Size", "Grid Size", "Device", "CC", "Estimated Speedup Type", "Estimated Speedup"}
+    places = [place for place, name in enumerate(HEAD) if name not in left_out]
+    rows = [tuple(row[place] for place in places if place < len(row)) for row in launch(0)]
+    (found,) = ncu_csv.launches(written(*rows, head=tuple(HEAD[place] for place in places)))
+    assert found.block is None
+    assert [metric.value for metric in found.metrics][:3] == [46970.0, 23.42, 41.49]
+    assert found.rules[0].speedup_percent is None
+
+
+def test_a_raw_page_has_a_row_a_launch_and_its_units_first() -> None:
+    head = (*HEAD[:11], "gpu__time_duration.sum", "launch__func_cache_config", "sm__throughput.avg.pct")
+    rows = [
+        (*("",) * 11, "us", "", "%"),
+        (*launch(0)[0][:11], "23.42", "CachePreferNone", "41.49"),
+        (*launch(1, "softmax")[0][:11], "1,002.50", "", "0"),
+    ]
+    first, second = ncu_csv.launches(written(*rows, head=head))
+    assert [(metric.name, metric.value, metric.unit) for metric in first.metrics] == [
+        ("gpu__time_duration.sum", 23.42, "us"),
+        ("launch__func_cache_config", None, None),
+        ("sm__throughput.avg.pct", 41.49, "%"),
+    ]
+    assert [metric.value for metric in second.metrics] == [1002.5, 0.0]
+
+
+def test_a_table_of_another_locale_is_read_by_its_own_rule() -> None:
+    rows = [(SPEED, "Elapsed Cycles", "cycle", "1.234,5"), (SPEED, "Duration", "us", "23,42")]
+    rows += [(SPEED, "Grid", "", "46.970"), (SPEED, "Blocks", "", "12")]
+    (found,) = ncu_csv.launches(written(*launch(0, "gemm", *rows)))
+    assert [metric.value for metric in found.metrics] == [1234.5, 23.42, 46970.0, 12.0]
+    mixed = [*rows, (SPEED, "Speed", "%", "41.49")]
+    with pytest.raises(Refused, match=r"row 6: '41.49' and '1.234,5' in row 2 are figures of different"):
+        ncu_csv.launches(written(*launch(0, "gemm", *mixed)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,234.5", 1234.5), ("1e3", 1000.0), ("-2", -2.0), ("1,23", None), ("nan", None), ("1_0", None),
+     ("", None), ("٣", None), ("9" * 30, None), ("0x1", None)],
+)  # fmt: skip
+def test_only_plain_figures_are_figures(text: str, value: float | None) -> None:
+    assert ncu_csv.figure_of(text) == value
+
+
+def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is_refused() -> None:
+    assert ncu_csv.launches(written(*launch(0), *launch(0))) == ncu_csv.launches(written(*launch(0)))
+    other = launch(0, "gemm", (SPEED, "Duration", "us", "9.9"))
+    with pytest.raises(Refused, match=r"row 8: Duration of launch 0 is 9.9, above 23.42"):
+        ncu_csv.launches(written(*launch(0), *other))
+    with pytest.raises(Refused, match="row 8: launch 0 is another kernel above"):
+        ncu_csv.launches(written(*launch(0), *launch(0, "softmax")))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ID,Kernel Name\n", "a head and no kernels"),
+        ("name,value\n1,2\n", "no head"),
+        (TABLE.replace('"0","7"', '"zero","7"', 1), "'zero' is no launch's ID"),
+        (TABLE.replace('"gemm"', '""', 1), "row 2 names no kernel"),
+        (TABLE.replace('"Stream"', '"Context"', 1), "a column appears twice"),
+        (written(("0", "k", "1"), head=("ID", "Kernel Name", "sm__x")), "row 2 has no units"),
+        (written(("", "", "%"), head=("ID", "Kernel Name", "sm__x")), "no kernel follows the units"),
+    ],
+)
+def test_what_is_no_whole_table_is_named(text: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        ncu_csv.launches(text)
+
+
+def test_a_long_table_takes_memory_for_what_it_says_and_not_for_its_rows() -> None:
+    """60,000 rows that say the same again, 8 MB: with a list a row they would take some 100 MB."""
+    text = written(*launch(0), *(row for _ in range(10_000) for row in launch(1, "softmax")))
+    tracemalloc.start()
+    try:
+        found = ncu_csv.launches(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == 2 and len(found[1].metrics) == 5
+    assert peak < 6 * len(text), f"{peak:,} bytes for a text of {len(text):,}"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "text", "figure", "value"),
+    [
+        ("Duration", "msecond", "1.50", "duration_s", 1.5e-3), ("Duration", "second", "2", "duration_s", 2.0),
+        ("gpu__time_duration.sum", "ns", "6,144", "duration_s", 6.144e-6),
+        ("dram__bytes.sum.per_second", "Tbyte/s", "3.35", "bandwidth", 3.35e12),
+        ("Memory Throughput", "byte/s", "345,140,000", "bandwidth", 345.14e6),
+        ("Memory Throughput", "Kbyte/second", "12", "bandwidth", 12e3),
+        ("dram__bytes_read.sum", "Gbyte", "1.25", "bytes_read", 1.25e9),
+        ("dram__bytes_write.sum", "byte", "0", "bytes_written", 0.0),
+        ("SM [%]", "%", "41.49", "sm", 41.49), ("Memory [%]", "%", "19.66", "memory", 19.66),
+        ("Eligible Warps Per Scheduler", "warp", "0.19", "eligible_warps", 0.19),
+        ("Eligible Warps Per Scheduler", "", "0.19", "eligible_warps", 0.19),
+    ],
+)  # fmt: skip
+def test_units_and_names_of_other_versions_and_kernels_are_read(
+    name: str, unit: str, text: str, figure: str, value: float
+) -> None:
+    (found,) = ncu_csv.launches(written(*launch(0, "k", (SPEED, name, unit, text))))
+    rows = [{"metric": each.name, "value": each.value, "unit": each.unit} for each in found.metrics]
+    assert figures(rows)[figure] == pytest.approx(value)
+
+
+def test_a_section_that_is_missing_leaves_its_figures_unmeasured() -> None:
+    (found,) = ncu_csv.launches(written(*launch(0, "k", (SPEED, "Duration", "us", "2.00"))))
+    row = figures([{"metric": each.name, "value": each.value, "unit": each.unit} for each in found.metrics])
+    assert row["duration_s"] == pytest.approx(2e-6)
+    assert {name for name, value in row.items() if value is not None} == {"duration_s"}
+
+
+def test_launches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ncu_csv, "LAUNCH_LIMIT", 1)
+    with pytest.raises(Refused, match="more than 1 launches"):
+        ncu_csv.launches(TABLE)
+    monkeypatch.setattr(ncu_csv, "LAUNCH_LIMIT", 2)
+    monkeypatch.setattr(ncu_csv, "METRIC_LIMIT", 5)
+    with pytest.raises(Refused, match="more than 5 metrics"):
+        ncu_csv.launches(TABLE)
+
+
+# --- files and folders ----------------------------------------------------------------------------
+
+
+def kernel_folder(folder: Path, number: int, *tables: tuple[str, str]) -> Path:
+    place = folder / f"kernel_{number:04}_{number:032x}"
+    place.mkdir(parents=True)
+    for name, text in tables:
+        (place / name).write_text(text, encoding="utf-8")
+    return place
+
+
+def test_a_table_by_itself_is_a_profiled_run(history: History, tmp_path: Path) -> None:
+    (tmp_path / "decode.csv").write_text("the program's own line\n" + TABLE, encoding="utf-8")
+    (tmp_path / "decode.csv.gz").write_bytes(gzip.compress(b"the program's own line\n" + TABLE.encode()))
+    report = import_paths(history, [tmp_path / "decode.csv", tmp_path / "decode.csv.gz"])
+    assert [run.source for run in report.imported] == ["ncu"]
+    assert [run.run_id for run in report.known] == [run.run_id for run in report.imported]
+    run = report.imported[0].run_id
+    record = history.record(run)
+    assert record.profiled and "2 launches of 2 kernels in decode.csv" in str(record.notes)
+    metrics, _ = history.query("launch_metrics", run_ids=[run], number=1)
+    duration = metrics[metrics["metric"] == "Duration"].iloc[0]
+    assert (duration["kernel"], duration["launch"], duration["value"], duration["unit"]) == (
+        "softmax", 1, 23.42, "us",
+    )  # fmt: skip
+    rules, _ = history.query("launch_rules", run_ids=[run])
+    assert rules["text"].tolist() == ["Use fewer registers."] * 2
+
+
+def test_a_folder_of_kernels_is_one_run_in_their_order(history: History, tmp_path: Path) -> None:
+    folder = tmp_path / "20251107-142857"
+    kernel_folder(folder, 2, ("ncu.details.csv", written(*launch(0, "softmax"))))
+    kernel_folder(folder, 1, ("ncu.details.csv", written(*launch(0))))
+    (folder / "command.yaml").write_text(
+        "timestamp: '2025-11-07T14:28:57+08:00'\nsections: [Occupancy]\nlaunch_command: [python, -m, tool]\n"
+    )
+    (folder / "analysis").mkdir()
+    (folder / "analysis" / "metrics_summary.csv").write_text("a,b\n")
+    (folder / "kernel.ncu-rep").write_bytes(b"x")
+    report = import_paths(history, [folder])
+    (run,) = report.imported
+    record = history.record(run.run_id)
+    assert record.created.startswith("2025-11-07T06:28:57") and record.command == "python -m tool"
+    launches, _ = history.query("launches", run_ids=[run.run_id])
+    assert launches["kernel"].tolist() == ["gemm", "softmax"]
+    reasons = {item.path.name: item.reason for item in report.skipped}
+    assert reasons["metrics_summary.csv"].startswith("a digest of")
+    assert "ncu --import" in reasons["kernel.ncu-rep"]
+    (kind,) = report.kinds()
+    assert kind.line.startswith("profiles of Nsight Compute: 1 imported, 2 files not taken (1 ")
+
+
+def test_what_is_broken_in_a_folder_is_named_and_the_rest_is_taken(history: History, tmp_path: Path) -> None:
+    folder = tmp_path / "profile"
+    whole = written(*launch(0))
+    kernel_folder(folder, 1, ("ncu.details.csv", whole))
+    kernel_folder(folder, 2, ("ncu.details.csv", written(*launch(0, "cut"))[:-200]))
+    kernel_folder(folder, 3, ("ncu.details.csv", ""))
+    kernel_folder(folder, 4, ("ncu.details.csv", whole))
+    kernel_folder(folder, 5, ("ncu.section_Occupancy.csv", written(*launch(0, "sections", RULE))))
+    kernel_folder(
+        folder, 6,
+        ("ncu.details.csv", written(*launch(0, "both"))),
+        ("ncu.metrics.csv", written(*launch(0, "both", ("Command line profiler metrics", "x.sum", "", "5")))),
+        ("ncu.section_SpeedOfLight.csv", written(*launch(0, "both", (SPEED, "Duration", "us", "1")))),
+    )  # fmt: skip
+    report = import_paths(history, [folder])
+    (run,) = report.imported
+    launches, _ = history.query("launches", run_ids=[run.run_id])
+    assert launches["kernel"].tolist() == ["gemm", "sections", "both"]
+    metrics, _ = history.query("launch_metrics", run_ids=[run.run_id])
+    both = metrics[metrics["kernel"] == "both"].set_index("metric")["value"]
+    assert both["x.sum"] == 5 and both["Duration"] == 23.42
+    reasons = {
+        str(item.path.relative_to(folder))[:11] + item.path.name[-12:]: item.reason for item in report.skipped
+    }
+    assert sorted(reason[:28] for reason in reasons.values()) == [
+        "Duration is 1 here and 23.42", "empty", "not there; the sections' own",
+        "not whole: unexpected end of",
+        f"the same as kernel_0001_{'0' * 4}",
+    ]  # fmt: skip
+
+
+def test_a_table_of_500_mb_is_refused_unread(history: History, tmp_path: Path) -> None:
+    file = tmp_path / "huge.csv"
+    with file.open("wb") as handle:
+        handle.write(TABLE.encode())
+        handle.truncate(500_000_000)  # sparse: no disk is filled
+    report = import_paths(history, [file])
+    assert [item.reason for item in report.skipped] == [
+        f"500,000,000 bytes; at most {ncu.NCU_LIMIT:,} are read"
+    ]
+
+
+def test_a_gzip_file_is_unpacked_within_bounds() -> None:
+    with pytest.raises(Refused, match="more than 10,000 bytes when unpacked"):
+        unpacked(gzip.compress(b"0" * 50_000), 10_000)
+    with pytest.raises(Refused, match="not a whole gzip file"):
+        unpacked(gzip.compress(b"0" * 5_000)[:-4], 10_000)
+    assert unpacked(b"not gzip", 10_000) == b"not gzip"
+
+
+# A launch of 2 and one of 1 of Table 1; what the program prints stands before the table and between its rows.
+_HEAD = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
+    ',"Device",'
+    '"CC","Section Name","Metric Name","Metric Unit","Metric Value"'
+)
+_ROW = (
+    '"{}","7","python","127.0.0.1","{}","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0","Speed","Duration",'
+    '"usecond","{}"'
+)
+
+
+@pytest.mark.parametrize("name", ["k.csv", "ncu.log", "out.txt"])
+def test_lines_of_the_program_between_the_rows_are_left_out(
+    history: History, tmp_path: Path, name: str
+) -> None:
+    lines = [
+        "loading the model, 3 pages", "==PROF== Connected to process 7 (python)", _HEAD, _ROW.format(0,
+        "gemm", "2.50"),
+        "step 1, loss 0.5", 'he said "stop', "", "==PROF== Disconnected from process 7", _ROW.format(1,
+        "copy", "1,024.00"),
+        "done",
+    ]  # fmt: skip
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    (run,) = import_paths(history, [tmp_path / name]).imported
+    metrics, _ = history.query("launch_metrics", run_ids=[run.run_id])
+    assert [(row.kernel, row.value, row.unit) for row in metrics.itertuples()] == [
+        ("gemm", 2.5, "usecond"), ("copy", 1024.0, "usecond"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", ["few", "all"])
+def test_averages_by_kernel_are_a_launch_a_kernel_and_shape(columns: str) -> None:
+    more = '"Block Size","Grid Size","Device","CC",' if columns == "all" else ""
+    shapes = (
+        ['"(256, 1, 1)","(64, 1, 1)","0","9.0",', '"(1, 1, 1)","(8, 1, 1)","0","9.0",'] if more else ["", ""]
+    )
+    row = '"1","python","127.0.0.1","gemm",{}"14","Occupancy","Achieved Occupancy","%","73.56","79.38","{}"'
+    time = '"1","python","127.0.0.1","gemm",{}"14","Speed","Duration","us","1,000.00","3,000.00","2,000.00"'
+    text = "\n".join([
+        "==PROF== Connected", f'"Process ID","Process Name","Host Name","Kernel Name",{more}"Invocations","'
+        f'Section Name",'
+        '"Metric Name","Metric Unit","Minimum","Maximum","Average"',
+        row.format(shapes[0], "74.92"), time.format(shapes[0]), *([row.format(shapes[1],
+        "50.00")] if more else []),
+    ])  # fmt: skip
+    found = ncu_csv.launches(text + "\n")
+    assert [launch.id for launch in found] == ([0, 1] if more else [0])
+    values = {(metric.section, metric.name): metric.value for metric in found[0].metrics}
+    assert values == {
+        ("Occupancy", "Achieved Occupancy"): 74.92,
+        ("Speed", "Duration"): 2000.0,
+        (None, "Invocations"): 14,
+    }
+    assert found[0].grid == ("(64, 1, 1)" if more else None)
+    assert len(found) < 2 or found[1].metrics[0].value == 50.0
+
+
+# --- the samples ----------------------------------------------------------------------------------
+
+
+@with_samples
+def test_every_figure_of_the_samples_is_in_the_history_as_the_table_has_it(
+    history: History, tmp_path: Path
+) -> None:
+    folder = tmp_path / "ncu"
+    shutil.copytree(SAMPLES, folder, copy_function=shutil.copyfile)
+    report = import_paths(history, [folder])
+    (run,) = report.imported
+    metrics, _ = history.query("launch_metrics", run_ids=[run.run_id])
+    had = {
+        (
+            row["number"],
+            row["section"],
+            row["metric"],
+            row["unit"] if isinstance(row["unit"], str) else "",
+        ): row
+        for row in metrics.to_dict("records")
+    }
+    folders = sorted(path for path in SAMPLES.iterdir() if path.name.startswith("kernel_"))
+    counted = 0
+    for number, kernel in enumerate(folders):
+        for file in kernel.glob("*.csv"):
+            with file.open(encoding="utf-8", newline="") as handle:
+                for row in csv.DictReader(handle):
+                    if row["Metric Name"]:
+                        key = (number, row["Section Name"], row["Metric Name"], row["Metric Unit"])
+                        assert had[key]["text"] == row["Metric Value"]
+                        if had[key]["value"] == had[key]["value"]:
+                            assert had[key]["value"] == float(row["Metric Value"].replace(",", ""))
+                        else:
+                            assert row["Metric Value"] == "n/a"
+                        counted += 1
+    assert counted > 8 * 60 and len(folders) == 8

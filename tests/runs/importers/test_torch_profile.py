@@ -1,0 +1,239 @@
+"""Traces and tables of torch.profiler: kernels by stage, worked out by hand; read within bounds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr_core.base.untrusted import Refused
+from dsocr_core.runs.importers import torch_profile
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.torch_profile import averages, read_trace
+from dsocr_core.runs.store import History
+from tests.support.flat_tables import flat_tables
+
+
+def event(cat: str, name: str, ts: float, dur: float, tid: int = 1, **arguments: Any) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": arguments,
+    }
+
+
+# us. prefill with sam inside, launched on thread 1; decode on thread 2. Kernels run later than launched.
+EVENTS = [
+    {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
+    event("user_annotation", "prefill", 0, 1000),
+    event("user_annotation", "sam", 100, 300),
+    event("user_annotation", "decode", 0, 5000, tid=2),
+    event("user_annotation", "decode", 6000, 1000, tid=2),
+    event("cuda_runtime", "cudaLaunchKernel", 200, 5, correlation=1),
+    event("cuda_runtime", "cudaLaunchKernel", 500, 5, correlation=2),
+    event("cuda_runtime", "cudaLaunchKernel", 500, 5, tid=2, correlation=3),
+    event("cuda_driver", "cuLaunchKernelEx", 6100, 5, tid=2, correlation=4),
+    event("kernel", "void gemm<float>(float*)", 3000.0, 60.5, tid=7, correlation=1, device=0, stream=7),
+    event("kernel", "void gemm<float>(float*)", 3100.0, 20.0, tid=7, correlation=2),
+    event("kernel", "copy", 6000.0, 10.0, tid=7, correlation=3),
+    event("kernel", "copy", 6100.0, 30.0, tid=7, correlation=4),
+    event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 9000.0, 8.0, tid=7, correlation=99),
+]
+EXPECTED = {
+    ("sam", "void gemm<float>(float*)"): (60_500.0, 1),
+    ("prefill", "void gemm<float>(float*)"): (20_000.0, 1),
+    ("decode", "copy"): (40_000.0, 2),
+    (None, "Memcpy HtoD (Pageable -> Device)"): (8_000.0, 1),
+}
+
+
+def trace(events: list[dict[str, Any]] = EVENTS, **more: Any) -> str:
+    devices = [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9}]
+    return json.dumps({"schemaVersion": 1, "deviceProperties": devices, "traceEvents": events, **more})
+
+
+_OF_TIMELINE = {name: f"host {name}" for name in ("prefill", "sam", "decode")}
+OLD = [each | {"cat": {"kernel": "Kernel", "cuda_runtime": "Runtime",
+"cuda_driver": "Runtime"}.get(each.get("cat", ""), each.get("cat"))} for each in EVENTS]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("trace.json", trace().encode()),
+        ("trace.json.gz", gzip.compress(trace(distributedInfo={"rank": 0}).encode())),
+        ("run.pt.trace.json", json.dumps(json.loads(trace()), indent=2).encode()),
+        ("events.json", json.dumps(EVENTS).encode()),
+        ("of-2021.json", trace(OLD).encode()),
+        ("from-autograd.json", b"\xef\xbb\xbf" + trace().encode()),
+        ("of-timeline.json", trace([each | {"name": _OF_TIMELINE.get(each["name"],
+        each["name"])} for each in EVENTS]).encode()),
+        ("times-as-text.json", trace([each | {"ts": str(each.get("ts"))} for each in EVENTS]).encode()),
+    ],
+)  # fmt: skip
+def test_a_trace_has_kernels_by_stage_and_the_stages(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with History(tmp_path / "history") as history:
+        (found,) = import_paths(history, [tmp_path / name]).imported
+        record = history.record(found.run_id)
+        tables = {name: table.to_pylist() for name, table in flat_tables(history, found.run_id).items()}
+    assert (record.source, record.profiled) == ("torch", True)
+    assert record.gpu == (None if name == "events.json" else "NVIDIA H200")
+    assert {
+        (row["stage"], row["name"]): (row["total_ns"], row["instances"]) for row in tables["kernels"]
+    } == EXPECTED
+    means = {
+        row["stage"]: (row["milliseconds"], row["calls"])
+        for row in tables["stage_timings"]
+        if row["aggregate"] == "mean"
+    }
+    assert means == {"prefill": (1.0, 1), "sam": (0.3, 1), "decode": (3.0, 2)}
+
+
+def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(tmp_path: Path) -> None:
+    plain = [event("user_annotation", "decode", 990, 100), event("kernel", "gemm", 1000, 60, tid=7)]
+    on_device = [
+        event("gpu_user_annotation", "sam", 990, 100, tid=7),
+        event("kernel", "gemm", 1000, 60, tid=7),
+    ]
+    for events, stage in ((plain, "decode"), (on_device, "sam")):
+        (tmp_path / "t.json").write_text(trace(events))
+        (run,) = read_trace(tmp_path / "t.json")
+        assert [row["stage"] for row in run.tables["kernels"]] == [stage]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (trace()[:-200], "not whole"),
+        (
+            trace().replace('"traceEvents": [', '"traceEvents": [' + "[" * 100_000),
+            "nested too deeply|not JSON|a value of",
+        ),
+        (trace([]), "without kernels and without ranges"),
+        (trace([event("kernel", "k", 1, -2)]), "without a time"),
+        (trace([event("kernel", "k", 1, float("inf"))]), "without a time"),
+        (trace([event("kernel", "k", 1, True)]), "without a time"),
+        ('{"traceEvents" 1}', "where ':' belongs"),
+        ('{"traceEvents": [1 2', "not whole|where"),
+        (trace([{"ph": "X", "cat": "kernel", "name": "k", "ts": 10**400, "dur": 1}]), "without a time"),
+        (trace(about="x" * 30_000_000), "a value of more than 16 MiB"),
+    ],
+)
+def test_a_trace_that_is_not_whole_is_refused(tmp_path: Path, content: str, reason: str) -> None:
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(Refused, match=reason):
+        read_trace(tmp_path / "t.json")
+
+
+def test_a_trace_of_gigabytes_is_refused_within_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_profile, "TRACE_LIMIT", 12 * 1024 * 1024)
+    one = json.dumps(event("cpu_op", "aten::mm", 1, 2)) + ",\n"
+    with gzip.open(tmp_path / "t.json.gz", "wt", compresslevel=1) as file:
+        file.write('{"traceEvents": [')
+        for _ in range(200):
+            file.write(one * 1000)
+    with pytest.raises(Refused, match=r"more than 12 MiB unpacked: profile fewer steps"):
+        read_trace(tmp_path / "t.json.gz")
+    monkeypatch.setattr(torch_profile, "EVENT_LIMIT", 5)
+    (tmp_path / "t.json").write_text(trace())
+    with pytest.raises(Refused, match="more than 5 events"):
+        read_trace(tmp_path / "t.json")
+
+
+# --- averages ---------------------------------------------------------------------------------------
+
+_RULE = "-" * 40 + "  " + "  ".join(["-" * 12] * 6)
+
+
+def table(device: str, *rows: tuple[str, str, str, str, int], total: str) -> str:
+    """A table as torch prints it: name, self CPU, self device, total and calls."""
+
+    def line(name: str, *cells: str) -> str:
+        return f"{name:>40}  " + "  ".join(f"{cell:>12}" for cell in cells)
+
+    head = line(
+        "Name",
+        "Self CPU %",
+        "Self CPU",
+        f"Self {device}",
+        f"Self {device} %",
+        f"{device} total",
+        "# of Calls",
+    )
+    body = [
+        line(name, "0.00%", cpu, own, "50.00%", whole, str(calls)) for name, cpu, own, whole, calls in rows
+    ]
+    return "\n".join(
+        [
+            _RULE,
+            head,
+            _RULE,
+            *body,
+            _RULE,
+            "Self CPU time total: 881.070us",
+            f"Self {device} time total: {total}",
+            "",
+        ]
+    )
+
+
+@pytest.mark.parametrize("device", ["CUDA", "HIP"])
+def test_averages_have_the_kernels_and_not_their_operators(tmp_path: Path, device: str) -> None:
+    text = table(
+        device, ("decode", "100.000us", "0.000us", "1.590ms", 1), ("decode", "0.000us", "1.570ms", "1.570ms",
+        1),
+        ("ProfilerStep*", "0.000us", "1.580ms", "1.580ms", 1), ("train", "0.000us", "9.580ms", "9.580ms", 1),
+        ("aten::mm", "100.000us", "90.000us", "90.000us", 3), ("void gemm<float, 4>(float*)",
+        "0.000us", "90.000us", "90.000us", 3),
+        ("copy", "0.000us", "1.500ms", "1.500ms", 2), ("launch", "40.000us", "0.000us", "0.000us", 5),
+        total="1.590ms",
+    )  # fmt: skip
+    (tmp_path / "averages.txt").write_text(f"a line of the program\n{text}")
+    with History(tmp_path / "history") as history:
+        (found,) = import_paths(history, [tmp_path / "averages.txt"]).imported
+        rows = flat_tables(history, found.run_id)["kernels"].to_pylist()
+        notes = history.record(found.run_id).notes or ""
+    assert {row["name"]: (row["total_ns"], row["instances"], row["avg_ns"]) for row in rows} == {
+        "void gemm<float, 4>(float*)": (90_000.0, 3, 30_000.0), "copy": (1_500_000.0, 2, 750_000.0),
+    }  # fmt: skip
+    assert "of the time on the device" not in notes
+
+
+def test_ranges_that_cannot_be_told_from_kernels_are_refused() -> None:
+    rows = [("a range", "0.000us", "90.000ms", "90.000ms", 1), ("gemm", "0.000us", "80.000ms", "80.000ms", 1)]
+    with pytest.raises(Refused, match=r"cannot be told from kernels; give prof\.export_chrome_trace"):
+        averages(table("CUDA", *rows, total="100.000ms"))
+
+
+def test_a_table_of_operators_or_of_the_first_rows_says_so() -> None:
+    found, words = averages(
+        table("CUDA", ("aten::mm", "100.000us", "90.000ms", "90.000ms", 3), total="180.000ms")
+    )
+    assert [(kernel.name, kernel.total_ns) for kernel in found] == [("aten::mm", 90_000_000.0)]
+    assert words == "Operators: the table names no kernels. Its rows are 50.0% of the time on the device."
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace("Self CUDA", "Self CODE"), "no column Self CUDA"),
+        (lambda text: text.replace("90.000us", "90.0.0us"), "not whole"),
+        (lambda text: text.replace("           3", "           x"), "not whole"),
+        (lambda text: text.replace("90.000us", " 0.000us"), "took time on the device"),
+        (lambda text: text.partition("\n")[2], "no head"),
+    ],
+)
+def test_a_table_that_is_not_whole_is_refused(change: Any, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        averages(change(table("CUDA", ("gemm", "0.000us", "90.000us", "90.000us", 3), total="90.000us")))

@@ -1,0 +1,115 @@
+"""Several processes at once, and some killed at any point: nothing is lost or seen in part."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.runs.store import History
+from tests.support.busy_process import check
+from tests.support.kills import killed
+
+
+@contextlib.contextmanager
+def busy(python: Path, kind: str, root: Path, name: str, stop: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [str(python), "-m", "tests.support.busy_process", kind, str(root), name, str(stop)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def share(python: Path, root: Path, stop: Path, runs: int, seconds: float = 0) -> None:
+    """Two writers and three readers until there are so many runs and time is up."""
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(busy(python, "write", root, f"writer{name}", stop)) for name in "ab"]
+        readers = [stack.enter_context(busy(python, "read", root, "", stop)) for _ in range(3)]
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+        with History(root) as history:
+            while len(history) < runs or time.monotonic() - began < seconds:
+                history.refresh()
+                check(history)
+        stop.touch()
+        written = []
+        for writer in writers:
+            # Not `communicate`: it passes over what `readline` has taken in beyond its line.
+            assert writer.stdout is not None and writer.stderr is not None
+            written += writer.stdout.read().split()
+            assert writer.wait(timeout=120) == 0, writer.stderr.read()
+        told = []
+        for reader in readers:
+            output, errors = reader.communicate(timeout=120)
+            assert reader.returncode == 0, errors
+            told.append(json.loads(output))
+    assert len(written) >= runs
+    with History(root) as history:
+        assert check(history) == sorted(written)
+        assert history.storage.leftovers() == []
+        # Readers that stopped first may lack the writers' last run.
+        for reader in told:
+            assert reader["rounds"] > 0  # a busy machine may allow no more
+            missing = set(written) - set(reader["runs"])
+            assert set(reader["runs"]) <= set(written) and len(missing) <= 4
+
+
+def test_writers_and_readers_at_once(interpreter: Path, tmp_path: Path) -> None:
+    share(interpreter, tmp_path / "h", tmp_path / "stop", 12)
+
+
+@pytest.mark.slow
+def test_writers_and_readers_at_once_for_a_minute(interpreter: Path, tmp_path: Path) -> None:
+    share(interpreter, tmp_path / "h", tmp_path / "stop", 1000, seconds=60)
+
+
+def kill_often(python: Path, kind: str, root: Path, times: int) -> None:
+    """Kill a process so often, and look at what it left: by an open history, and by a new one."""
+    moments = random.Random(11)
+    whole: dict[str, str] = {}
+    with History(root) as history:
+        for number in range(times):
+            arguments = (kind, root, f"{kind}{number}", root / "never")
+            told = killed([python, "-m", "tests.support.busy_process", *arguments], moments)
+            history.refresh()
+            runs = check(history)
+            # One may be whole without having been told.
+            assert {*whole, *told} <= {*runs} and len({*runs} - {*whole, *told}) <= 1
+            whole |= {run_id: content(root / "runs" / run_id) for run_id in runs if run_id not in whole}
+            with History(root) as fresh:
+                assert fresh.run_ids() == history.run_ids()
+            assert len(history.storage.leftovers()) <= 1 + number % 2
+            if number % 2:
+                history.storage.leftovers(clear=True)
+                assert not any((root / "unfinished").iterdir())
+        assert whole == {run_id: content(root / "runs" / run_id) for run_id in check(history)}
+        index = history._index.file
+    assert index is not None and len(list(index.parent.iterdir())) <= 4
+
+
+def content(directory: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(directory.rglob("*")):
+        digest.update(file.relative_to(directory).as_posix().encode())
+        digest.update(file.read_bytes() if file.is_file() else b"")
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["write", "index"])
+def test_a_process_killed_at_any_point(interpreter: Path, tmp_path: Path, kind: str) -> None:
+    kill_often(interpreter, kind, tmp_path, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["write", "index"])
+def test_a_process_killed_at_hundred_points(interpreter: Path, tmp_path: Path, kind: str) -> None:
+    kill_often(interpreter, kind, tmp_path, 100)

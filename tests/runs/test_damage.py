@@ -1,0 +1,161 @@
+"""A damaged file costs its run, or its runs of a pack, and nothing else; it is always named."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.store import History, HistoryError
+from dsocr_core.runs.writer import RunWriter
+from tests.support.flat_tables import flat_tables
+from tests.support.made_up_runs import record, timing
+
+RUNS = ("run-0", "run-1", "run-2", "run-3", "run-4")
+
+
+def write_runs(root: Path) -> None:
+    """Five runs, each with texts, boxes and lists of numbers, so that every kind of column is there."""
+    for number, name in enumerate(RUNS):
+        with RunWriter(root, record(name, created=f"2026-01-0{number + 1}")) as run:
+            pages = [f"page-{page}" for page in range(4)]
+            run.add("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
+            run.add("images", [{"page": page, "backend": "eager", "text_raw": page * 20} for page in pages])
+            run.add(
+                "boxes",
+                [
+                    {"page": page, "backend": "eager", "number": 0, "x1": 1.0, "text": "a box"}
+                    for page in pages
+                ],
+            )
+            run.add(
+                "tokens", [{"page": page, "backend": "eager", "token_ids": list(range(50))} for page in pages]
+            )
+
+
+def mutate(file: Path, random: random.Random) -> str:
+    """One damage of a file: a bit, a byte, a hole, a cut, a byte too many, or the file is gone."""
+    content = bytearray(file.read_bytes())
+    at = random.randrange(len(content))
+    kind = random.choice(["bit", "bit", "byte", "zeros", "cut", "twice", "insert", "empty", "gone"])
+    match kind:
+        case "bit":
+            content[at] ^= 1 << random.randrange(8)
+        case "byte":
+            content[at] = (content[at] + random.randrange(1, 256)) % 256
+        case "zeros":
+            end = min(at + random.randrange(1, 64), len(content))
+            content[at:end] = bytes(end - at) if any(content[at:end]) else b"\xff" * (end - at)
+        case "cut":
+            del content[at:]
+        case "twice":
+            content *= 2
+        case "insert":
+            content.insert(at, random.randrange(256))
+        case "empty":
+            content.clear()
+    if kind == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    return f"{kind} at {at} of {file.name}"
+
+
+def answers(history: History) -> int:
+    """Every kind of question about all that opens; returns how many runs answered."""
+    run_ids = history.run_ids()
+    history.query("stage_summary")
+    for name in ("pages", "boxes", "tokens"):
+        frame = history.query(name, run_ids=run_ids)[0]
+        assert set(frame["run_id"]) == set(run_ids)
+    assert set(history.sql("SELECT run_id FROM images JOIN boxes USING (run_id, page)")["run_id"]) == set(
+        run_ids
+    )
+    for run_id in run_ids:
+        assert len(flat_tables(history, run_id)["tokens"]) == 4
+    return len(run_ids)
+
+
+def damage_and_look(root: Path, name: str, seed: int) -> None:
+    """Mutate one file of a loose run, open, ask; put the file back."""
+    chance = random.Random(seed)
+    run = root / "runs" / name
+    files = sorted(
+        path for path in run.iterdir() if path.suffix in (".json", ".parquet") or path.name == CHECKSUMS
+    )
+    file = chance.choice(files)
+    before = file.read_bytes()
+    what = mutate(file, chance)
+    try:
+        with History(root) as history:
+            assert sorted(history.run_ids()) == sorted({*RUNS} - {name}), what
+            assert list(history.problems) == [f"runs/{name}"], what
+            assert answers(history) == len(RUNS) - 1
+    finally:
+        file.write_bytes(before)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("five")
+    write_runs(root)
+    return root
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_mutated_run_is_named_and_every_other_opens(five: Path, seed: int) -> None:
+    damage_and_look(five, RUNS[seed % len(RUNS)], seed)
+
+
+@pytest.mark.slow
+def test_400_mutations_are_named_and_every_other_run_opens(five: Path) -> None:
+    for seed in range(400):
+        damage_and_look(five, RUNS[seed % len(RUNS)], 1000 + seed)
+
+
+def test_the_list_of_checksums_is_sha256sum_s(five: Path) -> None:
+    run = five / "runs" / "run-0"
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", CHECKSUMS], cwd=run, check=True)
+    listed = {line.split("  ")[1] for line in (run / CHECKSUMS).read_text().splitlines()[:-1]}
+    assert listed == {path.name for path in run.glob("*")} - {CHECKSUMS}
+
+
+# --- later, and back ------------------------------------------------------------------------------
+
+
+def test_a_run_damaged_while_the_history_is_open_is_left_out_of_the_next_answer(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    with History(tmp_path) as history:
+        file = tmp_path / "runs" / "run-3" / "readings.parquet"
+        file.write_bytes(file.read_bytes()[:100])
+        frame = history.query("tokens", run_ids=list(RUNS))[0]
+        assert set(frame["run_id"]) == {*RUNS} - {"run-3"} and list(history.problems) == ["runs/run-3"]
+        with pytest.raises(HistoryError, match=r"run run-3 is damaged: readings.parquet: .*history check"):
+            history.record("run-3")
+
+
+def test_a_repaired_file_is_taken_without_a_restart(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    file = tmp_path / "runs" / "run-1" / "readings.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with History(tmp_path) as history:
+        assert len(history) == 4 and history.refresh() == 0
+        file.write_bytes(content)
+        assert history.refresh() == 1 and not history.problems and answers(history) == 5
+
+
+def test_a_changed_annotation_is_named(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    with History(tmp_path) as history:
+        history.note("run-1", "fine")
+        history.tag("run-1", "baseline")
+    file = next(path for path in (tmp_path / "annotations").iterdir() if b"fine" in path.read_bytes())
+    file.write_bytes(file.read_bytes().replace(b"fine", b"fire"))
+    with History(tmp_path) as history:
+        assert list(history.problems) == [f"annotations/{file.name}"]
+        run = history.runs().set_index("run_id").loc["run-1"]
+        assert list(run["tags"]) == ["baseline"] and not isinstance(run["note"], str)

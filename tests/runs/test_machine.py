@@ -1,0 +1,76 @@
+"""What a run's record says of the machine it was made on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.runs import machine
+from dsocr_core.runs.machine import CpuTime, MachineWatch, cpu_time, gpu_state, others_share
+
+
+def write_proc(root: Path, busy: int, processes: dict[int, tuple[int, int]]) -> Path:
+    """A /proc of `busy` ticks; of each process its parent and its ticks."""
+    root.mkdir(exist_ok=True)
+    (root / "stat").write_text(f"cpu  {busy} 0 0 99999 77 0 0 0 0 0\n")
+    for pid, (parent, ticks) in processes.items():
+        (root / str(pid)).mkdir(exist_ok=True)
+        (root / str(pid) / "stat").write_text(f"{pid} (a (b) c) S {parent} {'0 ' * 9}{ticks} 0 0 0 0\n")
+    return root
+
+
+def test_the_time_of_this_process_and_of_those_it_started_is_its_own(tmp_path: Path) -> None:
+    here = os.getpid()
+    other, child, grandchild = 900001, 900002, 900003
+    root = write_proc(
+        tmp_path / "proc",
+        1000,
+        {here: (1, 300), child: (here, 200), grandchild: (child, 100), other: (1, 50)},
+    )
+    found = cpu_time(root)
+    assert found is not None
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert (found.busy_s * ticks, found.own_s * ticks) == pytest.approx((1000, 600))
+
+
+def test_what_others_take_is_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    begin = CpuTime(at=10.0, busy_s=100.0, own_s=40.0)
+    assert others_share(begin, CpuTime(at=20.0, busy_s=115.0, own_s=50.0)) == pytest.approx(5 / 20)
+    assert others_share(begin, CpuTime(at=20.0, busy_s=105.0, own_s=50.0)) == 0  # clocks round
+    assert others_share(None, begin) is None and others_share(begin, CpuTime(10.5, 101, 40)) is None
+
+
+def test_a_machine_that_does_not_tell_has_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cpu_time(tmp_path) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpu_state() == {}
+    monkeypatch.setattr(machine, "cpu_time", lambda: None)
+    facts = MachineWatch().facts()
+    assert "contended" not in facts and not any(name.startswith("gpu") for name in facts)
+
+
+def test_the_gpu_is_asked_through_its_drivers_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '1980, 3201, 412.55, [N/A]'\n")
+    program.chmod(program.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert gpu_state() == {"gpu_sm_mhz": 1980, "gpu_memory_mhz": 3201, "gpu_power_w": 412.55}
+    watch = MachineWatch()
+    watch.look()
+    watch.look()  # within two seconds: not asked again
+    assert len(watch._gpu) == 1
+    assert watch.facts()["gpu_power_w"] == 412.6 or watch.facts()["gpu_power_w"] == 412.5
+
+
+def test_a_run_beside_others_is_contended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    times = iter([CpuTime(0, 0, 0), CpuTime(10, 15, 10), CpuTime(0, 0, 0), CpuTime(10, 12, 10)])
+    monkeypatch.setattr(machine, "cpu_time", lambda: next(times))
+    assert MachineWatch().facts()["contended"] is True
+    assert MachineWatch().facts()["contended"] is False

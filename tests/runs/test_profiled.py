@@ -1,0 +1,81 @@
+"""Launches under Nsight Compute: shares, class, a row a kernel, and what to do next."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dsocr_core.runs.profiled import advice, by_kernel, nsight_says, profile_rows
+from tests.support.launches import LAUNCHES, metrics
+
+
+def test_a_launch_has_its_share_and_its_class() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    assert rows["share"].tolist() == [0.75, 0.25]
+    assert rows["class"].tolist() == ["compute", "memory"]
+    assert rows["sm"].tolist() == [40.0, 5.0] and rows["l2"].isna().all()
+
+
+def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> None:
+    launches = pd.DataFrame(
+        [{"number": number, "kernel": "copy" if number else "gemm", "stage": "decode"} for number in range(3)]
+    )
+    measured = {0: (5.0, 4.0, 80.0, 1e9), 1: (30.0, 40.0, 10.0, 6e9), 2: (10.0, 20.0, 50.0, 2e9)}
+    names = {
+        "Duration": "us", "Compute (SM) Throughput": "%", "DRAM Throughput": "%",
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": None,
+    }  # fmt: skip
+    metrics = pd.DataFrame(
+        [
+            {"number": number, "metric": name, "value": value, "unit": unit}
+            for number, values in measured.items()
+            for (name, unit), value in zip(names.items(), values, strict=True)
+        ]
+    )
+    rows = profile_rows(launches, metrics)
+    kernels = by_kernel(rows).set_index("kernel")
+    copy = kernels.loc["copy"]
+    assert kernels.index.tolist() == ["copy", "gemm"] and copy["launches"] == 2
+    assert copy["duration_s"] == pytest.approx(40e-6) and copy["share"] == pytest.approx(40 / 45)
+    assert (copy["sm"], copy["dram"]) == (pytest.approx(35.0), pytest.approx(20.0))  # 30 : 10 us
+    assert copy["flops"] == 8e9 and copy["class"] == "compute" and rows["class"].tolist()[2] == "memory"
+
+
+def test_the_two_best_things_are_quoted() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    rules = pd.DataFrame(
+        [
+            (0, "void a::gemm<(int)2>(T1)", "Little", "OPT", "small", "local", 10.0),
+            (0, "void a::gemm<(int)2>(T1)", "Much", "OPT", "fuse", "global", 40.0),
+            (1, "copy", "Some", "OPT", "copy less", None, 90.0),
+            (1, "copy", "Note", "INF", "by the way", None, 100.0),
+        ],
+        columns=["number", "kernel", "rule", "type", "text", "speedup_type", "speedup_percent"],
+    )
+    first, second = advice(rows, rules)  # 0.75 x 40 %, 0.25 x 90 %
+    assert first == ("gemm, rule Much, estimated speedup 40.0 % (global)", "fuse")
+    assert second == ("copy, rule Some, estimated speedup 90.0 % (local)", "copy less")
+    assert advice(rows, rules.iloc[:0]) == []
+
+
+def test_what_a_rule_says_of_many_launches_weighs_as_much_as_they_do_together() -> None:
+    rows = pd.DataFrame(
+        {"number": [0, 1, 2, 3], "kernel": ["long", "often", "often", "often"],
+         "share": [0.4, 0.2, 0.2, 0.2], "run_share": [float("nan")] * 4}
+    )  # fmt: skip
+    rules = pd.DataFrame(
+        [(number, kernel, "Rule", "OPT", "text", "local", 50.0) for number, kernel in
+         zip(rows["number"], rows["kernel"], strict=True)],
+        columns=["number", "kernel", "rule", "type", "text", "speedup_type", "speedup_percent"],
+    )  # fmt: skip
+    first, second = advice(rows, rules)  # 3 x 0.2 x 50 %, 0.4 x 50 %
+    assert first[0].startswith("often, rule") and second[0].startswith("long, rule")
+
+
+def test_nsights_own_conclusion_stands_beside_the_class() -> None:
+    rows = profile_rows(LAUNCHES, metrics())
+    text = "Memory is more heavily utilized than Compute"
+    rules = pd.DataFrame([(0, "SOLBottleneck", text)], columns=["number", "rule", "text"])
+    rows["nsight"] = nsight_says(rows, rules)
+    assert rows["nsight"].dropna().to_dict() == {0: "memory"}
+    assert by_kernel(rows)["nsight"].dropna().tolist() == ["memory"]

@@ -1,0 +1,181 @@
+"""What `--save` and the app record in the history."""
+
+import resource
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.writing import require_writable
+from dsocr_core.runs.recorder import RunRecorder, save_comparison
+from dsocr_core.runs.store import History
+from dsocr_core.settings import Settings, history_location
+from tests.support.flat_tables import flat_tables
+from tests.support.results import make_result
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.png"
+    Image.new("RGB", (200, 100), "white").save(path)
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(history=str(tmp_path / "history"))
+
+
+def comparison(page: Path) -> Comparison:
+    result = make_result(image=page)
+    return Comparison(result.request, result, replace(result, backend="vendor"))
+
+
+def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
+    both = comparison(page)
+    with RunRecorder(settings, "python -m dsocr_core compare page.png") as recorder:
+        recorder.add("page.png", both)
+        recorder.add("half.png", replace(both, b=None, errors={"b": "no such worker"}))
+        recorder.add_failure("gone.png", ("eager", "vendor"), "no such file")
+    with History(settings.history) as history:
+        assert history.runs()["run_id"].tolist() == [recorder.id]
+        assert history.record(str(recorder.id)).environment["machine"]["cores"]
+        images = history.sql("select page, backend, error from images order by page, backend")
+        assert images.fillna("").values.tolist() == [
+            ["gone.png", "eager", "no such file"],
+            ["gone.png", "vendor", "no such file"],
+            ["half.png", "eager", ""],
+            ["half.png", "vendor", "no such worker"],
+            ["page.png", "eager", ""],
+            ["page.png", "vendor", ""],
+        ]
+        parity = history.sql("select page, verdict, reasons, tokens_equal from parity order by page")
+        assert [(row.page, row.verdict, list(row.reasons)) for row in parity.itertuples()] == [
+            ("gone.png", "not_comparable", ["no such file"]),
+            ("half.png", "not_comparable", ["no such worker"]),
+            ("page.png", "identical", []),
+        ]
+        assert parity["tokens_equal"].isna().tolist() == [True, True, False]
+        (row,) = history.runs().to_dict("records")
+        names = ("compared", "passed", "identical", "within_tolerance", "differs", "not_comparable")
+        assert [row[name] for name in names] == [3, 1, 1, 0, 0, 2]
+        counts = history.query("parity_verdicts")[0]
+        assert counts.set_index("verdict")["pages"].to_dict() == {
+            "identical": 1, "within_tolerance": 0, "differs": 0, "not_comparable": 2
+        }  # fmt: skip
+
+
+def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
+    settings: Settings, page: Path
+) -> None:
+    both = comparison(page)
+    with RunRecorder(settings) as recorder:
+        recorder.add("half.png", replace(both, b=None))
+        recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
+        recorder.add_failure("gone.png", ("eager",), "no such file")
+    with History(settings.history) as history:
+        assert history.sql("select * from parity").empty and recorder.id is not None
+
+
+def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, page: Path) -> None:
+    both = comparison(page)
+    assert both.a is not None
+    silent = replace(
+        both.a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=(), backend="vendor"
+    )
+    with RunRecorder(settings) as recorder:
+        recorder.add("page.png", replace(both, b=silent))
+    with History(settings.history) as history:
+        assert recorder.id is not None
+        tables = {name: table.to_pylist() for name, table in flat_tables(history, recorder.id).items()}
+        (row,) = [row for row in tables["images"] if row["backend"] == "vendor"]
+        names = ("new_tokens", "finish_reason", "prompt_tokens", "grid_columns", "grid_rows")
+        assert [row[name] for name in names] == [None] * 5
+        assert {row["backend"] for name in ("tokens", "stage_timings") for row in tables[name]} == {"eager"}
+        (inputs,) = [row for row in tables["inputs"] if row["backend"] == "vendor"]
+        assert inputs["prompt"] == silent.request.prompt and inputs["global_sha256"] is None
+        (parity,) = tables["parity"]
+        assert (parity["verdict"], parity["tokens_equal"], parity["input_parity"]) == (
+            "identical",
+            None,
+            None,
+        )
+
+
+def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
+    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as recorder:
+        recorder.add("page.png", comparison(page))
+        raise Cancelled
+    with pytest.raises(Cancelled), RunRecorder(settings) as nothing:
+        raise Cancelled
+    assert recorder.id is not None and nothing.id is None
+    cut = save_comparison(settings, comparison(page), cancelled=True)
+    whole = save_comparison(settings, comparison(page))
+    with History(settings.history) as history:
+        assert history.runs(text="cancelled")["run_id"].tolist() == [cut, recorder.id]
+        assert len(flat_tables(history, recorder.id)["images"]) == 2 and not history.storage.leftovers()
+        assert whole is not None and history.record(whole).notes is None
+
+
+def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) -> None:
+    name = save_comparison(settings, comparison(page))
+    assert name is not None
+    (clean,) = Path(settings.history).rglob("clean/*.jpg")  # one for both backends
+    with Image.open(clean) as picture:
+        assert picture.size == (200, 100)
+
+
+def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
+    assert save_comparison(replace(settings, clean_pages=False), comparison(page)) is not None
+    assert not list(Path(settings.history).rglob("clean"))
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "caf\udce9", "/proc/nothing"])
+def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
+    page: Path, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    settings = Settings(history=str(tmp_path / place))
+    with pytest.raises(DsocrError, match=r"cannot be written to|not a name in UTF-8"), RunRecorder(settings):
+        pytest.fail("a page would be read")
+    with pytest.raises(DsocrError):
+        save_comparison(settings, comparison(page))
+    assert save_comparison(Settings(history=""), comparison(page)) is None
+
+
+def test_a_limit_of_file_sizes_is_said_before_the_first_page(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(DsocrError, match="File too large"):
+            require_writable(tmp_path / "runs")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_the_history_lies_where_the_settings_say() -> None:
+    assert history_location(Settings()) == str(PROJECT_ROOT / "data/runs/history")
+    assert history_location(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
+    assert history_location(Settings(history="/var/runs")) == "/var/runs"
+
+
+@pytest.mark.parametrize(
+    "variable", [None, "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"]
+)
+def test_a_run_under_a_profiler_is_marked(
+    settings: Settings, page: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    for name in ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    with RunRecorder(settings) as recorder:
+        recorder.add("page.png", comparison(page))
+    with History(settings.history) as history:
+        assert recorder.id is not None and history.record(recorder.id).profiled == (variable is not None)
+        in_trends, _ = history.query("trend", stage="decode", backend="eager")
+        assert len(in_trends) == (variable is None)

@@ -1,0 +1,148 @@
+"""The tables' columns, what rows they refuse, and runs of every earlier version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dsocr_core.runs.record import RecordError, RunRecord
+from dsocr_core.runs.schema import FLAT, TABLES, UPGRADE, SchemaError, checked_table, rows_to_table
+from dsocr_core.runs.store import History
+from dsocr_core.runs.upgrade.upgrade import upgrade
+from tests.support.made_up_runs import HOSTILE, record, timing
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_every_table_begins_with_the_run() -> None:
+    assert {names.names[0] for names in TABLES.values()} == {"run_id"}
+    assert set(TABLES) == {
+        "readings", "timings", "stage_flops", "parity", "kernels",
+        "traces", "trace_tensors", "kernel_launches", "kernel_metrics", "kernel_rules", "sweep_points",
+        "reported",
+    }  # fmt: skip
+
+
+def test_what_is_missing_is_null_and_never_zero() -> None:
+    table = rows_to_table("images", "r", [{"page": "a"}, {"page": "b", "width": 7}])
+    assert table["run_id"].to_pylist() == ["r", "r"]
+    assert table["width"].to_pylist() == [None, 7]
+    assert table["error"].null_count == 2
+    assert table.schema.equals(FLAT["images"])
+
+
+@pytest.mark.parametrize(
+    "table, row, words",
+    [
+        ("timings", timing("p", "sam", 1.0, speed=3), "no column speed"),
+        ("timings", timing("p", "sam", float("nan")), "nan"),
+        ("timings", timing("p", "sam", float("inf")), "inf"),
+        ("timings", timing("p", "sam", -1.0), "below 0"),
+        ("timings", timing("p", "sam", "12"), "milliseconds"),  # type: ignore[arg-type]
+        ("timings", timing("p", "sam", True), "milliseconds"),
+        ("timings", timing("p", "sam", 1.0, inside_prefill=1), "inside_prefill"),
+        ("timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
+        ("timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
+        ("timings", {"page": "p", "stage": "sam"}, "may not be empty"),
+        ("tokens", {"page": "p", "token_ids": [2**40]}, "token_ids"),
+        ("images", {"page": "p", "width": 2**70}, "width"),
+        ("images", {"width": 1}, "page may not be empty"),
+    ],
+)
+def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object], words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        rows_to_table(table, "r", [row])
+
+
+def test_text_of_any_kind_is_kept_as_it_is() -> None:
+    table = rows_to_table("images", "r", [{"page": text, "text_raw": text} for text in HOSTILE])
+    assert tuple(table["page"].to_pylist()) == HOSTILE
+    half = rows_to_table("images", "r", [{"page": "a\ud800b"}])
+    assert half["page"].to_pylist() == ["a?b"]
+
+
+def test_a_table_of_arrow_gets_the_schemas_columns() -> None:
+    given = pa.table({"stage": ["sam"], "kind": ["measured"], "flops": pa.array([3], pa.int32())})
+    assert checked_table("stage_flops", "r", given).to_pylist() == [
+        {"run_id": "r", "page": None, "backend": None, "stage": "sam", "flops": 3.0, "kind": "measured"}
+    ]
+    with pytest.raises(SchemaError, match="no column what"):
+        checked_table("stage_flops", "r", pa.table({"what": [1]}))
+    with pytest.raises(SchemaError, match="kind may not be empty"):
+        checked_table("stage_flops", "r", pa.table({"stage": ["sam"]}))
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def test_a_record_survives_json() -> None:
+    run = record(
+        "a.b-1", command="python -m dsocr_core run 'x y.png'", settings={"infer": {"max_new_tokens": "inf"}},
+        notes=HOSTILE[7], git_dirty=True, versions={"torch": "2"},
+    )  # fmt: skip
+    assert RunRecord.from_json(json.loads(json.dumps(run.to_json()))) == run
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b", "a" * 101, "a b", "a\n"])
+def test_a_run_id_never_leads_elsewhere(name: str) -> None:
+    with pytest.raises(RecordError):
+        record(name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"created": "yesterday"}, {"source": "guess"}, {"profiled": 1}, {"backends": "eager"},
+        {"settings": []},
+        {"notes": 3}, {"id": None},
+    ],
+)  # fmt: skip
+def test_foreign_records_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(RecordError):
+        RunRecord.from_json(record().to_json() | change)
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+def test_a_run_of_version_1_is_named_and_after_the_upgrade_reads_as_it_was_written(tmp_path: Path) -> None:
+    """The directory was written when version 1 was current and is never written anew."""
+    shutil.copytree(DATA / "version-1", tmp_path / "h")
+    with History(tmp_path / "h") as history:
+        assert history.problems == {"runs/run-of-version-1": f"run.json: {UPGRADE}"}
+    assert upgrade(tmp_path / "h").runs == 1 and upgrade(tmp_path / "h").runs == 0
+    with History(tmp_path / "h") as history:
+        run = history.record("run-of-version-1")
+        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
+        assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
+        times = history.query("page_timings", run_ids=[run.id])[0]
+        assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
+            ("eager", "sam"): 20.25, ("eager", "prefill"): 100.5, ("eager", "decode"): 300.75,
+            ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
+        }  # fmt: skip
+        clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
+        assert (clip["mean"], clip["std"], clip.isna()["median"]) == (9.5, 0.5, True)
+        assert history.query("tokens", run_ids=[run.id], page="invoice.png")[0]["token_ids"][0].tolist() == [
+            17,
+            1,
+        ]
+        assert history.query("boxes", run_ids=[run.id])[0]["x2"].tolist() == [3.0]
+        assert history.query("parity", run_ids=[run.id])[0]["first_divergence"].tolist() == [1]
+        assert history.query("kernels", run_ids=[run.id])[0]["instances"].tolist() == [40]
+        assert history.query("flops", run_ids=[run.id])[0]["total"].tolist() == [1.5e12]
+        assert not history.problems
+
+
+@pytest.mark.parametrize("version", [5, 99, 0, -1, None, "1", True, 1.0])
+def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path, version: object) -> None:
+    shutil.copytree(DATA / "version-1", tmp_path / "h")
+    document = tmp_path / "h" / "runs" / "run-of-version-1" / "run.json"
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"schema_version": version}))
+    with History(tmp_path / "h") as history:
+        assert len(history) == 0
+        reason = history.problems["runs/run-of-version-1"]
+        assert "later version" in reason if version in (5, 99) else "schema version" in reason

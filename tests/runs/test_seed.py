@@ -1,0 +1,182 @@
+"""How the runs that come with the project are made, and those that are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from data.history_seed import make
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.review.review import open_review
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.kernel_profiles import figures
+from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.store import SEED_LOCATION, History
+from tests.support.fabricated_results import FabricatedPipeline, make_samples
+from tests.support.made_up_runs import timing, write_run
+
+
+@pytest.fixture
+def samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricatedPipeline:
+    """Made-up samples and backends in the place of the real ones."""
+    monkeypatch.chdir(PROJECT_ROOT)
+    backends = FabricatedPipeline(make_samples(tmp_path / "samples"))
+
+    def pipeline(settings, results):
+        made = FabricatedPipeline(backends.blocks, differ=lambda name: backends.differ(name))
+        made.settings = settings
+        return made
+
+    monkeypatch.setattr(make, "Session", pipeline)
+    monkeypatch.setattr(make, "SAMPLES", tmp_path / "samples")
+    return backends
+
+
+def files_of(place: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, tmp_path: Path) -> None:
+    assert make.main(["--to", str(tmp_path / "seed")]) == 0
+    assert sorted(path.name for path in (tmp_path / "seed").iterdir()) == ["annotations", "runs"]
+    assert not [name for name in files_of(tmp_path / "seed") if name.endswith((".jpg", ".png"))]
+    with History(tmp_path / "mine", also=[tmp_path / "seed"]) as history:
+        assert len(history) == len(make.ATTENTIONS) + len(make.VARIANTS)
+        assert all(tags == ["example"] for tags in history.runs()["tags"].map(list))
+        runs = history.runs(backends=["vendor"])
+        assert sorted(history.record(run_id).settings["attention"] for run_id in runs["run_id"]) == [
+            "eager", "sdpa",
+        ]  # fmt: skip
+        assert runs[["pages", "failed", "compared", "passed"]].values.tolist() == [[4, 0, 4, 4]] * 2
+        for run_id in runs["run_id"]:
+            record = history.record(run_id)
+            assert (record.host, record.settings["checkpoint"], record.backends) == (
+                None, "data/mini", ("eager", "vendor"),
+            )  # fmt: skip
+            assert f"--attention={record.settings['attention']}" in record.command
+
+
+def test_a_page_that_disagrees_leaves_the_earlier_runs(samples: FabricatedPipeline, tmp_path: Path) -> None:
+    assert make.main(["--to", str(tmp_path / "seed")]) == 0
+    before = files_of(tmp_path / "seed")
+    samples.differ = lambda name: name == "receipt_small.png"
+    assert make.main(["--to", str(tmp_path / "seed")]) == 1
+    assert files_of(tmp_path / "seed") == before
+
+
+def test_runs_of_another_machine_come_along_within_bounds(
+    samples: FabricatedPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    write_run(tmp_path / "gpu", "of-a-gpu", [timing("p", "sam", 1.5)], gpu="NVIDIA H200")
+    with History(tmp_path / "gpu") as other:
+        export_runs(other, ["of-a-gpu"], tmp_path / "gpu.zip", "zip")
+    assert make.main([str(tmp_path / "gpu.zip"), "--to", str(tmp_path / "seed")]) == 0
+    assert make.main(["--to", str(tmp_path / "seed")]) == 0, "what is there of a GPU stays"
+    with History(tmp_path / "seed") as history:
+        assert len(history) == 6 and history.record("of-a-gpu").gpu == "NVIDIA H200"
+    (tmp_path / "bad.zip").write_bytes(b"PK")
+    assert make.main([str(tmp_path / "bad.zip"), "--to", str(tmp_path / "seed")]) == 1
+    monkeypatch.setattr(make, "MOST_BYTES", 1000)
+    assert make.main(["--to", str(tmp_path / "seed")]) == 1
+    assert "more than 1,000" in capsys.readouterr().err
+    with History(tmp_path / "seed") as history:
+        assert len(history) == 6
+
+
+@pytest.mark.skipif(
+    not (SEED_LOCATION / "runs").is_dir(), reason="no runs were recorded yet: make seed-history"
+)
+def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
+    content = files_of(SEED_LOCATION / "runs")
+    assert sum(map(len, content.values())) <= make.MOST_BYTES
+    assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
+    with History(tmp_path, also=[SEED_LOCATION]) as history:
+        assert not history.problems
+        runs = history.runs(sources=["dsocr"], backends=["vendor"])
+        runs = runs[runs["device"] == "cpu"]
+        assert len(runs) == 2
+        assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
+        a, b = runs["run_id"].iloc[:2]
+        found = compare_speed(history, (a, "eager"), (b, "eager")).set_index("stage")
+        assert {"sam", "prefill", "decode"} <= set(found.index)
+        assert (found["pages"] == runs["pages"].iloc[0]).all()
+
+
+# --- those of a GPU, which nobody can make again without one ----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def seeded() -> Iterator[History]:
+    with History(SEED_LOCATION) as history:
+        yield history
+
+
+def test_a_bench_of_a_gpu_says_command_commit_and_machine_and_no_host(seeded: History) -> None:
+    benches = [
+        run_id for run_id in seeded.run_ids() if (SEED_LOCATION / "runs" / run_id / "bench.json").is_file()
+    ]
+    assert len(benches) == 20
+    for run_id in benches:
+        record = seeded.record(run_id)
+        assert record.command is not None and record.command.startswith("python -m dsocr_core bench")
+        assert len(record.git_commit or "") == 40 and record.git_dirty is False
+        assert (record.gpu, record.host) == ("NVIDIA H200", None)
+        assert {"gpu_sm_mhz", "gpu_power_w", "load_1m", "driver"} <= record.environment["machine"].keys()
+
+
+def test_the_figure_of_a_bench_is_what_sql_gives(seeded: History) -> None:
+    run_id = "20261123-120255-4306169d"
+    [engine] = json.loads((SEED_LOCATION / "runs" / run_id / "bench.json").read_bytes())["engines"]
+    rate = seeded.sql(
+        "SELECT median(1000 * (new_tokens - 1) / milliseconds) AS rate FROM stage_timings JOIN images "
+        f"USING (run_id, page) WHERE stage = 'decode' AND run_id = '{run_id}'"
+    )["rate"].iloc[0]
+    assert rate == pytest.approx(engine["tokens_per_s"]["median"], rel=1e-9)
+    assert f"{rate:,.0f} tokens/s" in (seeded.record(run_id).notes or "")
+
+
+def test_the_old_gelu_is_a_regression_to_review(seeded: History) -> None:
+    run_id = "20261122-224122-a5d34156"
+    assert seeded.record(run_id).git_dirty is True, "the reference's code is that of a later commit"
+    verdicts = [page.verdict for page in open_review(seeded, run_id).pages]
+    assert (verdicts.count("within_tolerance"), verdicts.count("identical")) == (3, 11)
+
+
+@pytest.mark.parametrize(
+    ("run_id", "engine", "launches", "ends"),
+    [
+        ("20261123-230246-ncu-fast", "fast", 76, ("_embed_token", "_take_best")),
+        ("20261123-232244-ncu-fast-ops", "fast", 36, ("_embed_token", "_down")),
+        ("20261123-113401-ncu-eager", "eager", 388, ("ArgMaxOps", "CUDAFunctor_add<c10::BFloat16>")),
+    ],
+)
+def test_a_profile_has_the_kernels_of_whole_layers(
+    seeded: History, run_id: str, engine: str, launches: int, ends: tuple[str, str]
+) -> None:
+    record = seeded.record(run_id)
+    assert record.profiled and record.engine == engine and record.gpu == "NVIDIA H200"
+    kernels, _ = seeded.query("kernels", run_ids=[run_id], top=100_000)
+    assert kernels["instances"].sum() == launches
+    assert kernels["share"].sum() == pytest.approx(1)
+    found, _ = seeded.query("launches", run_ids=[run_id])
+    assert set(found["stage"]) == {"decode"}
+    assert ends[0] in found["kernel"].iloc[0] and ends[1] in found["kernel"].iloc[-1]
+
+
+def test_the_operations_counted_on_the_gpu_are_those_of_the_products(seeded: History) -> None:
+    """The dense layer's two first products: 2 x 6,848 rows of 1,280, a multiply-add each, and little else."""
+    metrics, _ = seeded.query("launch_metrics", run_ids=["20261123-232244-ncu-fast-ops"])
+    of = {
+        kernel: figures(part[part["number"] == part["number"].min()].to_dict("records"))
+        for kernel, part in metrics.groupby("kernel")
+    }
+    products = 2 * 2 * 6848 * 1280
+    dense = of["_dense_gate_up"]
+    assert dense["tensor_flops"] == 0 and products < float(dense["flops"]) < 1.3 * products
+    weights = products  # bytes: two a weight, and a multiply-add of two FLOPs each
+    assert weights <= float(dense["bytes_read"]) < 1.01 * weights
+    assert {row["class"] for row in of.values()} == {"memory", "latency"}
+    assert of["_gate_up"]["l2_hits"] is not None and of["_gate_up"]["limiter"] is not None

@@ -1,0 +1,188 @@
+"""What people may ask: everything that is a question, and nothing that writes or reads elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+
+from dsocr_core.runs.statements import Limits
+from dsocr_core.runs.store import History, HistoryError
+from tests.support.made_up_runs import timing, write_run
+
+TABLES = ("runs", "facts", "annotations", "times", "stage_timings", "marks", "images", "boxes", "page_totals")
+
+_CHANGES = (
+    "INSERT INTO {t} SELECT * FROM {t}",
+    "DELETE FROM {t}",
+    "UPDATE {t} SET run_id = 'x'",
+    "DROP TABLE {t}",
+    "DROP VIEW {t}",
+    "ALTER TABLE {t} ADD COLUMN more INTEGER",
+    "ALTER TABLE {t} RENAME TO other",
+    "TRUNCATE {t}",
+    "CREATE OR REPLACE TABLE {t} AS SELECT 1",
+    "CREATE TABLE made_{t} AS FROM {t}",
+    "CREATE VIEW seen_{t} AS FROM {t}",
+    "CREATE INDEX quick ON {t} (run_id)",
+    "COMMENT ON TABLE {t} IS 'mine'",
+    "COPY {t} FROM '{file}'",
+    "COPY {t} TO '{file}'",
+    "COPY (FROM {t}) TO '{file}' (USE_TMP_FILE false)",
+    "COPY (FROM {t}) TO '{directory}/run.json' (FORMAT csv)",
+    "WITH gone AS (DELETE FROM {t} RETURNING *) SELECT * FROM gone",
+    "WITH new AS (INSERT INTO {t} SELECT * FROM {t} RETURNING *) SELECT * FROM new",
+)
+_OTHERS = (
+    "CREATE SCHEMA mine", "CREATE SEQUENCE counting", "CREATE TYPE mood AS ENUM ('ok')",
+    "CREATE MACRO one() AS 1", "ATTACH '{directory}/new.duckdb'", "ATTACH ':memory:' AS other",
+    "EXPORT DATABASE '{directory}/all'", "IMPORT DATABASE '{directory}'",
+    "SET enable_external_access = true", "SET lock_configuration = false", "RESET enable_external_access",
+    "SET memory_limit = '1GB'", "PRAGMA enable_profiling", "SET temp_directory = '{directory}'",
+    "INSTALL httpfs", "CREATE PERSISTENT SECRET s (TYPE s3)", "PRAGMA enable_logging",
+)  # fmt: skip
+_ELSEWHERE = (
+    "SELECT * FROM read_text('/etc/hostname')", "SELECT * FROM read_blob('/proc/self/environ')",
+    "FROM '/etc/passwd'", "FROM read_csv('/etc/passwd')", "FROM glob('/etc/*')",
+    "FROM sniff_csv('/etc/passwd')",
+    "FROM read_parquet('{file}')", "FROM '{file}'", "FROM read_json('{directory}/run.json')",
+    "FROM parquet_metadata('{file}')", "FROM 'http://127.0.0.1:1/x.parquet'",
+)  # fmt: skip
+
+
+_OF_THE_STATEMENT = "(DROP|ALTER|COMMENT ON) (VIEW|TABLE) (images|boxes)|ATTACH ':memory:'"
+"""What changes only the statement's own connection, which ends with it."""
+
+
+def writing_statements() -> list[str]:
+    changes = [change.replace("{t}", table) for change, table in itertools.product(_CHANGES, TABLES)]
+    explained = [f"EXPLAIN ANALYZE {change}" for change in changes if "ALTER" not in change]
+    return [*changes, *_OTHERS, *explained]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    root = tmp_path_factory.mktemp("sql")
+    write_run(root, "a", [timing("p", "sam", 1.0)])
+    with History(root) as opened:
+        opened.note("a", "mine")
+        yield opened
+
+
+def content(history: History) -> dict[Path, bytes]:
+    root = Path(history.storage.location)
+    return {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_the_database_itself_refuses_what_would_write(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past the check of the statement's kind, which only says it in better words."""
+    before, directory = content(history), Path(history.storage.location) / "runs" / "a"
+    index = history._index.file
+    assert index is not None
+    made = index.read_bytes()
+    monkeypatch.setattr("dsocr_core.runs.store.select_only", lambda _: None)
+    written = writing_statements()
+    assert len(written) > 200
+    for statement in written:
+        with contextlib.suppress(HistoryError):
+            history.sql(statement.format(file=directory / "readings.parquet", directory=directory))
+            assert re.search(_OF_THE_STATEMENT, statement), statement
+    assert content(history) == before and index.read_bytes() == made
+    assert history.sql("SELECT run_id FROM runs")["run_id"].tolist() == ["a"]
+
+
+def test_what_would_write_is_refused_in_one_line(history: History) -> None:
+    before, directory = content(history), Path(history.storage.location) / "runs" / "a"
+    passing = (
+        "CREATE TEMP TABLE x AS SELECT 1", "EXPLAIN ANALYZE CREATE TEMP TABLE x AS SELECT 1", "LOAD json",
+        "explain /* */ analyze create temp table x as select 1", "explain (analyze, format json) begin",
+        "BEGIN",        "PREPARE q AS DELETE FROM runs", "CHECKPOINT", "VACUUM", "EXPLAIN EXPLAIN SELECT 1",
+        "SELECT 1; SELECT 2", "UPDATE EXTENSIONS", "explain update extensions",
+    )  # fmt: skip
+    for statement in (*writing_statements()[::5], *passing, *_ELSEWHERE):
+        with pytest.raises(HistoryError, match="SQL") as refused:
+            history.sql(statement.format(file=directory / "readings.parquet", directory=directory))
+            pytest.fail(statement)
+        assert "\n" not in str(refused.value)
+    assert content(history) == before
+
+
+def test_a_question_may_be_explained(history: History) -> None:
+    for words in ("EXPLAIN", "EXPLAIN ANALYZE", "explain (format json)"):
+        assert len(history.sql(f"{words} SELECT count(*) FROM images JOIN runs USING (run_id)"))
+
+
+def test_an_answer_is_of_the_history_as_it_is_now(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    count = "SELECT (SELECT count(*) FROM images) + 10 * (SELECT count(*) FROM stage_timings) AS n"
+    with History(tmp_path) as history:
+        assert history.sql(count)["n"].tolist() == [11]
+        write_run(tmp_path, "b", [timing("p", "sam", 1.0), timing("p", "clip", 1.0)])
+        history.refresh()
+        assert history.sql(count)["n"].tolist() == [32]
+        history.tag("b", "new")
+        assert history.sql("SELECT tags FROM marks")["tags"].map(list).tolist() == [["new"]]
+    assert not list(tmp_path.rglob("*.duckdb"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM range(10000000000)",
+        "SELECT range % 10000000 AS k, count(*) FROM range(1000000000) GROUP BY k",
+        "SELECT string_agg(range::VARCHAR) FROM range(1000000000)",
+        "SELECT repeat('x', 1000) AS text FROM range(1000000)",
+    ],
+)
+def test_a_statement_has_a_limit_of_memory(history: History, statement: str) -> None:
+    with pytest.raises(HistoryError, match="more than 32 MiB, the memory limit") as refused:
+        history.sql(statement, Limits(mebibytes=32))
+    assert "\n" not in str(refused.value)
+    assert len(history.sql("SELECT 1", Limits(mebibytes=32))) == 1  # the next one is answered
+
+
+_ENDLESS = "SELECT sum(hash(range)) FROM range(1000000000000)"
+
+
+def test_a_statement_has_a_limit_of_time(history: History) -> None:
+    with pytest.raises(HistoryError, match=r"no answer in 0\.1 s, the time limit"):
+        history.sql(_ENDLESS, Limits(seconds=0.1))
+    assert not [thread for thread in threading.enumerate() if thread.name == "history sql"]
+
+
+def test_ctrl_c_ends_a_statement_and_what_it_runs_in(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, waits = queue.Queue.get, list[object]()
+
+    def interrupted(made: queue.Queue[object], block: bool = True, timeout: float | None = None) -> object:
+        waits.append(timeout)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return get(made, block, timeout)
+
+    monkeypatch.setattr(queue.Queue, "get", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        history.sql(_ENDLESS)
+    assert len(waits) > 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "history sql"]
+
+
+def test_an_answer_in_pieces_has_the_columns_of_the_whole(history: History) -> None:
+    statement = (
+        "SELECT i, CASE WHEN i > 100000 THEN i END AS late, CASE WHEN i > 100000 THEN 'x' END AS text, "
+        "i % 2 = 0 AS even, CASE WHEN i < 9 THEN true END AS early, 1 AS i FROM range(200000) t(i) ORDER BY i"
+    )
+    pd.testing.assert_frame_equal(history.sql(statement), duckdb.sql(statement).df())
+    none = "SELECT 1::INTEGER AS n, 'x' AS text WHERE false"
+    pd.testing.assert_frame_equal(history.sql(none), duckdb.sql(none).df())

@@ -1,0 +1,231 @@
+"""Intervals against a plain bootstrap and against truth; change points against all segmentations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dsocr_core.runs.statistics import (
+    FEWEST_PAGES,
+    TOTAL,
+    _segment,
+    change_points,
+    compare_runs,
+    ratio_of_runs,
+    verdict,
+)
+
+PAGE_MS = np.random.default_rng(0).lognormal(3, 0.8, 14)
+
+
+def runs(
+    seed: int, count: int, factor: float = 1.0, between: float = 0.02, within: float = 0.03
+) -> np.ndarray:
+    """Times of the same 14 pages in several processes, (runs, 14).
+
+    Each process is off by a factor of its own, of scale `between`, on all of its pages, and each page by one
+    of scale `within`: the model of `ratio_of_runs`, drawn apart from it.
+    """
+    random = np.random.default_rng(seed)
+    process = random.lognormal(0, between, (count, 1))
+    return factor * PAGE_MS * process * random.lognormal(0, within, (count, len(PAGE_MS)))
+
+
+def test_a_ratio_by_hand() -> None:
+    """Processes at 1 and 1.02 times on A, 2 and 2.04 on B: no page scatters, so all is between processes."""
+    a, b = np.outer([1.0, 1.02], PAGE_MS), np.outer([2.0, 2.04], PAGE_MS)
+    found = ratio_of_runs(a, b)
+    assert (found.n, found.runs_a, found.runs_b, found.pages) == (2, 2, 2, 14)
+    assert found.ratio == pytest.approx(2)
+    # Each side's sum of squares is log(1.02)^2 / 2; pooled over two degrees of freedom, for two means of two.
+    half = 4.303 * math.sqrt(2 * math.log(1.02) ** 2 / 2 / 2 * (1 / 2 + 1 / 2))
+    assert (found.low, found.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
+    assert found.verdict == "slower"
+
+
+def test_sides_of_the_same_runs_are_paired() -> None:
+    """What a process does to both sides is no difference of theirs."""
+    process = np.array([[1.0], [1.3], [0.8]])
+    a = process * PAGE_MS
+    assert ratio_of_runs(a, 1.05 * a).verdict == "inconclusive"
+    found = ratio_of_runs(a, 1.05 * a, paired=True)
+    assert (found.verdict, found.low, found.high) == ("slower", pytest.approx(1.05), pytest.approx(1.05))
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_the_interval_holds_the_truth_as_often_as_it_says(count: int) -> None:
+    """Also where processes differ by more than pages: of 400 intervals at least 94 % hold 1.3."""
+    held = 0
+    for seed in range(400):
+        found = ratio_of_runs(runs(2 * seed, count), runs(2 * seed + 1, count, 1.3))
+        assert found.low <= found.ratio <= found.high
+        held += found.low <= 1.3 <= found.high
+    assert held / 400 >= 0.94
+
+
+def test_forty_pairs_of_one_commit_on_a_busy_machine_are_not_called_different() -> None:
+    """Processes 10 % apart: five runs a side, and one (five benches of one code gave 1.28x to 1.31x)."""
+    outcomes = [
+        ratio_of_runs(runs(2 * n, count, between=0.1), runs(2 * n + 1, count, between=0.1)).verdict
+        for n in range(40)
+        for count in (1, 5)
+    ]
+    assert outcomes.count("faster") + outcomes.count("slower") <= 2
+
+
+def test_five_percent_on_a_quiet_machine_are_found() -> None:
+    """Processes half a percent apart, five runs a side: in 9 of 10."""
+    pairs = [(runs(2 * n, 5, between=0.005), runs(2 * n + 1, 5, 1.05, between=0.005)) for n in range(100)]
+    outcomes = [ratio_of_runs(a, b).verdict for a, b in pairs]
+    assert outcomes.count("slower") >= 90 and "faster" not in outcomes
+    assert [ratio_of_runs(b, a).verdict for a, b in pairs].count("faster") >= 90
+
+
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [
+        (0.5, 0.97, "faster"), (0.5, 0.985, "inconclusive"), (0.9, 1.1, "inconclusive"),
+        (1.01, 1.2, "inconclusive"), (1.03, 1.2, "slower"), (1.001, 1.019, "within"),
+        (0.99, 1.021, "inconclusive"), (math.nan, math.nan, "inconclusive"),
+    ],
+)  # fmt: skip
+def test_the_whole_interval_has_to_leave_the_band(low: float, high: float, expected: str) -> None:
+    assert verdict(low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "pages", "why"), [(3, 1, "1 page"), (3, FEWEST_PAGES - 1, "4 pages"), (1, 14, "one run")]
+)
+def test_one_page_or_one_process_has_no_ratio(count: int, pages: int, why: str) -> None:
+    a, b = runs(1, count)[:, :pages], runs(2, 3, 9.0)[:, :pages]
+    found = ratio_of_runs(a, b)
+    assert found.verdict == "inconclusive" and found.why.startswith(why)
+    assert math.isnan(found.ratio) and math.isnan(found.low) and found.median_b > found.median_a
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (np.ones((2, 0)), np.ones((2, 0))), (np.ones((2, 3)), np.ones((2, 4))), (np.ones(3), np.ones(3)),
+        (np.full((2, 6), math.nan), np.ones((2, 6))), (np.zeros((2, 6)), np.ones((2, 6))),
+    ],
+)  # fmt: skip
+def test_what_is_no_times_of_the_same_pages_is_refused(a: np.ndarray, b: np.ndarray) -> None:
+    with pytest.raises(ValueError):
+        ratio_of_runs(a, b)
+
+
+def draws(*of_sides: tuple[str, str, np.ndarray], stage: str = "decode", copies: str = "") -> pd.DataFrame:
+    """(side, run, times of its pages)"""
+    return pd.DataFrame(
+        [
+            (side, run, stage, f"p{page}{copies}", ms)
+            for side, run, times in of_sides
+            for page, ms in enumerate(times)
+        ],
+        columns=["side", "run_id", "stage", "page", "ms"],
+    )
+
+
+def test_every_stage_of_some_runs() -> None:
+    a, b = runs(1, 3, between=0.001, within=0.001), runs(2, 3, 0.7, between=0.001, within=0.001)
+    sides = [("a", f"a{i}", row) for i, row in enumerate(a)] + [
+        ("b", f"b{i}", row) for i, row in enumerate(b)
+    ]
+    frame = pd.concat(
+        [
+            draws(*sides, stage=TOTAL), draws(*sides),
+            draws(*sides[:3], *(("b", f"b{i}", row) for i, row in enumerate(a)), stage="sam"),
+            draws(("a", "a0", a[0]), stage="clip"),
+        ]
+    )  # fmt: skip
+    found = compare_runs(frame, ("a0", "b1")).set_index("stage")
+    assert found["verdict"].to_dict() == {"decode": "faster", "sam": "within", TOTAL: "faster"}
+    assert found.index[-1] == TOTAL
+    short = frame[(frame["run_id"] != "b2") | (frame["page"] != "p3")]  # another run that lacks a page
+    assert compare_runs(short, ("a0", "b1")).set_index("stage").loc[
+        "decode", ["runs_b", "pages"]
+    ].tolist() == [2, 14]
+    assert compare_runs(frame.iloc[:0], ("a0", "b1")).columns.tolist()[:2] == ["stage", "n"]
+
+
+def test_a_page_that_is_read_again_is_one_page() -> None:
+    times = np.ones(1)
+    frame = pd.concat(
+        [
+            draws((side, f"{side}{run}", times), copies=f" #{n}")
+            for side in "ab"
+            for run in range(3)
+            for n in range(9)
+        ]
+    )
+    found = compare_runs(frame, ("a0", "b0")).iloc[0]
+    assert (found["pages"], found["why"]) == (1, "1 page: too few")
+
+
+# --- change points ------------------------------------------------------------------------------
+
+
+def cost(x: np.ndarray, starts: tuple[int, ...], price: float) -> float:
+    parts = np.split(x, starts)
+    return sum(((part - part.mean()) ** 2).sum() for part in parts) + price * len(starts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_segmentation_is_better(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=11) + np.repeat([0.0, 2.0, -1.0], [4, 3, 4]) * random.uniform(0, 2)
+    price = 1.5
+    legal = [
+        starts
+        for count in range(4)
+        for starts in itertools.combinations(range(1, 11), count)
+        if all(len(part) >= 2 for part in np.split(x, starts))
+    ]
+    best = min(legal, key=lambda starts: cost(x, starts, price))
+    assert cost(x, tuple(_segment(x, price, 2)), price) == pytest.approx(cost(x, best, price))
+
+
+def test_levels_are_found_where_they_begin() -> None:
+    random = np.random.default_rng(1)
+    levels = np.repeat([100.0, 80.0, 120.0], [20, 15, 25]) * random.lognormal(0, 0.03, 60)
+    assert change_points(levels) == [20, 35]
+    assert change_points(levels * 1000) == [20, 35]  # in whatever unit
+
+
+def test_noise_alone_has_no_levels() -> None:
+    found = [change_points(np.random.default_rng(seed).lognormal(3, 0.1, 40)) for seed in range(200)]
+    assert sum(map(bool, found)) <= 10
+
+
+@pytest.mark.parametrize("times", [0.1, 0.5, 1.5, 3.0, 100.0])
+@pytest.mark.parametrize("place", [0, 1, 12, 28, 29])
+def test_a_single_run_that_is_off_is_no_level(times: float, place: int) -> None:
+    values = np.random.default_rng(2).lognormal(3, 0.05, 30)
+    values[place] *= times
+    assert change_points(values) == []
+
+
+def test_two_runs_that_are_off_are_no_level_but_three_are() -> None:
+    values = np.random.default_rng(2).lognormal(3, 0.05, 30)
+    values[[12, 13]] *= 2
+    assert change_points(values) == []
+    values[14] *= 2
+    assert change_points(values) == [12, 15]
+
+
+def test_runs_that_are_off_hide_no_change_of_level() -> None:
+    values = np.repeat([100.0, 130.0], 15) * np.random.default_rng(3).lognormal(0, 0.02, 30)
+    values[[3, 14, 22]] *= [4.0, 0.2, 9.0]
+    assert change_points(values) in ([14], [15])  # the run before the change is off itself
+
+
+def test_gaps_keep_their_places() -> None:
+    values = np.repeat([10.0, 20.0], 10)
+    values[[2, 11]] = np.nan
+    assert change_points(values) == [10]
+    assert change_points([10.0] * 6 + [20.0] * 6) == [6]

@@ -1,0 +1,104 @@
+"""One store: files whole or not at all, in a directory, in memory and in S3, with the same faults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr_core.base.untrusted import Refused
+from dsocr_core.runs.storage.store import StorageError, Store
+from tests.support.s3_server import s3_server
+
+
+@pytest.fixture(params=["directory", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    if request.param == "s3":
+        with s3_server(monkeypatch, "bucket"):
+            yield Store("s3://bucket/out")
+    else:
+        yield Store(tmp_path / "out" if request.param == "directory" else f"memory://{tmp_path.name}/out/")
+
+
+def test_a_file_is_put_read_listed_and_removed(store: Store) -> None:
+    assert store.names("a") == [] and store.read("a/x.json") is None and store.files("a") == []
+    store.put("a/x.json", b"1")
+    store.put("a/x.json", b"22")
+    store.put("a/b/y.json", b"3")
+    assert store.read("a/x.json") == b"22"
+    assert store.names("a") == ["b", "x.json"] and store.files("a") == ["b/y.json", "x.json"]
+    assert dict(store.read_many(["a/x.json", "a/none", "a/b/y.json"])) == {
+        "a/x.json": b"22",
+        "a/b/y.json": b"3",
+    }
+    store.remove("a/x.json")
+    store.remove("a/x.json")
+    assert store.read("a/x.json") is None and store.names("a") == ["b"]
+
+
+def test_of_two_writers_one_makes_the_file(store: Store) -> None:
+    assert store.put_new("done/x.json", b"1") and not store.put_new("done/x.json", b"2")
+    assert store.read("done/x.json") == b"1"
+
+
+def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
+    store, made, start = Store(tmp_path), list[int](), threading.Barrier(16)
+
+    def write(number: int) -> None:
+        start.wait()
+        if store.put_new("done/x.json", str(number).encode()):
+            made.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.read("done/x.json") == str(*made).encode()
+    assert [path.name for path in (tmp_path / "done").iterdir()] == ["x.json"], "temporary files are left"
+
+
+def test_more_than_is_asked_for_is_refused(store: Store) -> None:
+    store.put("x", b"12345")
+    assert store.read("x", most=5) == b"12345"
+    with pytest.raises(Refused):
+        store.read("x", most=4)
+
+
+def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "link", "folder"):
+        with pytest.raises((Refused, StorageError)):
+            Store(tmp_path).read(name)
+
+
+def test_a_store_that_fails_is_one_line_that_names_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    if store.root is None:
+        for name in ("pipe_file", "cat_file", "ls", "rm_file"):
+            monkeypatch.setattr(store.fs, name, fail)
+    else:
+        for name in ("os.fsync", "os.open", "os.scandir", "pathlib.Path.unlink"):
+            monkeypatch.setattr(name, fail)
+    tries = (lambda: store.put("x", b"1"), lambda: store.read("x"), lambda: store.names("x"))
+    for attempt in (*tries, lambda: store.put_new("y", b"1"), lambda: store.remove("x")):
+        with pytest.raises(StorageError, match="Input/output error") as raised:
+            attempt()
+        assert store.location in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_places_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"file/run.json: (File exists|Not a directory)"):
+        Store(tmp_path / "file").put("run.json", b"")
+    with pytest.raises(StorageError, match="give a path, or a URL"):
+        Store("nonsense://bucket")

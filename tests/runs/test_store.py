@@ -1,0 +1,310 @@
+"""Seeing runs of other processes, marks, the trash, people's SQL, damaged files, object stores."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.storage.entries import RemoteStorage, Storage
+from dsocr_core.runs.storage.store import EntryGone, StorageError
+from dsocr_core.runs.store import History, HistoryError
+from dsocr_core.runs.writer import RunWriter
+from tests.support.made_up_runs import record, timing, write_run
+from tests.support.s3_server import s3_server
+
+
+def run_names(history: History) -> list[str]:
+    return history.runs()["run_id"].tolist()
+
+
+def test_an_empty_place_is_an_empty_history(tmp_path: Path) -> None:
+    with History(tmp_path / "not yet there") as history:
+        assert len(history) == 0 and history.refresh() == 0
+        assert history.query("stage_summary")[0].empty
+        assert history.sql("SELECT count(*) AS n FROM boxes")["n"].tolist() == [0]
+    assert not (tmp_path / "not yet there").exists()
+
+
+def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
+    with History(tmp_path) as history:
+        write_run(tmp_path, "a", [timing("p", "sam", 1.0)], created="2026-01-01")
+        write_run(tmp_path, "b", [timing("p", "sam", 2.0)], created="2026-01-03T00:00:00+02:00")
+        assert len(history) == 0
+        assert history.refresh() == 2 and history.refresh() == 0
+        assert run_names(history) == ["b", "a"]
+        assert str(history.runs()["created"].iloc[0]) == "2026-01-02 22:00:00"
+        Storage(tmp_path).remove("a")
+        assert history.refresh() == 1
+        assert run_names(history) == ["b"]
+        assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
+        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [1]
+
+
+def test_a_name_that_comes_again_shows_its_new_content(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    with History(tmp_path) as history:
+        Storage(tmp_path).remove("a")
+        history.refresh()
+        write_run(tmp_path, "a", [timing("p", "sam", 7.0)])
+        history.refresh()
+        assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [7.0]
+
+
+# --- marks --------------------------------------------------------------------------------------
+
+
+def test_marks_of_two_readers_add_up(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    with History(tmp_path) as one, History(tmp_path) as other:
+        one.tag("a", "baseline")
+        other.tag("a", "h200")
+        other.note("a", "first")
+        one.note("a", "second")
+        one.annotate("a", "verdict", "wrong box", page="p", name="3")
+        one.annotate("a", "verdict", "fine", page="p", name="3")
+        other.tag("a", "baseline", on=False)
+        for history in (one, other):
+            history.refresh()
+            [run] = history.runs().to_dict("records")
+            assert list(run["tags"]) == ["h200"] and run["note"] == "second" and not run["trashed"]
+            assert history.query("page_marks", run_id="a")[0]["value"].tolist() == ["fine"]
+            assert len(history.query("annotations", run_id="a")[0]) == 7
+            assert run_names(history) == history.runs(tags=["h200"])["run_id"].tolist() == ["a"]
+            assert history.runs(tags=["baseline"]).empty
+    with History(tmp_path) as fresh:
+        assert list(fresh.runs()["tags"].iloc[0]) == ["h200"]
+
+
+def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
+    for name in "abc":
+        write_run(tmp_path, name, [timing("p", "sam", 1.0)])
+    with History(tmp_path) as history:
+        history.trash(["a", "c"])
+        assert run_names(history) == ["b"] and history.trashed() == ["a", "c"]
+        assert history.query("trend", stage="sam", backend="eager")[0]["run_id"].tolist() == ["b"]
+        history.restore(["c"])
+        assert run_names(history) == ["c", "b"] and history.runs(trashed=True)["run_id"].tolist() == ["a"]
+        assert history.record("a").id == "a"
+        with pytest.raises(HistoryError, match="no run 'x'"):
+            history.trash(["b", "x"])
+        assert history.trashed() == ["a"]
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    (tmp_path / "runs" / "being copied").mkdir()
+    document = tmp_path / "runs" / "a" / "run.json"
+    document.rename(tmp_path / "aside")
+    (tmp_path / "runs" / "a file").write_text("")
+    (tmp_path / "runs" / "afile").write_text("")
+    with History(tmp_path) as history:
+        assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"}
+        (tmp_path / "aside").rename(document)
+        assert history.refresh() == 1 and not history.problems
+
+
+def test_foreign_annotations_are_named(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    with History(tmp_path) as history:
+        history.tag("a", "kept")
+        for number, content in enumerate([b"", b"{}", b'{"time_ns": 1, "rows": [{"run_id": 3}]}', b"[1]"]):
+            (tmp_path / "annotations" / f"foreign{number}.json").write_bytes(content)
+        history.refresh()
+        assert sorted(history.problems) == [f"annotations/foreign{number}.json" for number in range(4)]
+        assert list(history.runs()["tags"].iloc[0]) == ["kept"]
+
+
+# --- questions ----------------------------------------------------------------------------------
+
+
+def test_people_see_every_table(tmp_path: Path) -> None:
+    with RunWriter(tmp_path, record("a")) as writer:
+        writer.add("images", [{"page": "p", "text_raw": "hello"}])
+        writer.add("boxes", [{"page": "p", "number": 0, "x1": 3.0}])
+    with History(tmp_path) as history:
+        joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
+        assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
+        assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
+        assert history.sql("SELECT * FROM tokens").columns.tolist() == [
+            "run_id",
+            "page",
+            "backend",
+            "token_ids",
+        ]
+
+
+def test_questions_need_their_parameters(tmp_path: Path) -> None:
+    with History(tmp_path) as history:
+        for name, parameters in (("what", {}), ("trend", {"stage": "sam"}), ("runs", {"speed": 1})):
+            with pytest.raises(HistoryError):
+                history.query(name, **parameters)
+
+
+def test_threads_ask_while_runs_arrive(tmp_path: Path) -> None:
+    errors: list[Exception] = []
+    stop = threading.Event()
+    with History(tmp_path) as history:
+
+        def ask() -> None:
+            try:
+                while not stop.is_set():
+                    frame = history.query("stage_summary")[0]
+                    assert len(frame) == len(frame["run_id"].unique())  # a run's rows come with the run
+                    history.sql("SELECT count(*) FROM images")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the test is to fail
+                errors.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(15):
+            write_run(tmp_path, f"run-{number}", [timing("p", "sam", 1.0)])
+            history.refresh()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not errors and len(history) == 15
+
+
+def test_further_places_are_only_read(tmp_path: Path) -> None:
+    write_run(tmp_path / "shipped", "old", [timing("p", "sam", 1.0)])
+    write_run(tmp_path / "mine", "new", [timing("p", "sam", 2.0)])
+    before = sorted((tmp_path / "shipped").rglob("*"))
+    with History(tmp_path / "mine", also=[tmp_path / "shipped"]) as history:
+        assert sorted(history.run_ids()) == ["new", "old"]
+        history.tag("old", "shown")
+        history.trash(["old"])
+        assert run_names(history) == ["new"]
+    assert sorted((tmp_path / "shipped").rglob("*")) == before
+    with History(tmp_path / "mine", also=[tmp_path / "shipped"]) as history:
+        assert history.trashed() == ["old"]
+
+
+def test_places_that_cannot_be(tmp_path: Path) -> None:
+    place = Storage(tmp_path)
+    for name in ("../x", "", ".x", "a/b"):
+        with pytest.raises(StorageError):
+            place.directory(name)
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    for relative in ("../../secret", "/etc/hostname", ""):
+        with pytest.raises(StorageError):
+            place.file("a", relative)
+    with pytest.raises(EntryGone):
+        place.file("a", "viz/none.jpg")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="could not be made"):
+        RunWriter(tmp_path / "h", record())
+
+
+# --- object stores ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """A store that, like an object store, has no rename and no directories."""
+    store = fsspec.filesystem("memory")
+    yield "memory://bucket/history"
+    if store.exists("/bucket"):
+        store.rm("/bucket", recursive=True)
+
+
+def test_a_history_in_an_object_store(memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
+    check_remote_history(memory, tmp_path, monkeypatch)
+
+
+def check_remote_history(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has to hold of a history at any URL."""
+    with History(url) as history:
+        assert len(history) == 0
+        with history.writer(record("a")) as writer:
+            writer.add("stage_timings", [timing("p", "sam", 3.0)])
+            writer.add("images", [{"page": "p", "text_raw": "hello", "backend": "eager"}])
+            (writer.directory / "viz").mkdir()
+            (writer.directory / "viz" / "x.jpg").write_bytes(b"picture")
+        assert history.refresh() == 1
+        history.tag("a", "stored")
+    # Another machine: its mirror is empty.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
+    with History(url) as history:
+        assert history.query("stage_summary")[0]["median"].tolist() == [3.0]
+        assert history.query("texts", run_ids=["a"], page="p")[0]["text_raw"].tolist() == ["hello"]
+        assert list(history.runs()["tags"].iloc[0]) == ["stored"]
+        mirrored = {path.name for path in (tmp_path / "two").rglob("*")}
+        assert "timings.parquet" in mirrored and "x.jpg" not in mirrored
+        assert history.file("a", "viz/x.jpg").read_bytes() == b"picture"
+        assert history.file_names("a") == ["viz/x.jpg"]
+        with pytest.raises(EntryGone):
+            history.file("a", "viz/none.jpg")
+        with history.writer(record("b")) as writer:
+            writer.add("stage_timings", [timing("p", "sam", 4.0)])
+        with pytest.raises(StorageError, match="there already"), history.writer(record("b")):
+            pass
+        assert history.refresh() == 1
+        place = history.storage
+        assert isinstance(place, RemoteStorage)
+        place.remove("a")
+        assert history.refresh() == 1 and run_names(history) == ["b"]
+        assert len(history.storage.leftovers(clear=True)) == 1
+
+
+def test_an_upload_is_not_seen_before_its_end(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store = fsspec.filesystem("memory")
+    with History(memory) as history:
+        with history.writer(record("a")) as writer:
+            writer.add("stage_timings", [timing("p", "sam", 3.0)])
+        content = store.cat_file("/bucket/history/runs/a/run.json")
+        store.rm_file("/bucket/history/runs/a/run.json")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
+    with History(memory) as history:
+        assert len(history) == 0 and not history.problems
+        store.pipe_file("/bucket/history/runs/a/run.json", content)
+        assert history.refresh() == 1
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with s3_server(monkeypatch, "bucket"):
+        yield "s3://bucket/history"
+
+
+def test_a_history_in_s3_leaves_with_its_pictures(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"viz/0/x.jpg": b"eager", "vendor/viz/0/x.jpg": b"vendor", "bench.json": b"{}"}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "writer"))
+    with History(s3) as history, history.writer(record("a", backends=("eager", "vendor"))) as run:
+        run.add(
+            "images",
+            [{"page": "p", "backend": backend, "text_raw": backend} for backend in ("eager", "vendor")],
+        )
+        for name, content in files.items():
+            (run.directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (run.directory / name).write_bytes(content)
+    # Another machine: nothing is in its mirror, pictures are fetched one by one.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "reader"))
+    with History(s3) as history, History(tmp_path / "here") as here:
+        export_runs(history, ["a"], tmp_path / "a.zip", "zip")
+        assert import_paths(here, [tmp_path / "a.zip"]).skipped == []
+        assert set(here.file_names("a")) == files.keys()
+        for name in here.file_names("a"):
+            assert here.file("a", name).read_bytes() == history.file("a", name).read_bytes()
+        assert {name: here.file("a", name).read_bytes() for name in files} == files
+        assert here.tables("a") == history.tables("a")

@@ -1,0 +1,169 @@
+"""The search for a cause, on a made-up reader: what is excluded, in which order, and when it stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from dsocr_core.reading.records import NgramPolicy, OcrRequest
+from dsocr_core.trace.why.exclude import Page
+from dsocr_core.trace.why.hypotheses import Attempt, applied, hypotheses
+from dsocr_core.trace.why.match import Match, Matcher, Other, common_prefix
+from dsocr_core.trace.why.reader import Reading
+from dsocr_core.trace.why.search import Budget, Finding, Search
+from tests.support.model_inputs import INPUTS
+
+A = Attempt(OcrRequest(Path("page.png"), "gundam", "<image>\nFree OCR."), "float32")
+BY_NAME = {each.name: each for each in hypotheses()}
+SPECIAL = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<td>")
+LINE = "the same line of the page again and again; "
+BIG = Page(4000, 4000, turned=True, swapped=False)
+
+
+@dataclass
+class FakeReader:
+    """Writes characters as tokens; each setting leaves its mark in another place of the text."""
+
+    special_texts: tuple[str, ...] = SPECIAL
+    prefills: int = 0
+    runs: int = 0
+
+    def policy(self, request: OcrRequest) -> NgramPolicy:
+        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window)
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) for character in text]
+
+    def text(self, tokens: tuple[int, ...]) -> str:
+        return "".join(map(chr, tokens))
+
+    def write(self, attempt: Attempt) -> str:
+        request = attempt.request
+        marks = f"{'!' if not request.exif else ''}{attempt.dtype[0]} " if not request.exif else ""
+        start = f"views {request.preset} {request.max_tiles} {request.template} {marks}{LINE}"
+        rule = f"{LINE}{request.no_repeat_ngram_size}/{request.ngram_window} {LINE}"
+        half = "half " if attempt.dtype == "float16" else ""
+        return f"<|ref|>text<|/ref|>{start}{half}{LINE}{rule}end"
+
+    def read(self, attempt: Attempt, *_: object, **__: object) -> Reading:
+        self.runs += 1
+        text = self.write(attempt)
+        return Reading(tuple(self.encode(text)), text, "eos", INPUTS)
+
+
+def search(
+    other: Other, budget: Budget | None = None, first: tuple[str, ...] = (), page: Page = BIG
+) -> Finding:
+    return Search(FakeReader(), A, other, page, budget, first).run()  # type: ignore[arg-type]
+
+
+def written(*names: str) -> str:
+    return FakeReader().write(applied(A, [BY_NAME[name] for name in names]))
+
+
+@pytest.mark.parametrize("name", ["ngram-30-90", "roles", "tiles-6", "no-tiles", "no-exif", "fp16", "bf16"])
+def test_each_cause_is_found_alone(name: str) -> None:
+    text = written(name) if name != "bf16" else written("fp16").replace("half ", "bf ")
+    found = search(Other("b", text))
+    if name == "bf16":
+        assert found.cause is None and found.sentence.startswith("not explained")
+    else:
+        assert found.cause is not None and found.cause.names == (name,)
+        assert found.sentence == f"B is reproduced exactly with {BY_NAME[name].words}"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("tiles-6", "ngram-30-90"), ("roles", "fp16"), ("no-newline", "tiles-32"), ("no-exif", "ngram-off")],
+)
+def test_two_causes_are_found_together(names: tuple[str, str]) -> None:
+    found = search(Other("b", written(*names)))
+    assert found.cause is not None and set(found.cause.names) == set(names)
+
+
+def test_equal_needs_one_reading() -> None:
+    reader = FakeReader()
+    found = Search(reader, A, Other("b", written()), BIG).run()  # type: ignore[arg-type]
+    assert found.sentence == "A and B are equal" and reader.runs == 1
+
+
+def test_a_limit_and_stripped_tokens_cost_no_run() -> None:
+    cut = search(Other("b", written()[:90]))
+    assert cut.cause is not None and cut.trials == []
+    assert cut.sentence == "B is reproduced exactly with a token limit of 90 characters"
+    ids = tuple(FakeReader().encode(written()))
+    assert search(Other("b", written()[:90], ids[:90])).cause.match.free == ("a token limit of 90",)  # type: ignore[union-attr]
+    stripped = written().replace("<|ref|>", "").replace("<|/ref|>", "")
+    assert search(Other("b", stripped)).sentence == "B is reproduced exactly with special tokens stripped"
+    both = written("roles").replace("<|ref|>", "").replace("<|/ref|>", "")
+    assert search(Other("b", both)).sentence.endswith(
+        "role markers around the prompt and special tokens stripped"
+    )
+
+
+def test_what_ended_by_itself_was_not_cut() -> None:
+    found = search(Other("b", written()[:90], finish="eos"))
+    assert found.cause is None
+
+
+def test_the_budget_ends_the_search_and_says_so() -> None:
+    found = search(Other("b", "something else entirely, of another model"), Budget(runs=3))
+    assert (found.runs, found.cause) == (3, None)
+    assert "the budget of 3 runs is spent" in found.sentence
+    assert "0 s" in (search(Other("b", "other"), Budget(seconds=0)).stopped or "")
+
+
+def test_exclusions_name_their_reason() -> None:
+    found = search(Other("b", "x" * 80), page=Page(500, 700, turned=False, swapped=False))
+    why = {each.hypothesis.name: each.why for each in found.exclusions}
+    assert why["ngram-20"] == why["tiles-640"] == "A does it too"
+    assert why["tiles-6"] == "the page is cut into 2 x 3 tiles under both"
+    assert why["no-exif"] == "the file has no EXIF rotation"
+    assert found.cause is None and found.stopped is None
+
+
+def test_what_b_says_of_itself_comes_first() -> None:
+    theirs = replace(INPUTS, no_repeat_ngram_size=40, ngram_window=77)
+    text = FakeReader().write(
+        replace(A, request=replace(A.request, no_repeat_ngram_size=40, ngram_window=77))
+    )
+    found = search(Other("b", text, inputs=theirs))
+    assert found.sentence == "B is reproduced exactly with n-gram 40, window 77" and found.runs == 1
+
+
+def test_equal_inputs_exclude_prompt_and_pixels() -> None:
+    found = search(Other("b", "x" * 80, inputs=INPUTS))
+    why = {each.hypothesis.name: each.why for each in found.exclusions}
+    assert why["roles"] == "the prompt's ids are equal"
+    assert why["tiles-6"] == why["no-exif"] == "the pixels of all views are equal"
+    assert why["ngram-30-90"] == "B's n-gram rule is 20"
+    assert why["fp16"] == "B computes in float32"
+    assert found.runs == 0 and found.cause is None
+
+
+def test_a_rule_that_never_fired_is_excluded_without_a_run() -> None:
+    """The texts part in the first line, where no rule of 20 tokens and more forbids anything."""
+    found = search(Other("b", written("roles")))
+    why = {each.hypothesis.name: each.why for each in found.exclusions}
+    assert why["ngram-30-90"].startswith("it forbids nothing else in the first ")
+    assert found.runs == 2 and found.cause is not None and found.cause.names == ("roles",)
+
+
+def test_what_explained_another_page_is_tried_first() -> None:
+    found = search(Other("b", written("tiles-32")), first=("tiles-32",))
+    assert found.runs == 1
+
+
+def test_matching_by_hand() -> None:
+    matcher = Matcher(Other("b", "one two three four"), ())
+    assert matcher.match("one two three four", ()) == Match(True, 18, 18, 0.0)
+    near = matcher.match("one two three fire", ())
+    assert (near.exact, near.agreed, near.of, near.error_rate) == (False, 15, 18, 3 / 18)
+    assert [common_prefix(*pair) for pair in (("", "a"), ("ab", "ab"), ("abc", "abd"), ("xa", "ya"))] == [
+        0,
+        2,
+        2,
+        0,
+    ]
