@@ -84,8 +84,7 @@ def checkpoint_fingerprint(source: str) -> str:
 
 
 _DECIDING = (
-    "backends", "engine", "inputs", "kernels", "models", "outputs", "vendor", "backend_specs",
-    "history/sharded.py", "records.py", "markup.py", "resolution.py", "settings.py",
+    "backends", "base/specs", "engine", "kernels", "models", "page", "reading", "vendor", "runs/sharded.py", "settings.py",
 )  # fmt: skip
 """Rooms and files of the core that make results what they are."""
 
