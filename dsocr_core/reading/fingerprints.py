@@ -84,7 +84,8 @@ def checkpoint_fingerprint(source: str) -> str:
 
 
 _DECIDING = (
-    "backends", "base/specs", "engine", "kernels", "models", "page", "reading", "vendor", "runs/sharded.py", "settings.py",
+    "backends", "base/specs", "engine", "kernels", "models", "page", "reading", "vendor", "runs/sharded.py",
+    "settings.py",
 )  # fmt: skip
 """Rooms and files of the core that make results what they are."""
 
