@@ -49,7 +49,7 @@ _announced = threading.Event()
 
 
 class Decoder(Protocol):
-    """How an engine decodes after prefill."""
+    """Decoding of an engine after prefill."""
 
     def start(
         self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
@@ -75,7 +75,7 @@ class Drafts(Protocol):
 
     name: str
     own_text: bool
-    """Whether the draft is what the page itself has said so far."""
+    """Flag: the draft is what the page itself has said so far."""
 
     def told(self, request: OcrRequest, other: OcrResult) -> None:
         """Hear what the other side of a comparison read on a page, before it is read."""
@@ -88,18 +88,18 @@ class Drafts(Protocol):
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How an engine runs a checkpoint, whatever the page."""
+    """Options of an engine for a checkpoint, whatever the page."""
 
     attention: str = "sdpa"
     rotary_dtype: torch.dtype | None = None
-    """What the rotary inverse frequencies are rounded to; None: to the weights' dtype, as published."""
+    """Dtype that the rotary inverse frequencies are rounded to; None: the weights' dtype, as published."""
     max_pixels: int = DEFAULT_MAX_PIXELS
     ignore_eos: bool = False
     """Decode to the token limit."""
     marks: Marks = Marks.TIMED
-    """What the stages record."""
+    """Marks that stages make."""
     drafts: Drafts | None = None
-    """What may be drafted of a page, for the engine that verifies it."""
+    """Draft of a page, for the engine that verifies it."""
     top_two: bool = True
     """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
 
@@ -134,7 +134,7 @@ class Engine:
 
     @property
     def marks(self) -> Marks:
-        """What the stages of the next recognition record."""
+        """Marks that stages make in the next recognition."""
         return self._marks
 
     @contextmanager
@@ -300,7 +300,7 @@ class Engine:
         best: BestTwo | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> OcrResult:
-        """What the page's new tokens say. May run on any thread."""
+        """Make the result of a page's new tokens. May run on any thread."""
         tokenizer = self.checkpoint.tokenizer
         with timer.stage(Stage.POSTPROCESS, on_host=True):
             text = tokenizer.decode(tokens)
@@ -397,7 +397,7 @@ class Engine:
 
 
 def _tiles_shape(tiles: Sized, side: int, base_size: int) -> tuple[int, ...]:
-    """Of `images_crop`, whose tiles have that side."""
+    """Make the shape of `images_crop`, whose tiles have that side."""
     return (len(tiles), 3, side, side) if len(tiles) else (1, 3, base_size, base_size)
 
 
