@@ -80,7 +80,7 @@ def test_a_relative_history_lies_in_the_project_as_for_every_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "own", "only", [timing("p", "sam", 1.5)])
-    monkeypatch.setattr("dsocr_core.base.paths.PROJECT_ROOT", tmp_path)
+    monkeypatch.setattr("dsocr_core.settings.PROJECT_ROOT", tmp_path)
     call("list", "--history", "own", "--json")
     assert [found["run_id"] for found in json.loads(capsys.readouterr().out)["runs"]] == ["only"]
 

@@ -26,7 +26,7 @@ from tests.support.review_sides import changed, markup, record, write
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-VERSION_1 = ROOT / "tests" / "history" / "data" / "version-1"
+VERSION_1 = ROOT / "tests" / "runs" / "data" / "version-1"
 
 
 def recorded(text: str, backend: str, margin: float, dtype: str = "bfloat16") -> OcrResult:
