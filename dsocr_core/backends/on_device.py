@@ -25,6 +25,7 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.reading.fingerprints import shared_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Settings
@@ -111,6 +112,7 @@ class EngineBackend(OnDevice):
         with self._building:
             if self._engine is None:
                 settings = self.settings
+                self.results.checkpoint  # noqa: B018 - that of the weights as they are loaded
                 if settings.draft and self.kind != "fast":
                     raise DsocrError("a draft is verified by the fast engine: give --engine fast")
                 if self.kind == "fast":
@@ -217,6 +219,7 @@ class PublishedBackend(OnDevice):
 
     def _made(self) -> VendorBackend:
         settings = self.settings
+        self.results.checkpoint  # noqa: B018 - that of the code as it is checked
         if settings.checkpoint.startswith(RANDOM_PREFIX):
             raise DsocrError(
                 f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
@@ -269,7 +272,11 @@ def drafts_are_exact(settings: Settings) -> bool:
     return device.type == "cuda" and resolve_dtype(settings.dtype, device) == torch.bfloat16
 
 
-@functools.lru_cache(maxsize=2)
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    """A loaded checkpoint, shared by all of this process; the last two stay."""
+    """A loaded checkpoint, shared by all of this process while its files stay; the last two are kept."""
+    return _loaded(source, shared_fingerprint(source), device, dtype)
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(source: str, fingerprint: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
     return load_checkpoint(source, device, dtype)

@@ -63,15 +63,9 @@ def checkpoint_fingerprint(source: str) -> str:
     small files' content and the shards' sizes and times, which costs no read of gigabytes. The published code
     that lies beside the weights is part of it: it decides what the vendor's backend reads.
     """
-    directory = Path(source)
-    if not directory.is_dir():
+    if not Path(source).is_dir():
         return source
-    digest = hashlib.sha256()
-    files = sorted(
-        path
-        for path in directory.iterdir()
-        if path.suffix in (".json", ".py", ".safetensors") and path.is_file()
-    )
+    digest, files = hashlib.sha256(), _deciding_files(source)
     small = sum(path.stat().st_size for path in files) <= _CONTENT_HASH_BYTES
     for path in files:
         digest.update(path.name.encode())
@@ -81,6 +75,23 @@ def checkpoint_fingerprint(source: str) -> str:
             stat = path.stat()
             digest.update(f"{stat.st_size}:{stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:32]
+
+
+def _deciding_files(source: str) -> list[Path]:
+    suffixes = (".json", ".py", ".safetensors")
+    return sorted(path for path in Path(source).iterdir() if path.suffix in suffixes and path.is_file())
+
+
+def shared_fingerprint(source: str) -> str:
+    """`checkpoint_fingerprint`, made once a process for as long as no file of it changes."""
+    files = _deciding_files(source) if Path(source).is_dir() else []
+    stats = [(path.name, path.stat()) for path in files]
+    return _fingerprint(source, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats))
+
+
+@functools.lru_cache(maxsize=8)
+def _fingerprint(source: str, files: tuple[tuple[str, int, int], ...]) -> str:
+    return checkpoint_fingerprint(source)
 
 
 _DECIDING = (

@@ -24,11 +24,11 @@ from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.family import FIRST
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import (
-    checkpoint_fingerprint,
     code_version,
     file_sha256,
     required_file,
     result_key,
+    shared_fingerprint,
 )
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.reading.writing import write_whole
@@ -111,6 +111,11 @@ class ResultCache:
         self.settings = settings
         self._store = ResultStore(directory or RUNS_DIRECTORY / "results")
         self._shipped = ResultStore(SHIPPED_RESULTS)
+
+    @functools.cached_property
+    def checkpoint(self) -> str:
+        """The checkpoint's fingerprint as it is asked for first: what a backend has loaded stays that."""
+        return shared_fingerprint(self.settings.checkpoint)
 
     def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """Find what an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
@@ -222,7 +227,7 @@ class ResultCache:
 
     def _page_facts(self, request: OcrRequest) -> Facts:
         return {
-            "checkpoint": shared_fingerprint(self.settings.checkpoint),
+            "checkpoint": self.checkpoint,
             "image": required_file(request).sha256,
             "preset": request.preset,
             "prompt": request.prompt,
@@ -257,12 +262,6 @@ def device_type(name: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@functools.lru_cache(maxsize=8)
-def shared_fingerprint(source: str) -> str:
-    """`checkpoint_fingerprint`, read once a process."""
-    return checkpoint_fingerprint(source)
 
 
 def _now() -> str:

@@ -50,6 +50,22 @@ def test_a_result_of_other_engine_code_is_not_found(tmp_path: Path, monkeypatch:
     assert cache.find(request, ["a"]) is None
 
 
+@pytest.mark.parametrize("name", ["modeling.py", "config.json", "model.safetensors"])
+def test_a_checkpoint_that_changes_while_we_run_is_another_one(tmp_path: Path, name: str) -> None:
+    """What has it loaded keeps the name of what it loaded."""
+    directory, page = tmp_path / "checkpoint", EXAMPLE.with_name("01-letter.png")
+    directory.mkdir()
+    for file in ("modeling.py", "config.json", "model.safetensors"):
+        (directory / file).write_text("{}")
+    settings = replace(Settings(), device="cpu", preset="tiny", checkpoint=str(directory))
+    loaded, request = ResultCache(settings, tmp_path / "results"), settings.request(page, page.name)
+    loaded.add(replace(make_result(backend="vendor"), request=request))
+    assert ResultCache(settings, tmp_path / "results").find(request, ["b"]) is not None
+    (directory / name).write_text('{"n": 2}')
+    assert ResultCache(settings, tmp_path / "results").find(request, ["b"]) is None
+    assert loaded.find(request, ["b"]) is not None
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 CREATED = "2026-11-21T10:00:00+00:00"
