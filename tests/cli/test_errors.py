@@ -142,3 +142,14 @@ def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch
     with contextlib.suppress(SystemExit):
         main(["run", "--help"])
     assert b"no such \\u4e2d" in shown.getvalue() and b"Traceback" not in shown.getvalue()
+
+
+@pytest.mark.parametrize("command", [["doctor", "--json"], ["history", "list", "--json"], ["doctor"]])
+def test_an_output_without_room_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert main(command) == BAD_USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has no room: no space left on device" in line

@@ -234,7 +234,7 @@ def test_a_page_says_to_the_client_where_the_server_is() -> None:
     assert html.index("window.__streamlit") < html.index('<script type="module"')
 
 
-@pytest.mark.parametrize("query", ["", "?page=01-letter&source=Samples"])
+@pytest.mark.parametrize("query", ["", "?page=01-letter&source=Samples", "?text=caf%C3%A9"])
 def test_the_first_page_is_found_by_its_name(query: str) -> None:
     answer = TestClient(Starlette(routes=[*page_addresses()])).get(f"/compare{query}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (307, f"./{query}")

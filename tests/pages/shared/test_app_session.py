@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings
 from dsocr_core.trace import run
+from pages.widgets.shared import app_session
 from pages.widgets.shared.app_session import AppSession, TraceChoice
 from tests.support.paths import SAMPLES
 
@@ -28,6 +32,25 @@ def session(tmp_path: Path) -> AppSession:
 def test_a_run_that_is_not_recorded_is_said(session: AppSession, cancelled: bool) -> None:
     said = session.keep(Comparison(REQUEST, errors={"a": "out of memory"}), cancelled)
     assert said.startswith("This run was not recorded: ") and "cannot be written to" in said
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_runs_at_one_time_have_each_its_machine_s_watch(
+    session: AppSession, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    monkeypatch.setattr(Session, "compare", lambda *_: Comparison(REQUEST))
+    kept: list[object] = []
+    monkeypatch.setattr(app_session, "save_comparison", lambda *given: kept.append(given[3]))
+    begun = threading.Barrier(runs, timeout=30)
+
+    def run_both(_: int) -> None:
+        session.compare(REQUEST)
+        begun.wait()  # all of them are read by now
+        session.keep(Comparison(REQUEST))
+
+    with ThreadPoolExecutor(runs) as pool:
+        list(pool.map(run_both, range(runs)))
+    assert None not in kept and len(set(map(id, kept))) == runs
 
 
 def test_a_trace_that_is_not_recorded_is_said(session: AppSession, monkeypatch: pytest.MonkeyPatch) -> None:
