@@ -79,15 +79,23 @@ def test_every_json_file_is_in_the_digest(directory: Path, name: str) -> None:
         require_allowed(directory, (before.permission,), None)
 
 
-def test_a_snapshot_of_a_cache_is_taken_with_its_links(directory: Path, tmp_path: Path) -> None:
-    """The layout that `hf download` and `from_pretrained` leave."""
+@pytest.mark.parametrize("layout", ["relative links", "absolute links", "copies", "a link to the snapshot"])
+def test_a_snapshot_of_a_cache_is_taken_with_its_links(directory: Path, tmp_path: Path, layout: str) -> None:
+    """The layouts that `hf download` and `from_pretrained` leave."""
     cache = tmp_path / "models--someone--name"
     (cache / "blobs").mkdir(parents=True)
     snapshot = cache / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     for file in directory.iterdir():
-        file.rename(cache / "blobs" / f"of-{file.name}")
-        (snapshot / file.name).symlink_to(f"../../blobs/of-{file.name}")
+        blob = file.rename(cache / "blobs" / f"of-{file.name}")
+        if layout == "copies":
+            (snapshot / file.name).write_bytes(blob.read_bytes())
+        else:
+            absolute = layout == "absolute links"
+            (snapshot / file.name).symlink_to(blob if absolute else f"../../blobs/{blob.name}")
+    if layout == "a link to the snapshot":
+        (tmp_path / "main").symlink_to(snapshot)
+        snapshot = tmp_path / "main"
     code = remote_code(snapshot)
     assert set(code.files) == {"modeling.py", "parts.py", "config.json"}
     copy_for_import(snapshot, code.files, tmp_path / "copy")
