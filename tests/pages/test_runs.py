@@ -249,11 +249,16 @@ def test_the_trash_is_undone_and_left(history: History) -> None:
     assert len(history) == 5
 
 
-def test_a_run_that_another_process_deletes_leaves_every_session(history: History) -> None:
+@pytest.mark.parametrize("how", ["trashed", "trash emptied", "removed from the storage"])
+def test_a_run_that_another_process_deletes_leaves_every_session(history: History, how: str) -> None:
     sessions = [open_page(), open_page(runs=[EAGER, FAST])]
     with History(history.storage.location) as other:
-        other.trash([EAGER])
-        other.empty_trash()
+        if how == "removed from the storage":
+            other.storage.remove(EAGER)
+        else:
+            other.trash([EAGER])
+        if how == "trash emptied":
+            other.empty_trash()
     assert [listed(checked(test.run())) for test in sessions] == [[STRANGE, PROFILED, FAST, IMPORTED]] * 2
 
 
