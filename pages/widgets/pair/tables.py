@@ -166,10 +166,12 @@ TIMES = {"stage": Column("stage", stage_name, left=True), "A": Column("A", "ms")
 
 
 def timing_table(results: Results) -> pd.DataFrame:
-    """Every stage with its time in ms on each side, of one pass each: no ratio is made of these."""
-    stages = [*all_stages(), "total"]
+    """Every stage that a side measured, in ms, of one pass each: no ratio is made of these."""
+    measured = {each.stage for result in results.values() for each in result.timings}
+    there = [stage for stage in all_stages() if stage in measured]
+    stages = [*there, "total"]
     times = {
-        side_letter(side): [*(result.milliseconds(stage) for stage in all_stages()), result.total_ms or None]
+        side_letter(side): [*(result.milliseconds(stage) for stage in there), result.total_ms or None]
         for side, result in results.items()
     }
     return pd.DataFrame({"stage": [str(stage) for stage in stages], **times})

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.words import amount, duration, plural, significant, speed_ratio
-from dsocr_core.models.family import all_stages
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.labels import has_value, moment, short
 from dsocr_core.runs.timings import in_order
@@ -85,7 +84,7 @@ def stage_bars(rows: pd.DataFrame, names: Names) -> str:
             for row in part[["stage", "value", "inside_prefill", "of_pages"]].itertuples(index=False)
         ]
         lines.append(StageLine(f"{short(first, 24)} {short(backend, 12)}", parts, short(second, 36)))
-    return legend(in_order([*all_stages(), *rows["stage"]])) + panel(lines, "s")
+    return legend(in_order(rows["stage"])) + panel(lines, "s")
 
 
 def stage_spread(rows: pd.DataFrame, names: Names, pages: pd.DataFrame | None = None) -> Figure:
