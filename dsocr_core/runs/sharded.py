@@ -338,13 +338,6 @@ class ShardedRun:
         except ValueError as error:
             raise OutputError(f"{self.store.location}/{marker.file}: {error}") from error
 
-    def all_results(self) -> Iterator[pa.Table]:
-        """The readings of every visible shard, in the order of the pages."""
-        for _, name in sorted(self.marker_names().items()):
-            marker = self.marker(name)
-            if marker is not None:
-                yield self.table(marker)
-
     def pages(self, marker: Marker) -> list[PageReading]:
         """The pages of a shard, both files held against their checksums."""
         first = marker.index * int(self.run()["cluster"]["shard_pages"])

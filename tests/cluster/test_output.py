@@ -39,7 +39,9 @@ def attempt(output: Output, pages: list[PageReading], **more: Any) -> Marker:
 
 
 def texts(output: Output) -> list[str]:
-    return [text for table in output.all_results() for text in table["text_raw"].to_pylist()]
+    markers = (output.marker(name) for _, name in sorted(output.marker_names().items()))
+    tables = (output.table(marker) for marker in markers if marker is not None)
+    return [text for table in tables for text in table["text_raw"].to_pylist()]
 
 
 def test_only_what_a_marker_names_is_visible(output: Output) -> None:
