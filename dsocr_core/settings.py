@@ -20,7 +20,7 @@ from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_ba
 from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
-from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE
+from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
@@ -239,6 +239,12 @@ class Settings:
         except ConfigError:
             return FIRST
 
+    def of_model(self, family: Family) -> Settings:
+        """These settings for a model of which there is no checkpoint."""
+        found = replace(self, checkpoint=family.name)
+        vars(found)["family"] = family  # in place of what a config.json says
+        return found
+
     @property
     def preset_name(self) -> str:
         if self.preset == "auto":
@@ -359,7 +365,7 @@ class Settings:
         given = infer.no_repeat_ngram_size is not None or infer.ngram_window
         limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
         preset, prompt = self.preset_name, self.prompt_text
-        preset_named(preset, self.family)
+        self._check_views(preset_named(preset, self.family))
         if more is not None:
             preset, prompt = self._of_pages(1 + len(more))
         return OcrRequest(
@@ -380,6 +386,15 @@ class Settings:
             template=self.infer.template,
             exif=self.infer.exif,
         )
+
+    def _check_views(self, preset: Preset) -> None:
+        """Raises SettingsError for tiles that the model has no way to take."""
+        row, side = self.family, cut(preset, self.infer.max_tiles, self.infer.tile_size).tile_size
+        if row.views and side not in row.views:
+            raise SettingsError(
+                f"infer.tile_size is {side}: {row.title} takes views of "
+                f"{' and '.join(map(str, row.views))} pixels alone; leave it out"
+            )
 
     def _of_pages(self, count: int) -> tuple[str, str]:
         """Preset and prompt text of so many images in one prompt. Raises SettingsError.

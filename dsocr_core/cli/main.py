@@ -29,6 +29,7 @@ from dsocr_core.cli.accuracy import accuracy
 from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
+from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
 from dsocr_core.cli.run import run
 from dsocr_core.cli.serve import serve
@@ -62,6 +63,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "status": status,
     "compare": compare,
     "verify": verify,
+    "inputs": inputs,
     "serve": serve,
     "trace": trace,
     "accuracy": accuracy,
@@ -74,7 +76,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     ),
     "doctor": doctor,
 }
-WIDTHS = {"bench": 100, "flops": 110, "measure": 110, "trace": 140, "history": 400}
+WIDTHS = {"bench": 100, "flops": 110, "inputs": 110, "measure": 110, "trace": 140, "history": 400}
 """By command the width of its tables where no terminal has one."""
 
 

@@ -31,11 +31,12 @@ class UnknownModelError(DsocrError):
 
 
 def family_named(name: str) -> Family:
-    """The row of that name. Raises UnknownModelError."""
-    try:
-        return FAMILIES[name]
-    except KeyError:
-        raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(FAMILIES)}") from None
+    """The row of that name, title or architecture, in any case. Raises UnknownModelError."""
+    wanted = name.casefold()
+    for row in FAMILIES.values():
+        if wanted in {each.casefold() for each in (row.name, row.title, *row.architectures)}:
+            return row
+    raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(FAMILIES)}")
 
 
 def family_of(config: Any, source: str = "config.json", weights: Iterable[str] = ()) -> Family:

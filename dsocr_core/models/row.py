@@ -59,6 +59,8 @@ class Decoding:
     """Most new tokens; None: as many as the context holds."""
     images: int = 1
     """Most images of one prompt."""
+    text_ids: Mapping[str, int] = field(default_factory=dict)
+    """By prompt: its ids beside the image's, bos among them, of the published tokenizer, where known."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Family:
     """Taps before the decoder, at our modules."""
     tap_weights: Mapping[str, Parts]
     """Weights that act at the taps of each vision stage."""
+    views: tuple[int, ...] = ()
+    """Sides in pixels of the only views that it takes; empty: any."""
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"

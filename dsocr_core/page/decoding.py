@@ -118,6 +118,8 @@ class Decoded(NamedTuple):
     image: Image.Image
     turn: Image.Transpose | None = None
     notice: str | None = None
+    turned: bool = False
+    """True where its EXIF was followed already."""
 
 
 def frames_of(path: str) -> list[int]:
@@ -173,9 +175,8 @@ def decode(
             if memory is not None and memory.takes(image):
                 return Decoded(image, turn, _notice(image))
             upright = image if turn is None else image.transpose(turn)
-            return Decoded(
-                upright if upright.mode == "RGB" else upright.convert("RGB"), notice=_notice(upright)
-            )
+            rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
+            return Decoded(rgb, notice=_notice(upright), turned=turn is not None)
     except UnidentifiedImageError:
         raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
     except MemoryError as error:

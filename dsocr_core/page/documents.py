@@ -22,7 +22,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.visible import name_text
 from dsocr_core.page.decoding import Unreadable, cause
-from dsocr_core.page.opener import count_pages, open_image, render_page
+from dsocr_core.page.opener import Opened, count_pages, open_image, render_page
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,14 @@ class DocumentError(DsocrError):
 
 
 def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Image.Image:
+    """The page in a file, as `open_page` opens it; what is to say of it is logged. Raises DocumentError."""
+    page = open_page(path, max_pixels, exif)
+    if page.notice is not None:
+        _say_once(f"{Path(path).name}: {page.notice}")
+    return page.image
+
+
+def open_page(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Opened:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
     Without `exif` it stays as it is stored, as some other engines open it.
@@ -57,15 +65,12 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
     """
     path = Path(path)
     try:
-        image, notice = open_image(path, max_pixels, exif)
+        return open_image(path, max_pixels, exif)
     except MemoryError as error:
         raise DocumentError(f"{path}: too large for this machine's memory; make it smaller") from error
     except Unreadable as error:
         _check_file(path)  # says more of a file that cannot be an image
         raise DocumentError(f"{path}: {error}") from error
-    if notice is not None:
-        _say_once(f"{path.name}: {notice}")
-    return image
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -127,7 +132,7 @@ def render_pdf_page(
         if path.suffix.lower() == PDF_SUFFIX:
             image = render_page(path, number, dpi, max_pixels)
         else:
-            image, _ = open_image(path, max_pixels, frame=number)
+            image = open_image(path, max_pixels, frame=number).image
     except Unreadable as error:
         raise DocumentError(f"{path}: {error}") from error
     temporary = None

@@ -37,7 +37,7 @@ from dsocr_core.page.decoding import (
     mapped,
     new_memory,
 )
-from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
+from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, TURNED, UPRIGHT
 from dsocr_core.page.rendering import MOST_RUNS
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
@@ -67,10 +67,16 @@ _ENVIRONMENT = {
 }
 
 
-def open_image(
-    path: Path, max_pixels: int, exif: bool = True, frame: int = 1
-) -> tuple[Image.Image, str | None]:
-    """The page in RGB, upright unless `exif` is off, and what to say of it; see `decoding.decode`.
+class Opened(NamedTuple):
+    """A page in RGB, what to say of it, and whether it was turned as its EXIF says."""
+
+    image: Image.Image
+    notice: str | None
+    turned: bool
+
+
+def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -> Opened:
+    """The page, upright unless `exif` is off; see `decoding.decode`.
 
     `frame` is a page of a TIFF or an animation, from 1. Raises Unreadable.
     """
@@ -80,7 +86,7 @@ def open_image(
 def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
     """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
     request = {"work": "page", "path": path, "number": number, "dpi": dpi, "max_pixels": max_pixels}
-    return _image(request)[0]
+    return _image(request).image
 
 
 def page_text(path: Path, number: int) -> PageText:
@@ -115,13 +121,13 @@ def count_pages(path: Path) -> int:
     return int(answer.removeprefix(COUNTED))
 
 
-def _image(request: dict[str, Any]) -> tuple[Image.Image, str | None]:
+def _image(request: dict[str, Any]) -> Opened:
     with _openers.one() as opener:
         answer, pixels = opener.ask(request)
         if pixels is None:
-            return opener.usual_page(answer), _page(answer).notice
+            return Opened(opener.usual_page(answer), *_page(answer).said)
     try:
-        return _shared_image(answer, pixels, request["max_pixels"]), _page(answer).notice
+        return Opened(_shared_image(answer, pixels, request["max_pixels"]), *_page(answer).said)
     finally:
         os.close(pixels)
 
@@ -174,7 +180,9 @@ class _Page(NamedTuple):
     height: int
     mode: str
     turn: int | None
-    notice: str | None
+    """Left to do."""
+    said: tuple[str | None, bool]
+    """Notice, and whether it is to be turned or was."""
 
 
 def _page(answer: bytes) -> _Page:
@@ -186,10 +194,11 @@ def _page(answer: bytes) -> _Page:
     known = mode < len(MODES) and turn in _TURNS and notice < len(NOTICES)
     if kind != OPENED or not width or not height or not known:
         raise Unreadable(_NO_SENSE)
-    return _Page(width, height, MODES[mode], None if turn == UPRIGHT else turn, NOTICES[notice])
+    left = None if turn in (UPRIGHT, TURNED) else turn
+    return _Page(width, height, MODES[mode], left, (NOTICES[notice], turn != UPRIGHT))
 
 
-_TURNS = frozenset([UPRIGHT, *Image.Transpose])
+_TURNS = frozenset([UPRIGHT, TURNED, *Image.Transpose])
 _NO_SENSE = "the opening process made no sense; save the file anew"
 _RGB = Image.new("RGB", (0, 0))
 """Mode that Pillow's own images of pages come to."""

@@ -13,6 +13,7 @@ RUNS = b"T"
 """A page's text; its runs lie as JSON in the memory that comes along."""
 
 PAGE = struct.Struct("=cIIBbB")
-"""OPENED, width, height, the number of its mode in MODES, its turn (an Image.Transpose or UPRIGHT), and the
-number of what to say of it in NOTICES."""
-UPRIGHT = -1
+"""OPENED, width, height, the number of its mode in MODES, its turn (an Image.Transpose that is left to do,
+UPRIGHT or TURNED), and the number of what to say of it in NOTICES."""
+UPRIGHT, TURNED = -1, -2
+"""As it was stored, and turned already as its EXIF says."""

@@ -32,7 +32,7 @@ from dsocr_core.page.decoding import (
     frames_of,
     new_memory,
 )  # fmt: skip
-from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, UPRIGHT
+from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, TURNED, UPRIGHT
 from dsocr_core.page.rendering import page_count, render, text_layer
 
 REQUEST_BYTES = 64 * 1024
@@ -82,9 +82,9 @@ def _answer(request: dict[str, Any], usual: PixelMemory) -> tuple[bytes, int | N
         page = decode(path, max_pixels, memory_bytes, usual, request["exif"], frame)
     else:
         page = Decoded(render(Path(path), request["number"], request["dpi"], max_pixels))
-    image, turn, notice = page
-    turned = UPRIGHT if turn is None else turn
-    answer = PAGE.pack(OPENED, *image.size, MODES.index(image.mode), turned, NOTICES.index(notice))
+    image, turn, notice, turned = page
+    left = turn if turn is not None else TURNED if turned else UPRIGHT
+    answer = PAGE.pack(OPENED, *image.size, MODES.index(image.mode), left, NOTICES.index(notice))
     if usual.takes(image):
         usual.take(image)
         return answer, None

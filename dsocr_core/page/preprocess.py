@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,9 +94,15 @@ def tensor_sha256(pixels: Bytes | None, shape: tuple[int, ...] = ()) -> str:
     """
     if pixels is None:
         return _zeros_sha256(math.prod(shape))
-    digest, plane = hashlib.sha256(), np.empty(pixels.shape[-3:-1], "<u2")
+    return views_sha256(pixels.reshape(-1, *pixels.shape[-3:]))
+
+
+def views_sha256(views: Iterable[Bytes]) -> str:
+    """SHA-256 of the tensor (V, 3, H, W) of views (H, W, 3) that come one after another, alike in size."""
+    digest = hashlib.sha256()
     # Plane after plane: 1 MB stays in the cache between the table and the digest.
-    for view in pixels.reshape(-1, *pixels.shape[-3:]):
+    for view in views:
+        plane = np.empty(view.shape[:2], "<u2")
         for channel in range(3):
             np.take(_NORMALISED_BFLOAT16, view[..., channel], out=plane, mode="clip")
             digest.update(plane.data)

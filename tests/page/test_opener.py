@@ -140,7 +140,7 @@ def answer(width: int = 2, height: int = 2, mode: int = 0, turn: int = UPRIGHT, 
 
 NO_SENSE = [
     b"", b"P", b"N12", b"{}", answer() + b"0", answer(kind=b"Q"), answer(0, 4), answer(4, 0), answer(mode=3),
-    answer(mode=255), answer(turn=7), answer(turn=-2), answer(2**32 - 1, 2**32 - 1), answer(3000, 3000),
+    answer(mode=255), answer(turn=7), answer(turn=-3), answer(2**32 - 1, 2**32 - 1), answer(3000, 3000),
 ]  # fmt: skip
 
 

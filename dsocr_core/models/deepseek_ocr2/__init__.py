@@ -64,7 +64,6 @@ PRESETS = {
         Preset("1024", 1024, 1024, crop_mode=False, max_tiles=6, tile_size=768),
     )
 }
-"""Other views do not exist: there are queries for 144 and 256 features alone."""
 
 DEEPSEEK_OCR2 = Family(
     name="deepseek_ocr2",
@@ -91,7 +90,8 @@ DEEPSEEK_OCR2 = Family(
     presets=PRESETS,
     preset="default",
     newline=False,
-    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
+    views=(768, 1024),  # there are queries for 144 and 256 features alone
+    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35, text_ids={"markdown": 10}),
     costs=later(f"{__name__}.costs", "costs"),
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),

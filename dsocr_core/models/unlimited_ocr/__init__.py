@@ -56,6 +56,7 @@ UNLIMITED_OCR = replace(
         window_over_prompt=True,
         new_tokens=None,
         images=119,
+        text_ids={"markdown": 4, "pages": 5},
     ),
     exact_rotary=True,
     markup="det",

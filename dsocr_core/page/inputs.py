@@ -1,0 +1,149 @@
+"""What a model gets of a page: its views with their hashes, counts of tokens, and what changes on the way.
+
+Needs no weights and no torch. Letters as in preprocess.py: T tiles, S side of the global view, H and W sides
+of any view; N images of one prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dsocr_core.models.resolution import Preset
+from dsocr_core.page.documents import open_page
+from dsocr_core.page.preprocess import PreparedImage, is_square_view, prepare, views_sha256
+from dsocr_core.page.prompt import build_prompt, prompt_layout
+from dsocr_core.page.resizing import MOST_BANDS, Bytes, padded_area
+from dsocr_core.page.tiling import NO_TILES, Grid, image_token_count, tile_count
+from dsocr_core.reading.records import OcrRequest
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+Encode = Callable[[str], list[int]]
+
+OUT_OF_PROPORTION = 1.1
+"""Ratio of the factors of both sides from which a resized page is said to be squeezed."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One tensor of the model: all views of one size."""
+
+    name: Literal["global", "tiles"]
+    shape: tuple[int, ...]
+    """(N, 3, S, S), or (T, 3, H, W)."""
+    sha256: str
+    """SHA-256 of its bytes in bf16, little endian."""
+
+
+@dataclass(frozen=True)
+class PromptInputs:
+    """One prompt and its images."""
+
+    request: OcrRequest
+    sizes: tuple[Size, ...]
+    """Of the images, upright."""
+    grid: Grid
+    views: tuple[View, ...]
+    image_tokens: int
+    prompt_tokens: int | None
+    """Length of the whole prompt, the image's tokens too; None where the text's are not known."""
+    notes: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Make the JSON, with `image` the page's name."""
+        (width, height), *others = dict.fromkeys(self.sizes)
+        return {
+            "image": self.request.name,
+            "model": self.request.model,
+            "preset": self.request.preset,
+            # Pages of one prompt may differ in size.
+            "width": None if others else width,
+            "height": None if others else height,
+            "grid": list(self.grid),
+            "tiles": tile_count(self.grid),
+            "image_tokens": self.image_tokens,
+            "prompt_tokens": self.prompt_tokens,
+            "views": [{"name": v.name, "shape": list(v.shape), "sha256": v.sha256} for v in self.views],
+            "notes": list(self.notes),
+        }
+
+
+def prompt_inputs(
+    request: OcrRequest, encode: Encode | None, max_pixels: int, names: Sequence[str] = ()
+) -> PromptInputs:
+    """What the model gets under a request; of several images one is held at a time. Raises DsocrError.
+
+    `encode` makes a text's tokens; without it they are those that the model's row knows of its published
+    prompts. A note of one of several images begins with its name.
+    """
+    preset = request.resolution
+    sizes: list[Size] = []
+    notes: list[str] = []
+
+    def prepared(number: int) -> PreparedImage:
+        page = open_page(request.images[number], max_pixels, request.exif)
+        image = prepare(page.image, preset, MOST_BANDS)
+        sizes.append(image.image_size)
+        opened = "turned as its EXIF says" if page.turned else None, page.notice
+        said = [each for each in opened if each] + changes(image.image_size, image.grid, preset)
+        notes.extend(f"{names[number]}: {each}" if names else each for each in said)
+        return image
+
+    def global_views() -> Iterator[Bytes]:
+        yield first.global_view
+        for number in range(1, len(request.images)):
+            yield prepared(number).global_view
+
+    first, side, count = prepared(0), preset.view_size, len(request.images)
+    views = [View("global", (count, 3, side, side), views_sha256(global_views()))]
+    if tiles := len(first.tiles):
+        views.append(View("tiles", (tiles, 3, *first.tiles.shape[1:3]), views_sha256(first.tiles)))
+    image_tokens = count * image_token_count(preset, first.grid, request.family.newline)
+    text_tokens = _text_tokens(request, encode, notes)
+    prompt_tokens = None if text_tokens is None else text_tokens + image_tokens
+    return PromptInputs(
+        request, tuple(sizes), first.grid, tuple(views), image_tokens, prompt_tokens, tuple(notes)
+    )
+
+
+def _text_tokens(request: OcrRequest, encode: Encode | None, notes: list[str]) -> int | None:
+    """Tokens of the prompt beside the image's, bos included; what else counts them is noted.
+
+    Raises PromptError.
+    """
+    text, usual = build_prompt(request.prompt, request.template), request.family.decoding
+    layout = prompt_layout(encode or (lambda _: []), text, 0, 0, 0)
+    if encode is not None:
+        return len(layout.ids)
+    known = next((count for name, count in usual.text_ids.items() if usual.prompts[name] == text), None)
+    if known is None:
+        notes.append("no tokenizer is at hand, so the tokens of this prompt's text are not known")
+    else:
+        notes.append(
+            f"no tokenizer is at hand: the text is {known} tokens of the published one, bos included"
+        )
+    return known
+
+
+def changes(size: Size, grid: Grid, preset: Preset) -> list[str]:
+    """What becomes of a page of that size in its views, where it is more than a smaller copy."""
+    found, side = [], preset.view_size
+    if grid != NO_TILES:
+        columns, rows = grid
+        found += _resized("tiles", size, (columns * preset.tile_size, rows * preset.tile_size))
+    if is_square_view(preset):
+        return found + _resized("global view", size, (side, side))
+    if 0 in padded_area(size, side)[0]:
+        found.append("global view: all grey, as the page's shorter side rounds to no pixel")
+    elif max(size) < side:
+        found.append(f"global view: enlarged, both sides x {side / max(size):.2f}")
+    return found
+
+
+def _resized(what: str, before: Size, after: Size) -> list[str]:
+    x, y = (new / old for old, new in zip(before, after, strict=True))
+    words = ["enlarged"] if max(x, y) > 1 else []
+    words += ["squeezed"] if max(x, y) > OUT_OF_PROPORTION * min(x, y) else []
+    return [f"{what}: {' and '.join(words)}, width x {x:.2f}, height x {y:.2f}"] if words else []

@@ -1,0 +1,263 @@
+"""What a model gets of a page, against the published code and against Pillow and torch.
+
+published_inputs.json holds what the published code of the three models gave, run with Pillow 13 and its
+`generate` replaced by a record of the arguments: `grids` of the sizes of `drawn_sizes`, columns and rows in
+base 36; hashes of `published_page`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from dsocr_core.models.family import FAMILIES, Family, family_named
+from dsocr_core.models.resolution import Preset
+from dsocr_core.page.documents import DocumentError
+from dsocr_core.page.inputs import PromptInputs, changes, prompt_inputs
+from dsocr_core.page.preprocess import prepare, views_sha256
+from dsocr_core.page.prompt import PromptError
+from dsocr_core.page.tiling import page_grid
+from dsocr_core.settings import Settings
+from tests.support.remote_code import published_page
+
+PUBLISHED = json.loads((Path(__file__).parent / "published_inputs.json").read_text(encoding="utf-8"))
+PAGES = [(name, page) for name, facts in PUBLISHED.items() for page in facts["pages"]]
+models = pytest.mark.parametrize("model", PUBLISHED)
+
+
+def drawn_sizes() -> list[tuple[int, int]]:
+    draw = random.Random(36).random
+    return [(1 + int(4000 * draw() ** 2), 1 + int(4000 * draw() ** 2)) for _ in range(2000)]
+
+
+def inputs_of(model: str, *pages: Path, preset: str = "auto", **others: Any) -> PromptInputs:
+    settings = Settings(preset=preset, **others).of_model(family_named(model))
+    return prompt_inputs(settings.request(pages[0], more=pages[1:] or None), None, settings.max_pixels)
+
+
+def saved(image: Image.Image, file: Path, **how: Any) -> Path:
+    image.save(file, **how)
+    return file
+
+
+# --- what the published code gave -----------------------------------------------------------------
+
+
+@models
+def test_the_grids_of_2000_sizes_are_the_published_ones(model: str) -> None:
+    row, digits = FAMILIES[model], iter(PUBLISHED[model]["grids"])
+    for size, columns, rows in zip(drawn_sizes(), digits, digits, strict=True):
+        assert page_grid(*size, row.presets[row.preset]) == (int(columns, 36), int(rows, 36)), size
+
+
+@pytest.mark.parametrize(("model", "page"), PAGES, ids=[f"{m} {p['preset']} {p['size']}" for m, p in PAGES])
+def test_counts_and_views_are_the_published_ones(model: str, page: dict[str, Any], tmp_path: Path) -> None:
+    file = saved(Image.fromarray(published_page(*page["size"])), tmp_path / "page.png")
+    found = inputs_of(model, file, preset=page["preset"]).document()
+    assert [found["width"], found["height"]] == page["size"]
+    assert (found["grid"], found["image_tokens"]) == (page["grid"], page["image_tokens"])
+    hashes = {view["name"]: view["sha256"] for view in found["views"]}
+    assert hashes == {name: page[name] for name in ("global", "tiles") if page[name]}
+    assert found["tiles"] == (found["views"][1]["shape"][0] if page["tiles"] else 0)
+
+
+def test_pages_of_one_prompt_are_the_published_ones(tmp_path: Path) -> None:
+    together = PUBLISHED["unlimited_ocr"]["together"]
+    pictures = [Image.fromarray(published_page(*size)) for size in together["sizes"]]
+    files = [saved(picture, tmp_path / f"{i}.png") for i, picture in enumerate(pictures)]
+    found = inputs_of("unlimited_ocr", *files).document()
+    assert found["prompt_tokens"] == 273 * 3 + 5 and found["grid"] == [1, 1]
+    assert (found["width"], found["height"]) == (None, None)
+    (view,) = found["views"]
+    assert view["shape"] == [3, 3, 1024, 1024]
+    for side, published in together["image_size"].items():
+        preset = Preset("", int(side), int(side), crop_mode=False, max_tiles=32)
+        views = views_sha256(prepare(picture, preset).global_view for picture in pictures)
+        assert views == published["global"], side
+        if side == "1024":
+            assert (view["sha256"], found["image_tokens"]) == (views, published["image_tokens"])
+
+
+# --- against Pillow and torch ---------------------------------------------------------------------
+
+LARGEST = {"deepseek_ocr": (640, 9), "deepseek_ocr2": (768, 6), "unlimited_ocr": (640, 32)}
+"""Side of a tile, and most tiles."""
+
+
+def reference(image: Image.Image, model: str, preset: Preset) -> dict[str, list[Any]]:
+    """Shapes and hashes of the views, spelled anew: Pillow's own resize and pad, torch's bf16."""
+    side, most = LARGEST[model]
+    views = {}
+    if preset.crop_mode:
+        whole = ImageOps.pad(image, (preset.base_size,) * 2, color=(127, 127, 127))
+    else:
+        square = (preset.image_size,) * 2
+        squeezed = image.resize(square) if preset.image_size <= side else image
+        whole = ImageOps.pad(squeezed, square, color=(127, 127, 127))
+    views["global"] = hashed([whole])
+    if preset.crop_mode and max(image.size) > side:
+        columns, rows = closest(*image.size, side, most)
+        large = image.resize((columns * side, rows * side))
+        corners = [(x * side, y * side) for y in range(rows) for x in range(columns)]
+        views["tiles"] = hashed([large.crop((x, y, x + side, y + side)) for x, y in corners])
+    return views
+
+
+def closest(width: int, height: int, side: int, most: int) -> tuple[int, int]:
+    """The grid whose ratio is closest; of equally close ones the largest of which the page fills half."""
+    grids = [(i, j) for i in range(1, most + 1) for j in range(1, most + 1) if 2 <= i * j <= most]
+    gap = min(abs(width / height - i / j) for i, j in grids)
+    ties = sorted((grid for grid in grids if abs(width / height - grid[0] / grid[1]) == gap), key=np.prod)
+    filled = [grid for grid in ties if width * height > 0.5 * side * side * grid[0] * grid[1]]
+    return [ties[0], *filled][-1]
+
+
+def hashed(pictures: list[Image.Image]) -> list[Any]:
+    pixels = torch.from_numpy(np.stack([np.array(picture) for picture in pictures])).permute(0, 3, 1, 2)
+    values = ((pixels.float() / 255 - 0.5) / 0.5).to(torch.bfloat16).contiguous()
+    return [list(values.shape), hashlib.sha256(values.view(torch.int16).numpy().tobytes()).hexdigest()]
+
+
+def check(image: Image.Image, file: Path, row: Family, preset: str) -> None:
+    found = inputs_of(row.name, file, preset=preset).document()
+    views = {view["name"]: [view["shape"], view["sha256"]] for view in found["views"]}
+    assert views == reference(image, row.name, row.presets[preset]), (image.size, preset)
+
+
+def drawn_page(size: tuple[int, int], file: Path) -> Image.Image:
+    x, y = np.arange(size[0], dtype=np.uint32), np.arange(size[1], dtype=np.uint32)[:, None]
+    pixels = np.stack([x * 3 + y * 5 + x * y // 50 + 80 * k for k in range(3)], -1).astype(np.uint8)
+    image = Image.fromarray(pixels)
+    saved(image, file, compress_level=0)
+    return image
+
+
+@models
+@pytest.mark.parametrize("count", [6, pytest.param(2000, marks=pytest.mark.slow)])
+def test_views_are_those_of_pillow_and_torch(model: str, count: int, tmp_path: Path) -> None:
+    draw, row, file = random.Random(f"{model} {count}"), FAMILIES[model], tmp_path / "page.png"
+    presets = [row.preset] * 4 + list(row.presets)
+    for number in range(count):
+        size = tuple(int(2 ** draw.uniform(0, 10 if count < 100 else 11.5)) for _ in range(2))
+        preset = presets[number % len(presets)]
+        check(drawn_page(size, file), file, row, preset)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("height", "above", "below"),
+    # 1000 wide becomes 1024; what is left of 1024 lines: 683 (r % 4 == 3), 681 (1), 682 and 684.
+    [(333, 342, 341), (335, 340, 341), (334, 341, 341), (332, 342, 342)],
+)
+def test_an_odd_grey_line_lies_where_half_rounds_to_even(height: int, above: int, below: int) -> None:
+    view = prepare(Image.new("RGB", (1000, height)), FAMILIES["deepseek_ocr2"].presets["default"]).global_view
+    lines = np.flatnonzero((view == 0).all((1, 2)))
+    assert (lines[0], 1024 - 1 - lines[-1]) == (above, below)
+
+
+MODES = {
+    "palette.png": lambda image: image.quantize(16),
+    "grey and alpha.png": lambda image: image.convert("LA"),
+    "alpha.png": lambda image: image.convert("RGBA"),
+    "print.jpg": lambda image: image.convert("CMYK"),
+    "bits.png": lambda image: image.convert("1"),
+    "deep.png": lambda image: Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257),
+    "float.tif": lambda image: image.convert("F"),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_every_mode_of_an_image_is_seen_as_pillow_converts_it(name: str, tmp_path: Path) -> None:
+    drawn = MODES[name](drawn_page((900, 500), tmp_path / "drawn.png"))
+    file, row = saved(drawn, tmp_path / name), FAMILIES["deepseek_ocr2"]
+    check(Image.open(file).convert("RGB"), file, row, "default")
+    notes = " ".join(inputs_of(row.name, file).notes)
+    assert ("come out white" in notes) is (name == "deep.png")
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_page_is_turned_as_its_exif_says_and_a_note_says_so(orientation: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = saved(Image.fromarray(published_page(300, 800)), tmp_path / "page.jpg", exif=exif)
+    check(ImageOps.exif_transpose(Image.open(file)).convert("RGB"), file, FAMILIES["deepseek_ocr"], "gundam")
+    seen = inputs_of("deepseek_ocr", file)
+    assert seen.sizes == ((800, 300) if orientation >= 5 else (300, 800),)
+    assert ("turned as its EXIF says" in seen.notes) is (orientation > 1)
+
+
+def test_a_large_page_that_is_turned_is_noted_too(tmp_path: Path) -> None:
+    """Its pixels come back in other memory than those of a usual page."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = saved(Image.new("RGB", (4000, 2500), "white"), tmp_path / "page.jpg", exif=exif)
+    seen = inputs_of("deepseek_ocr", file, preset="tiny")
+    assert seen.sizes == ((2500, 4000),) and "turned as its EXIF says" in seen.notes
+
+
+# --- counts and words -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt", "count"),
+    [
+        ("deepseek_ocr", "markdown", 10),
+        ("DeepSeek-OCR-2", "markdown", 10),
+        ("DeepseekOCR2ForCausalLM", "<image>\n<|grounding|>Convert the document to markdown. ", 10),
+        ("UnlimitedOCRForCausalLM", "markdown", 4),
+        ("unlimited-ocr", "pages", 5),
+        ("deepseek_ocr", "free_ocr", None),
+        ("unlimited_ocr", "<image>\ndocument parsing.", None),
+    ],
+)
+def test_the_text_of_a_published_prompt_is_counted_and_no_other(
+    model: str, prompt: str, count: int | None, tmp_path: Path
+) -> None:
+    file = saved(Image.new("RGB", (30, 20)), tmp_path / "page.png")
+    seen = inputs_of(model, file, prompt=prompt)
+    assert seen.prompt_tokens == (None if count is None else seen.image_tokens + count)
+    assert any("not known" in note for note in seen.notes) is (count is None)
+
+
+def test_a_tokenizer_counts_the_text(tmp_path: Path) -> None:
+    file = saved(Image.new("RGB", (30, 20)), tmp_path / "page.png")
+    settings = Settings(prompt="ab<image>cde", preset="base").of_model(FAMILIES["deepseek_ocr"])
+    seen = prompt_inputs(settings.request(file), lambda text: [7] * len(text), settings.max_pixels)
+    assert (seen.image_tokens, seen.prompt_tokens) == (273, 1 + 2 + 273 + 3)
+    assert not any("tokenizer" in note for note in seen.notes)
+    with pytest.raises(PromptError, match="exactly one <image>"):
+        inputs_of("deepseek_ocr", file, prompt="pages")  # the name of another model's prompt
+
+
+@pytest.mark.parametrize(
+    ("model", "preset", "size", "words"),
+    [
+        ("deepseek_ocr", "small", (400, 640),
+         "global view: enlarged and squeezed, width x 1.60, height x 1.00"),
+        ("deepseek_ocr", "small", (1300, 1280), ""),
+        ("deepseek_ocr", "small", (2560, 1280), "global view: squeezed, width x 0.25, height x 0.50"),
+        ("deepseek_ocr", "base", (512, 300), "global view: enlarged, both sides x 2.00"),
+        ("deepseek_ocr", "base", (1, 2048),
+         "global view: all grey, as the page's shorter side rounds to no pixel"),
+        ("deepseek_ocr", "gundam", (2560, 1280), "tiles: squeezed, width x 0.75, height x 1.00"),
+        ("unlimited_ocr", "gundam", (641, 360),
+         "tiles: enlarged, width x 6.99, height x 7.11; global view: enlarged, both sides x 1.60"),
+    ],
+)  # fmt: skip
+def test_what_changes_on_the_way_is_said(model: str, preset: str, size: tuple[int, int], words: str) -> None:
+    chosen = FAMILIES[model].presets[preset]
+    grid = (3, 2) if size == (2560, 1280) else page_grid(*size, chosen)  # a grid out of proportion
+    assert "; ".join(changes(size, grid if chosen.crop_mode else (1, 1), chosen)) == words
+
+
+def test_a_file_that_is_no_page_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page.png").write_bytes(b"no image")
+    with pytest.raises(DocumentError, match="not an image"):
+        inputs_of("deepseek_ocr", tmp_path / "page.png")
