@@ -105,7 +105,9 @@ def _together(settings: Settings, found: Pages, encode: Encode | None) -> Iterat
 
 def _print(rows: list[dict[str, Any]], console: Console) -> None:
     """A line a prompt, then what is to say of each."""
-    table = page_table("Page", "Size", "Grid", "Tiles", "Image", "Prompt", "Global view", "Tiles' views")
+    table = page_table(
+        "Page", "Size", "Grid", "Tiles", "Image tokens", "Prompt tokens", "Global view", "Tiles' view"
+    )
     for row in rows:
         name = row["image"] if "image" in row else f"{len(row['images'])} pages"
         if "error" in row:

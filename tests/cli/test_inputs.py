@@ -19,7 +19,7 @@ from dsocr_core.cli.main import main
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.settings import Settings
-from tests.support.paths import MINI, SAMPLES
+from tests.support.paths import MINI, ROOT, SAMPLES
 
 LETTER = SAMPLES / "01-letter.png"
 UNLIMITED = ("--model", "unlimited_ocr")
@@ -100,6 +100,18 @@ def test_a_table_names_what_is_to_say_once(document: Path, capsys: pytest.Captur
     assert row[1:11] == ["800", "x", "200", "4", "x", "1", "4", "833", "not", "known"]
     said = [line for line in lines if "not known" in line and "tokens" in line]
     assert len(said) == 1 and said[0].startswith("paper.pdf#1 and 2 more: ")
+
+
+def test_the_table_in_the_documentation_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (ROOT / "docs" / "using.md").read_text(encoding="utf-8").splitlines()
+    start = next(
+        number for number, line in enumerate(lines) if line.startswith("    dsocr inputs data/samples")
+    )
+    _, command, *words = lines[start].split()
+    printed = [" ".join(line.split()) for line in shown(capsys, *words).splitlines()]
+    following = [" ".join(line.split()) for line in lines[start + 2 :]]
+    assert command == "inputs" and len(printed) > 7
+    assert following[: len(printed)] == printed
 
 
 def test_a_page_that_cannot_be_opened_is_named_and_the_others_are_told(
