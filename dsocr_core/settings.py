@@ -75,7 +75,7 @@ class InferSettings:
         ngram_window: the n-gram rule looks back on so many new tokens, as the vendor's vLLM scripts do; 0 is
             the whole sequence, prompt included, as published
         ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
-        max_tiles: most tiles of a page that is cut: 9 is the model's own number, 6 is in the vendor's vLLM code
+        max_tiles: most tiles of a page that is cut: 9 is the model's own, 6 is in the vendor's vLLM code
         tile_size: side of a tile in pixels, a multiple of 64; 640 is the model's own
         template: plain is as published; no_newline drops the newline after <image>; roles writes a chat
         exif: turn the page as its EXIF says
