@@ -12,7 +12,7 @@ from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs import earlier
 from dsocr_core.settings import Settings
 from pages.widgets.compare import address, cause_tab, details, example, progress, sidebar, verdict
-from pages.widgets.pair import viewer
+from pages.widgets.pair import tiles, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.job_panel import open_tab
@@ -150,8 +150,21 @@ def _draw_results(
     if sides and (job is None or not job.running) and _start(choice, sides):
         st.rerun()
     if comparison is not None and comparison.results:
-        details.draw(shown, choice.settings)
+        details.draw(shown, choice.settings, picture)
+    else:
+        _what_is_seen(choice, picture)
     address.write()
+
+
+def _what_is_seen(choice: sidebar.Choice, picture: resources.Picture) -> None:
+    """The tiles that a page will be cut into, before anything has read it."""
+    assert choice.page is not None
+    try:
+        own = {side: choice.settings.of_side(side) for side in SIDES}
+        requests = {side: each.request(choice.page.path, choice.page.name) for side, each in own.items()}
+    except DsocrError:  # a side without such a preset: said when it runs
+        return
+    tiles.draw(requests, picture)
 
 
 def _pane_words(

@@ -16,12 +16,12 @@ from pages.widgets.compare import cause_tab, downloads
 from pages.widgets.compare.address import key
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.shown import Shown
-from pages.widgets.shared import figure, layers_tab, table
+from pages.widgets.shared import figure, layers_tab, resources, table
 
 _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
 
 
-def draw(shown: Shown, settings: Settings) -> None:
+def draw(shown: Shown, settings: Settings, picture: resources.Picture) -> None:
     """Draw the tabs; only the open one is computed."""
     comparison, report = shown.comparison, shown.report
     divergence = report.first_divergence if report else None
@@ -33,7 +33,7 @@ def draw(shown: Shown, settings: Settings) -> None:
             settings, comparison, reproduce_command(comparison.request, settings, "why")
         ),
         "Layers": lambda: layers_tab.draw(settings, comparison.request, divergence),
-        "Inputs": lambda: tabs.draw_inputs(shown),
+        "Inputs": lambda: tabs.draw_inputs(shown, picture),
         "Timings": lambda: tabs.draw_timings(
             shown, _TIMINGS, reproduce_command(comparison.request, settings)
         ),

@@ -10,10 +10,10 @@ from dsocr_core.page.compression import compression
 from dsocr_core.reading.margins import divergence_words
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.runs.timings import in_order
-from pages.widgets.pair import tables
+from pages.widgets.pair import tables, tiles
 from pages.widgets.pair.shown import Results, Shown
 from pages.widgets.pair.viewer import clicked
-from pages.widgets.shared import bars, figure, stages, table
+from pages.widgets.shared import bars, figure, resources, stages, table
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import StageLine
@@ -106,8 +106,13 @@ _INPUTS = {
 }
 
 
-def draw_inputs(shown: Shown) -> None:
-    """Show what went into both models, line by line; of one side alone what its backend tells."""
+def draw_inputs(shown: Shown, picture: resources.Picture | None = None) -> None:
+    """Show what went into both models, line by line; of one side alone what its backend tells.
+
+    With a picture of the page the tiles are drawn on it.
+    """
+    if picture is not None:
+        tiles.draw({side: result.request for side, result in shown.results.items()}, picture)
     for side, result in shown.results.items():
         if (figures := compression(result)) is not None:
             st.caption(f"{side_label(side, result.backend)}: {figures}")
