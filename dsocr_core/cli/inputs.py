@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from dsocr_core.base.console import FAILED, OK, Name, page_table, print_json
+from dsocr_core.cli.options import PagesTogether
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
 from dsocr_core.models.family import family_named, family_of, load_config, read_config
 from dsocr_core.page.tokenizer import Tokenizer, TokenizerError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 RANDOM = "random:"
 _DIGITS = 12
-"""Of a hash in the table; --json has all of them."""
+"""Digits of a hash in the table; --json has all of them."""
 
 
 def inputs(
@@ -31,7 +30,7 @@ def inputs(
     model: str = "",
     pages: str | None = None,
     recursive: bool = False,
-    pages_together: bool = False,
+    pages_together: PagesTogether = None,
     json: bool = False,
     console: Console,
 ) -> int:
@@ -43,7 +42,8 @@ def inputs(
         model: name of a model in place of a checkpoint, like unlimited_ocr or DeepseekOCR2ForCausalLM
         pages: pages of PDF files, like 1-3,7
         recursive: take the folders below given ones too
-        pages_together: all pages in one prompt, for a model that takes several
+        pages_together: so many pages of a document in one prompt, without a number all of them; images that
+            are given are one document
     """
     if model and settings.checkpoint != Settings.checkpoint:
         raise SettingsError("--model is for pages without a checkpoint: leave it or --checkpoint out")
@@ -56,7 +56,11 @@ def inputs(
 
     limits = settings.pdf_dpi, settings.max_pixels
     found = expand(map(Path, page), pages, None, *limits, recursive=recursive)
-    rows = list((_together if pages_together else _rows)(settings, found, encode))
+    if pages_together is not None:
+        found = found.together(pages_together)
+        for index in range(len(found)):  # what cannot be read together is refused before anything is drawn
+            settings.request(Path(), more=(Path(),) * (len(found.names(index)) - 1))
+    rows = [_row(settings, found, index, encode) for index in range(len(found))]
     if json:
         print_json({"pages": rows})
     else:
@@ -73,34 +77,18 @@ def _encoder(checkpoint: str) -> Encode | None:
         return ByteTokenizer(load_config(path).decoder).encode if checkpoint.startswith(RANDOM) else None
 
 
-def _rows(settings: Settings, found: Pages, encode: Encode | None) -> Iterator[dict[str, Any]]:
-    """A prompt a page; one that cannot be opened is named with its error."""
+def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) -> dict[str, Any]:
+    """A prompt; one whose page cannot be opened has its error. Raises DsocrError for what concerns all."""
     from dsocr_core.page.documents import DocumentError
     from dsocr_core.page.inputs import prompt_inputs
 
-    for index in range(len(found)):
-        try:
-            page = found[index]
-            request = settings.request(page.path, page.source)
-            yield prompt_inputs(request, encode, settings.max_pixels).document()
-        except DocumentError as error:
-            yield {"image": found.name(index), "error": str(error)}
-
-
-def _together(settings: Settings, found: Pages, encode: Encode | None) -> Iterator[dict[str, Any]]:
-    """All pages as one prompt. Raises DsocrError."""
-    from dsocr_core.page.inputs import prompt_inputs
-
-    names = [found.name(index) for index in range(len(found))]
-    request = settings.request(
-        Path(names[0]), more=tuple(map(Path, names[1:]))
-    )  # refused before any is drawn
-    first, *others = (each.path for each in found)
-    request = replace(request, image=first, more=tuple(others))
-    seen = prompt_inputs(request, encode, settings.max_pixels, names)
-    document = seen.document()
-    del document["image"]
-    yield {"images": names, "sizes": [list(size) for size in seen.sizes], **document}
+    try:
+        page = found[index]
+        names = None if page.more is None else found.names(index)
+        request = settings.request(page.path, page.source, page.more)
+        return prompt_inputs(request, encode, settings.max_pixels, names).document()
+    except DocumentError as error:
+        return {"image": found.name(index), "error": str(error)}
 
 
 def _print(rows: list[dict[str, Any]], console: Console) -> None:
@@ -108,8 +96,12 @@ def _print(rows: list[dict[str, Any]], console: Console) -> None:
     table = page_table(
         "Page", "Size", "Grid", "Tiles", "Image tokens", "Prompt tokens", "Global view", "Tiles' view"
     )
+    said: dict[str, list[str]] = {}
     for row in rows:
-        name = row["image"] if "image" in row else f"{len(row['images'])} pages"
+        first, *others = row["images"] if "images" in row else [row["image"]]
+        name = f"{first} +{len(others)}" if others else first
+        for note in [row["error"]] if "error" in row else row["notes"]:
+            said.setdefault(note, []).append(name)
         if "error" in row:
             table.add_row(Name(name), *["-"] * 7)
             continue
@@ -128,10 +120,6 @@ def _print(rows: list[dict[str, Any]], console: Console) -> None:
     if there is not None:
         console.print(f"{there['model']}, preset {there['preset']}", markup=False)
     console.print(table)
-    said: dict[str, list[str]] = {}
-    for row in rows:
-        for note in [row["error"]] if "error" in row else row["notes"]:
-            said.setdefault(note, []).append(row.get("image", ""))
     for note, (name, *others) in said.items():
         more = f" and {len(others)} more" if others else ""
-        console.print(f"{name}{more}{': ' if name else ''}{note}", markup=False, highlight=False)
+        console.print(f"{name}{more}: {note}", markup=False, highlight=False)

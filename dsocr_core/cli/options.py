@@ -11,6 +11,7 @@ Options have dashes; the underscores of the settings' names are taken too.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
@@ -48,6 +49,17 @@ AnyNumber = Annotated[int, 0]
 """A whole number from 0."""
 
 
+@dataclass(frozen=True)
+class Alone:
+    """Mark of an option that may stand without its value, which is then this one."""
+
+    value: int
+
+
+PagesTogether = Annotated[int | None, 1, Alone(sys.maxsize)]
+"""Most pages of a prompt; standing alone, all of a document."""
+
+
 class SafeParser(ArgumentParser):  # type: ignore[misc]
     """A parser whose errors cannot steer the terminal: in `dsocr run *` a file's name may be an option."""
 
@@ -69,12 +81,18 @@ class SettingsFile(ActionConfigFile):  # type: ignore[misc]
 
 
 def with_dashes(words: Sequence[str]) -> list[str]:
-    """Words of a command line, their options spelled with dashes. Keeps what follows `--`."""
+    """Words of a command line, their options spelled with dashes. Keeps what follows `--`.
+
+    An option that may stand alone does so before a page as well.
+    """
     end = words.index("--") if "--" in words else len(words)
     found = []
-    for word in words[:end]:
+    for word, following in zip(words[:end], [*words[1:end], ""], strict=True):
         option, equals, value = word.partition("=")
-        found.append((option.replace("_", "-") if word.startswith("--") else option) + equals + value)
+        spelled = (option.replace("_", "-") if word.startswith("--") else option) + equals + value
+        if spelled == "--pages-together" and not following.isdecimal():
+            spelled += f"={sys.maxsize}"
+        found.append(spelled)
     return found + list(words[end:])
 
 
@@ -187,6 +205,8 @@ def _keywords(each: _Parameter) -> dict[str, Any]:
             keywords["nargs"] = "+"
     elif each.positional and not each.required:
         keywords["nargs"] = "?"
+    for mark in each.marks:
+        keywords |= {"nargs": "?", "const": mark.value} if isinstance(mark, Alone) else {}
     if keywords["type"] in (BackendChoice, Path):
         keywords["type"] = str
     if each.positional:

@@ -1,4 +1,4 @@
-"""What a model gets of a page: its views with their hashes, counts of tokens, and what changes on the way.
+"""Inputs of a model for a page: its views with their hashes, counts of tokens, and what changes on the way.
 
 Needs no weights and no torch. Letters as in preprocess.py: T tiles, S side of the global view, H and W sides
 of any view; N images of one prompt.
@@ -6,7 +6,7 @@ of any view; N images of one prompt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,8 +42,10 @@ class PromptInputs:
     """One prompt and its images."""
 
     request: OcrRequest
+    names: tuple[str, ...] | None
+    """Names of pages that stand together; None for one by itself."""
     sizes: tuple[Size, ...]
-    """Of the images, upright."""
+    """Sizes of the images, upright."""
     grid: Grid
     views: tuple[View, ...]
     image_tokens: int
@@ -52,14 +54,14 @@ class PromptInputs:
     notes: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """Make the JSON, with `image` the page's name."""
+        """Make the JSON; pages that stand together have `images` and `sizes` in place of `image`."""
         (width, height), *others = dict.fromkeys(self.sizes)
+        together = {"images": list(self.names or ()), "sizes": [list(size) for size in self.sizes]}
         return {
-            "image": self.request.name,
+            **({"image": self.request.name} if self.names is None else together),
             "model": self.request.model,
             "preset": self.request.preset,
-            # Pages of one prompt may differ in size.
-            "width": None if others else width,
+            "width": None if others else width,  # pages of one prompt may differ
             "height": None if others else height,
             "grid": list(self.grid),
             "tiles": tile_count(self.grid),
@@ -71,12 +73,12 @@ class PromptInputs:
 
 
 def prompt_inputs(
-    request: OcrRequest, encode: Encode | None, max_pixels: int, names: Sequence[str] = ()
+    request: OcrRequest, encode: Encode | None, max_pixels: int, names: tuple[str, ...] | None = None
 ) -> PromptInputs:
-    """What the model gets under a request; of several images one is held at a time. Raises DsocrError.
+    """Find what the model gets under a request; of several images one is held at a time. Raises DsocrError.
 
     `encode` makes a text's tokens; without it they are those that the model's row knows of its published
-    prompts. A note of one of several images begins with its name.
+    prompts. `names` are those of pages that stand together, as a note of one of them begins.
     """
     preset = request.resolution
     sizes: list[Size] = []
@@ -104,7 +106,7 @@ def prompt_inputs(
     text_tokens = _text_tokens(request, encode, notes)
     prompt_tokens = None if text_tokens is None else text_tokens + image_tokens
     return PromptInputs(
-        request, tuple(sizes), first.grid, tuple(views), image_tokens, prompt_tokens, tuple(notes)
+        request, names, tuple(sizes), first.grid, tuple(views), image_tokens, prompt_tokens, tuple(notes)
     )
 
 
@@ -128,7 +130,7 @@ def _text_tokens(request: OcrRequest, encode: Encode | None, notes: list[str]) -
 
 
 def changes(size: Size, grid: Grid, preset: Preset) -> list[str]:
-    """What becomes of a page of that size in its views, where it is more than a smaller copy."""
+    """Say what becomes of a page of that size in its views, where it is more than a smaller copy."""
     found, side = [], preset.view_size
     if grid != NO_TILES:
         columns, rows = grid

@@ -88,8 +88,14 @@ def test_each_page_of_a_pdf_and_all_in_one_prompt(document: Path, capsys: pytest
     assert (page["preset"], page["image_tokens"], page["prompt_tokens"]) == ("base", 819, 824)
     assert [view["shape"] for view in page["views"]] == [[3, 3, 1024, 1024]]
     assert page["notes"][0] == "paper.pdf#1: global view: enlarged, both sides x 1.14"
-    (alone,) = told(capsys, document, "--pages", "2", "--pdf-dpi", "72", *UNLIMITED, "--pages-together")
+    (alone,) = told(capsys, "--pages-together", document, "--pages", "2", "--pdf-dpi", "72", *UNLIMITED)
     assert (alone["images"], alone["width"], alone["prompt_tokens"]) == (["paper.pdf#2"], 700, 278)
+    pairs = told(capsys, document, LETTER, "--pages-together", "2", "--pdf-dpi", "72", *UNLIMITED)
+    assert [pair["images"] for pair in pairs] == [
+        ["paper.pdf#1", "paper.pdf#2"],
+        ["paper.pdf#3"],
+        ["01-letter.png"],  # single images are a document of their own
+    ]
 
 
 def test_a_table_names_what_is_to_say_once(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
