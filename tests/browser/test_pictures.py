@@ -22,10 +22,11 @@ HEIGHTS = {1280: 800, 1680: 1050}
 TALL = 1700
 """Pixels of a view whose second half matters as much."""
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-MAIN, CHART = "[data-testid=stMain]", ".dsocr-bars, .js-plotly-plot"
+MAIN, CHART = "[data-testid=stMain]", ".dsocr-bars, .dsocr-tiles, .js-plotly-plot"
 EXAMPLE = "/?page=11-alpha-label&dtype=bfloat16&attention=sdpa&box=2&tab="
 VIEWS = {
     "compare": ("/", "DIFFERS"),
+    "compare-tiles": ("/?page=04-wide-banner&preset=gundam", "2 x 1 tiles of 640 px"),
     **{f"compare-{tab.lower()}": (f"{EXAMPLE}{tab}", words) for tab, words in {
         "Boxes": "boxes paired", "Tokens": "Tokens diverge at step", "Inputs": "✓ equal, ✗ different",
         "Timings": "One run of each backend (n = 1)", "Files": "Download all (zip)"}.items()},

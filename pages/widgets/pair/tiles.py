@@ -97,7 +97,7 @@ def layout_of(request: OcrRequest, size: Size) -> Layout:
             1, f"{columns} x {rows} tiles of {preset.tile_size} px and a view of {preset.view_size} px"
         )
     if request.more:
-        words.append(f"the first of {len(request.images)} images in one prompt")
+        words.append(f"one of {len(request.images)} images in one prompt")
     parts = tuple(
         _parts(
             size, grid, tokens_per_side(preset.image_size), tokens_per_side(preset.view_size), family.newline
