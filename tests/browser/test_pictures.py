@@ -49,7 +49,7 @@ VIEWS = {
     "flops-requirements": ("/flops?view=Requirements", "reaches it"),
 }  # fmt: skip
 """Of each view its address and words on it."""
-LONG = ("timing-kernels", "timing-a-against-b", "flops-measured", "flops-cost")
+LONG = ("compare-tiles", "timing-kernels", "timing-a-against-b", "flops-measured", "flops-cost")
 
 
 @pytest.fixture(scope="module")
