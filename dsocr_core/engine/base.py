@@ -304,7 +304,7 @@ class Engine:
         tokenizer = self.checkpoint.tokenizer
         with timer.stage(Stage.POSTPROCESS, on_host=True):
             text = tokenizer.decode(tokens)
-            blocks = parse(text)
+            blocks = parse(text, page.request.form)
         around = {"overlapped": "preprocess"} if page.overlapped else {}
         return OcrResult(
             backend=self.name,

@@ -119,7 +119,7 @@ def is_plain(result: OcrResult) -> bool:
 def _as_plain(result: OcrResult) -> OcrResult:
     return replace(
         result,
-        text_raw=result_mmd(result.text_raw, result.blocks),
+        text_raw=result_mmd(result.text_raw, result.request.form, result.blocks),
         token_ids=None,
         token_texts=(),
         top_two=(),

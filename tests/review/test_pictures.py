@@ -11,7 +11,7 @@ import fsspec
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr_core.reading.clean import FOLDER, clean_page
+from dsocr_core.reading.clean import FOLDER, clean_pages
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
@@ -57,8 +57,7 @@ def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool =
                 add_with_boxes(run, "page.png", result, picture)
             else:
                 run.add_result("page.png", result)
-        clean = clean_page(OcrRequest(source), picture)
-        assert clean is not None
+        [clean] = clean_pages(OcrRequest(source), [picture])
         clean.write(run.directory)
     history.refresh()
     return run_id
