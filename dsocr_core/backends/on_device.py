@@ -141,6 +141,10 @@ class EngineBackend(OnDevice):
     def reads_many(self) -> bool:
         return self.kind == "fast" and not self.settings.draft
 
+    @property
+    def reads_together(self) -> bool:
+        return True
+
     def told(self, request: OcrRequest, other: OcrResult) -> None:
         if self.settings.draft and (drafts := self.engine.options.drafts) is not None:
             drafts.told(request, other)

@@ -103,7 +103,7 @@ class PageReader:
             with self._rendering:  # the PDF library takes one caller at a time
                 page = self._pages[number]
             image = page.path
-            request = self._session.settings.request(image, page.source)
+            request = self._session.settings.request(image, page.source, page.more)
             file, *more = required_files(request)
             request = replace(request, file=file, more_files=tuple(more))
             keys = {self._session.side(side).name: self._session.key(side, request) for side in self._sides}
@@ -118,7 +118,7 @@ class PageReader:
                 self._load()
                 self._loaded = True
         taken = PageToRead(source, request, keys, opened)
-        if len(self._sides) > 1:
+        if len(self._sides) > 1 or request.more:
             # Beside another backend each does its own preprocessing, so that both times mean the same.
             return taken
         try:

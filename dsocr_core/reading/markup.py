@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -124,6 +125,18 @@ def page_places(text: str) -> list[tuple[int, int]]:
     marks = [found.start() for found in re.finditer(PAGE, text)]
     starts = [0, *(mark + len(PAGE) for mark in marks)]
     return list(zip(starts, [*marks, len(text)], strict=True))
+
+
+def page_texts(text: str, spans: Sequence[Span]) -> list[tuple[str, tuple[Span, ...]]]:
+    """What stands before the first `<PAGE>`, then each page: its text with its spans in it."""
+    found, waiting = [], deque(spans)
+    for start, end in page_places(text):
+        own: list[Span] = []
+        while waiting and waiting[0].start < end:
+            span = waiting.popleft()
+            own.append(replace(span, start=span.start - start, end=span.end - start))
+        found.append((text[start:end], tuple(own)))
+    return found
 
 
 def page_notes(text: str, form: Form) -> tuple[str, ...]:

@@ -51,8 +51,8 @@ def reading_table(
     path: Path | None = None,
 ) -> pa.Table:
     """The row of a result. What a column cannot hold (half a surrogate pair, a number too large) is in
-    `exact`, and replaced in the column. `files` are those of its images, `key` is a name for all that decided the result, `path` the page's
-    file where that is not to be the request's.
+    `exact`, and replaced in the column. `files` are those of its images, `key` is a name for all that decided
+    the result, `path` the page's file where that is not to be the request's.
     """
     row = result_row(page, result, files) | {"key": key}
     row |= {} if path is None else {"path": name_text(path)}

@@ -144,7 +144,8 @@ class ResultCache:
             return None  # what another program gives may be another thing tomorrow
         if self.settings.names_backend(side):
             cache = ResultCache(self.settings.of_side(side), self._store.directory)
-            request = cache.settings.request(request.image, request.source)
+            more = request.more if request.together else None
+            request = cache.settings.request(request.image, request.source, more)
             pages = {}
         if request not in pages:
             pages[request] = cache._page_facts(request)  # once: it hashes the image

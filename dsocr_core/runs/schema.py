@@ -37,8 +37,8 @@ TABLES: dict[str, pa.Schema] = {
     # is what is not known; a page that failed has its error. key: a name for all that decided the result.
     # exact: the whole result as JSON, where a column cannot hold it. boxes: pixels of the upright page.
     # image_mask: start and length, run after run; top_ids and top_logits: the two likeliest of each step, in
-    # turns. times: in the order they were measured; `timings` has the same, flat. more_pages: those that follow
-    # the first one in the same prompt, as request.more has their files; page_index: a box's page, from 0.
+    # turns. times: in the order they were measured; `timings` has the same, flat. more_pages: those after the
+    # first one in the same prompt, whose paths request.more has; page_index: a box's page, from 0.
     "readings": _schema(
         "page",
         page=_TEXT, backend=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT,

@@ -9,8 +9,8 @@ from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST
-from dsocr_core.reading.artifacts import Export, failure, page_key, prediction
-from tests.support.results import make_result
+from dsocr_core.reading.artifacts import Export, failure, page_key, prediction, write_page
+from tests.support.results import make_result, of_pages
 
 TEXT = (
     "<|ref|>title<|/ref|><|det|>[[0, 0, 999, 99]]<|/det|>\n# Hello\n"
@@ -69,6 +69,28 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     assert list(line) == [
         "image", "source", "backend", "text_raw", "text_clean", "prefill_ms", "decode_ms", "vision_ms",
         "tokens", "finish_reason", "preset", "prompt", "environment", "bytes", "sha256", "key", "run",
+    ]  # fmt: skip
+
+
+def test_pages_of_one_prompt_have_a_picture_each_and_crops_under_their_names(tmp_path: Path) -> None:
+    block = "<|det|>image [0, 0, 500, 500]<|/det|>"
+    text = f"before<PAGE>\n{block}one<PAGE>\n<|det|>text [0, 0, 9, 9]<|/det|>two{block}"
+    result = of_pages(make_result(text, image_size=(999, 999)), (600, 300))
+    write_page(result, [page(), Image.new("RGB", (600, 300))], tmp_path / "written")
+    assert files(tmp_path / "written") == [
+        "images/page_0_0.jpg", "images/page_1_0.jpg", "info.json", "result.md", "result_with_boxes_0.jpg",
+        "result_with_boxes_1.jpg",
+    ]  # fmt: skip
+    sizes = [Image.open(tmp_path / "written" / "images" / f"page_{i}_0.jpg").size for i in (0, 1)]
+    assert sizes == [(500, 500), (300, 150)]
+    assert (tmp_path / "written" / "result.md").read_text("utf-8") == (
+        "before\n<PAGE>\n![](images/page_0_0.jpg)\none\n<PAGE>\ntwo![](images/page_1_0.jpg)\n"
+    )
+    info = json.loads((tmp_path / "written" / "info.json").read_text("utf-8"))
+    assert info["notes"] == ["6 characters before the first <PAGE>"]
+    assert [box["page"] for box in info["boxes"]] == [0, 1, 1] and info["boxes"][2]["w"] == 300
+    assert [each["result_image"] for each in info["pages"]] == [
+        "result_with_boxes_0.jpg", "result_with_boxes_1.jpg",
     ]  # fmt: skip
 
 
