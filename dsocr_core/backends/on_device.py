@@ -205,6 +205,10 @@ class PublishedBackend(OnDevice):
         super().__init__(spec, settings, opening)
         self._vendor: VendorBackend | None = None
 
+    @property
+    def reads_together(self) -> bool:
+        return True
+
     def check(self) -> None:
         if Path(self.settings.checkpoint).is_dir():
             self.vendor.check()

@@ -96,9 +96,10 @@ class Rotary:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        steps = torch.arange(0, config.head_dim, 2, dtype=torch.int64, device=device).float()
+        # On the host, as the published loading makes them: a GPU's power has other last bits.
+        steps = torch.arange(0, config.head_dim, 2, dtype=torch.int64, device="cpu").float()
         frequencies = 1.0 / (config.rope_theta ** (steps / config.head_dim))  # (D/2,)
-        frequencies = frequencies.to(frequency_dtype).to(torch.float32)
+        frequencies = frequencies.to(frequency_dtype).to(device, torch.float32)
         angles = torch.arange(positions, device=device).float()[:, None] * frequencies[None]  # (P, D/2)
         angles = torch.cat([angles, angles], dim=-1)  # (P, D)
         self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
