@@ -149,7 +149,7 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         (temporary / "images").mkdir()
         for number, page in enumerate(pages):
             boxes = [box for box in result.boxes if box.page == number]
-            draw_boxes(page, boxes).save(temporary / _result_image(form, number), quality=92)
+            draw_boxes(page, boxes).save(temporary / result_image(form, number), quality=92)
             spans = [span for span in result.blocks if span.page == number]
             prefix = "" if form.pages is None else page_prefix(number)
             for crop, area in crops(spans, *page.size).items():
@@ -166,10 +166,11 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
 def written_names(request: OcrRequest) -> list[str]:
     """Files of a reading that are there whatever it says."""
     form, count = request.form, len(request.images)
-    return [RESULT_NAMES[form.markup], *(_result_image(form, number) for number in range(count)), INFO]
+    return [RESULT_NAMES[form.markup], *(result_image(form, number) for number in range(count)), INFO]
 
 
-def _result_image(form: Form, number: int) -> str:
+def result_image(form: Form, number: int) -> str:
+    """Name of a page's picture with its boxes."""
     return RESULT_IMAGE if form.pages is None else RESULT_IMAGE.replace(".", f"_{number}.")
 
 
@@ -192,7 +193,7 @@ def _info(result: OcrResult) -> dict[str, Any]:
     form, images = result.request.form, result.request.images
     several = form.pages is not None
     pages = [
-        {"source_image": name_text(image.resolve()), "result_image": _result_image(form, number)}
+        {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
         for number, image in enumerate(images)
     ]
     return {
