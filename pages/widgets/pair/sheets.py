@@ -38,7 +38,7 @@ def choose(comparison: Comparison, sheet: int, show: Callable[[int], None], pref
     pages = count(comparison)
     if pages == 1:
         return
-    differing = _differing(comparison)
+    marked = differing(comparison)
     key = f"{prefix}sheet {sheet} of {comparison.request.name}"
 
     def take() -> None:
@@ -46,13 +46,14 @@ def choose(comparison: Comparison, sheet: int, show: Callable[[int], None], pref
             show(chosen)
 
     def words(number: int) -> str:
-        return f"{number + 1} ≠" if number in differing else str(number + 1)
+        return f"{number + 1} ≠" if number in marked else str(number + 1)
 
     draw = st.segmented_control if pages <= _MOST_IN_A_ROW else st.selectbox
     draw(f"Page of {pages}", range(pages), key=key, default=sheet, format_func=words, on_change=take)
 
 
-def _differing(comparison: Comparison) -> set[int]:
+def differing(comparison: Comparison) -> set[int]:
+    """Pages whose texts are not the same on both sides."""
     if comparison.a is None or comparison.b is None:
         return set()
     texts = [
