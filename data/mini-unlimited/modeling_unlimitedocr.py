@@ -192,7 +192,7 @@ class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
         rule: tuple[int, int],
         streams: bool,
     ) -> str:
-        """Text that one `generate` call writes, end token included; `rule` is an n-gram's size and the window."""
+        """Text of one `generate` call, end token included; `rule` is an n-gram's size and the window."""
         device, (size, window) = self.device, rule
         ring = getattr(self.config, "sliding_window_size", None) or self.config.sliding_window
         # A windowed rule is a processor; without a window it is transformers' own.

@@ -128,7 +128,7 @@ def page_places(text: str) -> list[tuple[int, int]]:
 
 
 def page_texts(text: str, spans: Sequence[Span]) -> list[tuple[str, tuple[Span, ...]]]:
-    """Text and spans of what stands before the first `<PAGE>`, then of each page, with offsets in its text."""
+    """Text and spans of what stands before the first `<PAGE>`, then of each page; offsets are in its text."""
     found, waiting = [], deque(spans)
     for start, end in page_places(text):
         own: list[Span] = []

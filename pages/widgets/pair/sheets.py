@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -48,8 +49,11 @@ def choose(comparison: Comparison, sheet: int, show: Callable[[int], None], pref
     def words(number: int) -> str:
         return f"{number + 1} ≠" if number in marked else str(number + 1)
 
-    draw = st.segmented_control if pages <= _MOST_IN_A_ROW else st.selectbox
-    draw(f"Page of {pages}", range(pages), key=key, default=sheet, format_func=words, on_change=take)
+    options: dict[str, Any] = {"key": key, "format_func": words, "on_change": take}
+    if pages <= _MOST_IN_A_ROW:
+        st.segmented_control(f"Page of {pages}", range(pages), default=sheet, required=True, **options)
+    else:
+        st.selectbox(f"Page of {pages}", range(pages), index=sheet, **options)
 
 
 def differing(comparison: Comparison) -> set[int]:
