@@ -191,12 +191,11 @@ def _apart(whole: list[_Row], second: Iterable[_Row], unclosed: list[_Row]) -> l
     return found
 
 
-def published_marks(text: str, markup: Markup) -> list[tuple[str, str]]:
-    """Markup and label of what the published patterns match in a page's text: all of the first form, then all
-    of the second, which may lie within the first.
+def det_marks(text: str) -> list[tuple[str, str]]:
+    """Markup and label of what both published patterns match in a page's text: all of the first form, then
+    all of the second, which may lie within the first.
     """
-    rows: list[_Row] = _ref_rows(text)[0]
-    rows += det_rows(text) if markup == "det" else ()
+    rows = [*_ref_rows(text)[0], *det_rows(text)]
     return [(text[row.start : row.end], row.label) for row in rows]
 
 

@@ -14,10 +14,10 @@ from dsocr_core.reading.markup import (
     REF_FORM,
     Form,
     Span,
+    det_marks,
     page_places,
     parse,
     pixel_corners,
-    published_marks,
 )
 
 IMAGE_LABEL = "image"
@@ -72,7 +72,7 @@ def page_prefix(number: int) -> str:
 
 def _made(text: str, markup: Markup, places: Sequence[tuple[int, int]], prefix: str = "") -> str:
     """A page's text without its markup, which stands at `places`; `prefix` begins its pictures' names."""
-    published = published_marks(text, markup)
+    published = [(text[start:end], "") for start, end in places] if markup == "ref" else det_marks(text)
     marks = [mark for mark, _ in published]
     images = dict.fromkeys(mark for mark, label in published if _is_image(mark, label, markup))
     numbers = iter(range(len(marks)))
@@ -82,7 +82,9 @@ def _made(text: str, markup: Markup, places: Sequence[tuple[int, int]], prefix: 
             images[mark] = images[mark] or f"![](images/{prefix}{number}.jpg)\n"
     others = [mark for mark in dict.fromkeys(marks) if mark not in images]
     made = _in_place(text, places, images)
-    nested = len(marks) > len(places) or _has_tex(others) or bool(published_marks(made, markup))
+    nested = (
+        len(marks) > len(places) or _has_tex(others) or any(span.closed for span in parse(made, Form(markup)))
+    )
     nested = nested or any(REF in mark[1:] or (DET in mark[1:] and mark.startswith(DET)) for mark in marks)
     if nested and len(set(marks)) * len(text) < _MOST_WORK:
         # Markup within markup, or that stands only when other markup is gone: published, every replacement
