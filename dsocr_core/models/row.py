@@ -76,6 +76,21 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Peculiarities of the published code, for the worker that runs it."""
+
+    attentions: tuple[str, ...] = ("eager", "flash_attention_2")
+    """Attention of its decoder."""
+    arguments: tuple[str, ...] = ()
+    """Fields of a request that its `infer` takes as arguments of these names; it then takes `max_length`
+    too, which counts the prompt."""
+    transformers: str = "4.46.3 or 4.47.1"
+    """Versions with which it runs."""
+    check: Callable[[Any], str | None] | None = None
+    """Says what a loaded model does otherwise under the libraries at hand; None when it is as published."""
+
+
+@dataclass(frozen=True)
 class Family:
     """One model: its sizes, its parts in the order they run, its names. `config` is always its own."""
 
@@ -104,6 +119,7 @@ class Family:
     """Weights that act at the taps of each vision stage."""
     views: tuple[int, ...] = ()
     """Sides in pixels of the only views that it takes; empty: any."""
+    published: Published = Published()
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"

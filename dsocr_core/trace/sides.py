@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from dsocr_core.models.family import load_config
 from dsocr_core.models.taps.files import DumpWriter
 from dsocr_core.models.taps.hooks import Injection, Recorder, weight_prints
 from dsocr_core.models.weights import published_parameters
-from dsocr_core.reading.records import NGRAM_SAVE_RESULTS, CancelToken, OcrRequest
+from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.trace.names import published_taps
 from dsocr_core.trace.taps import tapped_core, tapped_model
 from dsocr_core.vendor.backend import VendorBackend
@@ -136,18 +136,12 @@ def _exact(way: Way) -> Iterator[None]:
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
-    request, preset = task.request, task.request.resolution
-    ngram = request.no_repeat_ngram_size
+    request = task.request
     taps = published_taps(load_config(backend.checkpoint))
     message = Trace(
         number=0,
-        image=str(request.image.resolve()),
-        prompt=request.prompt,
-        base_size=preset.base_size,
-        image_size=preset.image_size,
-        crop_mode=preset.crop_mode,
+        page=backend.page(replace(request, eval_mode=False)),
         steps=task.steps,
-        no_repeat_ngram_size=None if ngram == NGRAM_SAVE_RESULTS else ngram,
         output_path="",
         directory=str(task.directory.resolve()),
         taps=[[tap.name, tap.path, tap.at, tap.layout] for tap in taps],

@@ -16,7 +16,7 @@ from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.decoder import DecoderLayer
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.taps.hooks import MixtureTap, Recorder, key_rows, tapped
+from dsocr_core.models.taps.hooks import MixtureTap, NewKeys, Recorder, key_rows, tapped
 from dsocr_core.trace.names import our_taps
 
 
@@ -81,14 +81,14 @@ class _MixtureTaps:
 
 def tapped_core(core: AttentionCore, layers: int, recorder: Recorder) -> AttentionCore:
     """A core that records the rotated queries and the new rotated keys of layer after layer."""
-    calls = 0
+    calls, new = 0, NewKeys(recorder)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         nonlocal calls
-        name, new = f"decoder.layer{calls % layers}", q.shape[2]
+        name = f"decoder.layer{calls % layers}"
         calls += 1
         recorder.take(f"{name}.queries", key_rows(q[0]))
-        recorder.take(f"{name}.keys", key_rows(k[0, :, -new:]))
+        new.take(f"{name}.keys", k, q.shape[2])
         return core(q, k, v)
 
     return attend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import shutil
 import sys
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from dsocr_core.base.child import ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
-from dsocr_core.models.family import all_stages
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED
+from dsocr_core.models.family import all_stages, family_of, read_config
+from dsocr_core.models.row import Family
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
     POSTPROCESS_ERROR,
@@ -26,7 +28,6 @@ from dsocr_core.reading.records import (
     OcrResult,
     SilentObserver,
     StageTiming,
-    published_ngram_size,
     top_two_steps,
 )
 from dsocr_core.vendor.errors import (
@@ -45,6 +46,7 @@ from dsocr_core.vendor.protocol import (
     Load,
     Loaded,
     Message,
+    Page,
     ProtocolError,
     Recognize,
     Result,
@@ -105,9 +107,10 @@ class VendorBackend:
         """Read one page. Raises Cancelled, RemoteCodeNotAllowed or another VendorError."""
         with self._turn(cancel or CancelToken()) as stop:
             self.check()
+            page = self.page(request)
             try:
                 worker = self._ready_worker(stop)
-                return self._run(worker, request, observer or SilentObserver(), stop)
+                return self._run(worker, request, page, observer or SilentObserver(), stop)
             except _Unharmed as outcome:
                 raise outcome.error from None
             except BaseException:
@@ -170,14 +173,60 @@ class VendorBackend:
                 f"{self.checkpoint}: its remote code is written for bfloat16 and cannot run in {self.dtype}, "
                 "which dtype auto is on a CPU; give --dtype bfloat16"
             )
+        if self.checkpoint.is_dir() and self.attention not in (known := self.family.published.attentions):
+            raise VendorError(
+                f"{self.checkpoint}: the published decoder of {self.family.title} has no attention "
+                f"'{self.attention}'; give --attention {known[0]}"
+            )
 
     def _allowed_code(self) -> RemoteCode:
         """Raises RemoteCodeNotAllowed."""
-        if self.checkpoint == EMBEDDED_CHECKPOINT.resolve():
+        if self.checkpoint in (EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED):
             return remote_code(self.checkpoint)
         return require_allowed(self.checkpoint, self.trusted_directories, self.code_record)
 
     # --- one page -------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def family(self) -> Family:
+        """Row of the checkpoint's model. Raises DsocrError."""
+        return family_of(*read_config(self.checkpoint))
+
+    def page(self, request: OcrRequest) -> Page:
+        """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
+        row = self.family
+        if request.model != row.name:
+            raise DsocrError(
+                f"{request.name}: preset '{request.preset}' is of {request.family.title}, and "
+                f"{self.checkpoint} is {row.title}; choose one of {', '.join(row.presets)}"
+            )
+        if others := [name for name in request.unpublished if name not in row.published.arguments]:
+            raise DsocrError(
+                f"{request.name}: the published code has no infer.{others[0]}; leave it out, or "
+                "read with eager or fast"
+            )
+        if len(request.images) > row.decoding.images:
+            raise DsocrError(
+                f"{request.name}: {len(request.images)} images, and a prompt takes {row.decoding.images}"
+            )
+        preset = request.resolution
+        if request.more and preset.crop_mode:
+            whole = ", ".join(name for name, each in row.presets.items() if not each.crop_mode)
+            raise DsocrError(
+                f"{request.name}: several images of one prompt are not cut into tiles; choose {whole}"
+            )
+        ngram = request.no_repeat_ngram_size
+        usual = row.decoding.ngram_size_eval if request.eval_mode else row.decoding.ngram_size
+        left = ngram == usual and "no_repeat_ngram_size" not in row.published.arguments
+        return Page(
+            images=[str(image.resolve()) for image in request.images],
+            prompt=request.prompt,
+            base_size=preset.base_size,
+            image_size=preset.image_size,
+            crop_mode=preset.crop_mode,
+            no_repeat_ngram_size=None if left else ngram,
+            ngram_window=request.ngram_window,
+        )
 
     @contextmanager
     def _turn(self, cancel: CancelToken) -> Iterator[CancelToken]:
@@ -213,27 +262,16 @@ class VendorBackend:
         self,
         worker: WorkerProcess,
         request: OcrRequest,
+        page: Page,
         observer: Observer,
         cancel: CancelToken,
     ) -> OcrResult:
-        if policies := request.unpublished:
-            raise DsocrError(
-                f"{request.name}: the published code has no infer.{next(iter(policies))}; leave it out, or "
-                "read with eager or fast"
-            )
-        preset = request.resolution
         shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
         self._number += 1
-        ngram = request.no_repeat_ngram_size
         message = Recognize(
             number=self._number,
-            image=str(request.image.resolve()),
-            prompt=request.prompt,
-            base_size=preset.base_size,
-            image_size=preset.image_size,
-            crop_mode=preset.crop_mode,
+            page=page,
             max_new_tokens=request.max_new_tokens,
-            no_repeat_ngram_size=None if ngram == published_ngram_size(request.eval_mode) else ngram,
             output_path=str(self.output_directory or worker.files),
             stream_text=not isinstance(observer, SilentObserver),
             top_two=self._top_two,
@@ -310,6 +348,8 @@ class VendorBackend:
                 request.name,
                 seen.postprocess_error,
             )
+        if len(seen.image_sizes) != len(request.images):
+            raise ValueError(f"{len(seen.image_sizes)} sizes of {len(request.images)} images")
         if len(top_two) > len(seen.token_ids):
             raise ValueError(f"{len(top_two)} steps for {len(seen.token_ids)} tokens")
         inputs = ModelInputs(
@@ -321,6 +361,7 @@ class VendorBackend:
             tiles_shape=tuple(seen.tiles_shape),
             tiles_sha256=seen.tiles_sha256,
             no_repeat_ngram_size=seen.no_repeat_ngram_size,
+            ngram_window=seen.ngram_window,
             max_new_tokens=seen.max_new_tokens,
             attention=seen.attention,
             dtype=seen.dtype,
@@ -329,7 +370,8 @@ class VendorBackend:
         return OcrResult(
             backend="vendor",
             request=request,
-            image_size=_pair(seen.image_size),
+            image_size=_pair(seen.image_sizes[0]),
+            more_sizes=tuple(map(_pair, seen.image_sizes[1:])),
             text_raw=seen.text_raw,
             token_ids=tuple(seen.token_ids),
             token_texts=tuple(seen.token_texts),
@@ -372,6 +414,8 @@ def _to_error(failure: Failure, what: str, stderr_tail: str) -> Exception:
         error = VendorOutOfMemory(
             f"{what}: the vendor's code ran out of memory ({failure.message})", stderr_tail
         )
+    elif failure.kind == "refused":
+        error = VendorFailed(f"{what}: {failure.message}", stderr_tail)
     else:
         error = VendorFailed(f"{what}: the vendor's code failed ({failure.message})", stderr_tail)
     return _Unharmed(error) if failure.usable else error

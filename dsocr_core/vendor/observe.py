@@ -17,7 +17,16 @@ from typing import Any
 import torch
 
 from dsocr_core.models.family import FAMILIES
-from dsocr_core.vendor.protocol import Message, Recognize, Result, StageEnded, StageStarted, Text, Timing
+from dsocr_core.vendor.protocol import (
+    Message,
+    Page,
+    Recognize,
+    Result,
+    StageEnded,
+    StageStarted,
+    Text,
+    Timing,
+)
 
 STAGE_MODULES = {stage.name: stage.module for row in FAMILIES.values() for stage in row.vision}
 """Stage name -> attribute of the inner model, published names; a model lacks those of others."""
@@ -107,7 +116,7 @@ class Observation:
         return self._generate_ended > 0.0
 
     def result(
-        self, model: Any, tokenizer: Any, image_size: tuple[int, int], postprocess_error: str = ""
+        self, model: Any, tokenizer: Any, image_sizes: list[tuple[int, int]], postprocess_error: str = ""
     ) -> Result:
         """All that was seen, once `infer` has ended. Raises UnlikeInfer when it never generated."""
         self._host_stage("postprocess", time.perf_counter() - self._generate_ended)
@@ -120,7 +129,7 @@ class Observation:
         top_ids, top_logits = self.best.steps(self.new_ids) if self.best else ([], [])
         return Result(
             number=self.request.number,
-            image_size=list(image_size),
+            image_sizes=[list(size) for size in image_sizes],
             text_raw=text,
             token_ids=self.new_ids,
             token_texts=[tokenizer.decode([token]) for token in self.new_ids],
@@ -155,8 +164,8 @@ class Observation:
             self.send(StageStarted(self.request.number, "tokenizer"))
             self.send(StageEnded(self.request.number, "tokenizer", self._milliseconds["tokenizer"]))
         prompt: Any = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
-        self._override(kwargs)
-        self.inputs = seen_inputs(prompt, kwargs)
+        self._override(prompt, kwargs)
+        self.inputs = seen_inputs(prompt, kwargs, self.request.page)
         kwargs["streamer"] = StreamTap(self, tokenizer, kwargs.get("streamer"))
         if self.best is not None:
             kwargs["logits_processor"] = self.best.after(kwargs.get("logits_processor"))
@@ -172,13 +181,13 @@ class Observation:
         self.send(StageStarted(self.request.number, "postprocess"))
         return output
 
-    def _override(self, kwargs: dict[str, Any]) -> None:
+    def _override(self, prompt: torch.Tensor, kwargs: dict[str, Any]) -> None:
         """Apply what the request sets differently from the vendor: fewer tokens, another n-gram size."""
-        wanted, ngram = self.request.max_new_tokens, self.request.no_repeat_ngram_size
-        if wanted is not None and wanted < kwargs.get("max_new_tokens", sys.maxsize):
-            kwargs["max_new_tokens"] = wanted
-            self.overridden.append("max_new_tokens")
-        if ngram is not None and ngram != kwargs.get("no_repeat_ngram_size"):
+        wanted, page = self.request.max_new_tokens, self.request.page
+        if wanted is not None and wanted < most_new_tokens(prompt, kwargs):
+            self.overridden.append(limit_new_tokens(prompt, kwargs, wanted))
+        ngram = None if page.ngram_window else page.no_repeat_ngram_size
+        if ngram is not None and ngram != kwargs.get("no_repeat_ngram_size", 0):
             kwargs["no_repeat_ngram_size"] = ngram
             self.overridden.append("no_repeat_ngram_size")
 
@@ -332,7 +341,21 @@ class BestTwo:
         return ids[: 2 * count], logits[: 2 * count]
 
 
-def seen_inputs(prompt: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+def most_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any]) -> int:
+    """The limit of a call of `generate`, which may be one of the prompt and the new tokens together."""
+    if (most := kwargs.get("max_new_tokens")) is not None:
+        return int(most)
+    return int(kwargs.get("max_length", sys.maxsize)) - prompt.shape[1]
+
+
+def limit_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any], count: int) -> str:
+    """Set that limit, by the argument that has it; returns its name."""
+    name = "max_length" if "max_length" in kwargs else "max_new_tokens"
+    kwargs[name] = count + (prompt.shape[1] if name == "max_length" else 0)
+    return name
+
+
+def seen_inputs(prompt: torch.Tensor, kwargs: dict[str, Any], page: Page) -> dict[str, Any]:
     """The fields of `Result` that describe what went into `generate`."""
     tiles, view = kwargs["images"][0]
     return {
@@ -343,8 +366,10 @@ def seen_inputs(prompt: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
         "global_sha256": bf16_sha256(view),
         "tiles_shape": list(tiles.shape),
         "tiles_sha256": bf16_sha256(tiles),
-        "no_repeat_ngram_size": int(kwargs.get("no_repeat_ngram_size", 0)),
-        "max_new_tokens": int(kwargs.get("max_new_tokens", 0)),
+        # A rule with a window is a processor, whose size and window are those that `infer` was given.
+        "no_repeat_ngram_size": int(kwargs.get("no_repeat_ngram_size", page.no_repeat_ngram_size or 0)),
+        "ngram_window": page.ngram_window,
+        "max_new_tokens": most_new_tokens(prompt, kwargs),
     }
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import types
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dsocr_core.base.child import MOST_LINE_BYTES
 from dsocr_core.base.untrusted import Refused, parse_json
 
 MAX_LINE_BYTES = MOST_LINE_BYTES
-"""Longer than any valid message: a result has at most some 16,000 ids with their texts."""
+"""Longer than any valid message: a result has at most some 33,000 ids with their texts."""
 
 
 class ProtocolError(ValueError):
@@ -38,20 +38,31 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Page:
+    """One prompt as `infer` takes it, or with several images `infer_multi`.
+
+    `no_repeat_ngram_size` None leaves the vendor's own. The rule is an argument where the row says so.
+    """
+
+    images: list[str]
+    prompt: str
+    base_size: int
+    image_size: int
+    crop_mode: bool
+    no_repeat_ngram_size: int | None
+    ngram_window: int
+
+
+@dataclass(frozen=True)
 class Recognize:
-    """Run `infer` once. `max_new_tokens` and `no_repeat_ngram_size` None leave the vendor's own.
+    """Run `infer` once. `max_new_tokens` None leaves the vendor's own.
 
     `eval_mode` and `test_compress` are `infer`'s; results are saved unless in `eval_mode`, as published.
     """
 
     number: int
-    image: str
-    prompt: str
-    base_size: int
-    image_size: int
-    crop_mode: bool
+    page: Page
     max_new_tokens: int | None
-    no_repeat_ngram_size: int | None
     output_path: str
     stream_text: bool
     top_two: bool
@@ -70,13 +81,8 @@ class Trace:
     """
 
     number: int
-    image: str
-    prompt: str
-    base_size: int
-    image_size: int
-    crop_mode: bool
+    page: Page
     steps: int
-    no_repeat_ngram_size: int | None
     output_path: str
     directory: str
     taps: list[list[str]]
@@ -136,7 +142,7 @@ class Result:
     """Message of what was observed of one `infer`."""
 
     number: int
-    image_size: list[int]
+    image_sizes: list[list[int]]
     text_raw: str
     token_ids: list[int]
     token_texts: list[str]
@@ -149,6 +155,7 @@ class Result:
     tiles_shape: list[int]
     tiles_sha256: str
     no_repeat_ngram_size: int
+    ngram_window: int
     max_new_tokens: int
     attention: str
     dtype: str
@@ -183,9 +190,9 @@ class Traced:
 
 @dataclass(frozen=True)
 class Failure:
-    """`kind`: `cancelled`, `out_of_memory` or `failed`. A worker that is not `usable` must be replaced.
+    """`kind`: `cancelled`, `out_of_memory`, `refused` or `failed`.
 
-    `number` is 0 when it was not a recognition that failed.
+    A worker that is not `usable` must be replaced. `number` is 0 when it was not a recognition that failed.
     """
 
     number: int
@@ -228,9 +235,12 @@ def decode(line: bytes) -> Message:
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    values = {field.name: getattr(message, field.name) for field in fields(message)}
-    return {name: [_plain(item) if isinstance(item, Timing) else item for item in value]
-            if isinstance(value, (list, tuple)) else value for name, value in values.items()}  # fmt: skip
+    def plain(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [_plain(item) if isinstance(item, Timing) else item for item in value]
+        return _plain(value) if is_dataclass(value) else value
+
+    return {field.name: plain(getattr(message, field.name)) for field in fields(message)}
 
 
 def _build(kind: type, body: dict[str, Any]) -> Any:
@@ -256,8 +266,8 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         return None if value is None else _checked(value, get_args(hint)[0], name)
     if hint is float and type(value) in (int, float):
         return float(value)
-    if hint is Timing and isinstance(value, dict):
-        return _build(Timing, value)
+    if hint in (Timing, Page) and isinstance(value, dict):
+        return _build(hint, value)
     if origin is None and type(value) is hint:
         return value
     raise ProtocolError(f"{name} is {type(value).__name__}")

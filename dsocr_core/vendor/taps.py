@@ -15,7 +15,7 @@ import torch
 
 from dsocr_core.models.taps.files import Dump, DumpWriter
 from dsocr_core.models.taps.hooks import At, Injection, Layout, Recorder, Tap, tapped, weight_prints
-from dsocr_core.vendor.observe import StoppedByCaller, rotary_dtype, short_name
+from dsocr_core.vendor.observe import StoppedByCaller, limit_new_tokens, rotary_dtype, short_name
 from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
 
 
@@ -88,10 +88,11 @@ class TracedInfer:
         request = self.request
         prompt: Any = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
         self._prompt = prompt[0].tolist()
-        kwargs["max_new_tokens"] = len(request.forced) or request.steps + 1
+        limit_new_tokens(prompt, kwargs, len(request.forced) or request.steps + 1)
         kwargs["streamer"] = None
-        if request.no_repeat_ngram_size is not None:
-            kwargs["no_repeat_ngram_size"] = request.no_repeat_ngram_size
+        page = request.page
+        if page.no_repeat_ngram_size is not None and not page.ngram_window:
+            kwargs["no_repeat_ngram_size"] = page.no_repeat_ngram_size
         if request.forced:
             from transformers import LogitsProcessorList
 

@@ -2,8 +2,9 @@
 
 Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
 removes when its caller is gone) by an interpreter that needs torch, transformers, Pillow and what the
-checkpoint's code imports, nothing of this project but `vendor/` and `dump/`. Messages come on what was stdin
-and leave on what was stdout; the vendor's code sees neither: whatever it prints, Python or C, goes to stderr.
+checkpoint's code imports, nothing of this project but `vendor/`, `models/` and `base/`. Messages come on what
+was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints, Python or C, goes
+to stderr.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ import shutil
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.models.family import FIRST, Family, family_of, read_config
+from dsocr_core.vendor.errors import VendorFailed
 from dsocr_core.vendor.protocol import (
     MAX_LINE_BYTES,
     Cancel,
@@ -69,6 +75,7 @@ class Worker:
         self._model: Any = None
         self._tokenizer: Any = None
         self._environment: dict[str, str] = {}
+        self._row = FIRST
 
     def listen(self, commands: BinaryIO) -> None:
         """Read commands until the caller is gone, then end the process, whatever it is doing."""
@@ -118,18 +125,24 @@ class Worker:
         import transformers
 
         directory = self.importable(Path(request.checkpoint), request.code)
+        row = self._row = family_of(*read_config(Path(directory)))
         before = set(sys.modules)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
         # Without a dtype transformers makes a float32 model first: twice the checkpoint in host memory. With
         # that of the last cast the weights are the shards' own, mapped from the files, and the same bits.
-        model = transformers.AutoModel.from_pretrained(
-            directory,
-            torch_dtype=dtype,
-            _attn_implementation=request.attention,
-            trust_remote_code=True,
-            use_safetensors=True,
-        )
+        try:
+            model = transformers.AutoModel.from_pretrained(
+                directory,
+                torch_dtype=dtype,
+                _attn_implementation=request.attention,
+                trust_remote_code=True,
+                use_safetensors=True,
+            )
+        except ImportError as error:
+            if not (error.name or "").startswith("transformers."):
+                raise
+            raise unsuited(row, described(error)) from error
         published = [
             module
             for name, module in list(sys.modules.items())
@@ -141,9 +154,13 @@ class Worker:
         asked = torch.device(request.device)
         if asked.type == "cuda" and asked.index is not None:
             torch.cuda.set_device(request.device)  # where published code's `.cuda()` goes
-        # In this order, as published: the last cast also rounds the rotary frequencies.
-        self._model = model.eval().to(request.device).to(dtype)
-        device = self._model.device
+        model = model.eval().to(request.device)
+        if not row.exact_rotary:
+            # As published, after that: this cast also rounds the rotary frequencies.
+            model = model.to(dtype)
+        if row.published.check is not None and (problem := row.published.check(model)) is not None:
+            raise unsuited(row, problem)
+        self._model, device = model, model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
         self._environment = {
             "device": str(device),
@@ -170,9 +187,9 @@ class Worker:
             raise RuntimeError("no checkpoint is loaded")
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
         problem = ""
-        with observation.attached(self._model, self._tokenizer):
+        with observation.attached(self._model, self._tokenizer), self._config_kept():
             try:
-                self._infer(request)
+                self._infer(request, eval_mode=request.eval_mode, test_compress=request.test_compress)
             except Exception as error:
                 if (
                     not observation.generated
@@ -182,21 +199,43 @@ class Worker:
                     raise
                 traceback.print_exc()
                 problem = described(error)
-        return observation.result(self._model, self._tokenizer, upright_size(request.image), problem)
+        sizes = [upright_size(image) for image in request.page.images]
+        return observation.result(self._model, self._tokenizer, sizes, problem)
 
-    def _infer(self, request: Recognize) -> None:
+    def _infer(self, request: Recognize | Trace, eval_mode: bool = False, **of_one: bool) -> None:
+        """Call the published entry; `of_one` are arguments that it has for a single page alone."""
+        page = request.page
+        arguments: dict[str, Any] = {name: getattr(page, name) for name in self._row.published.arguments}
+        if arguments:
+            arguments["max_length"] = self._model.config.max_position_embeddings
+        arguments |= {
+            "prompt": page.prompt,
+            "output_path": request.output_path,
+            "image_size": page.image_size,
+            "save_results": not eval_mode,
+        }
+        if len(page.images) > 1:
+            self._model.infer_multi(self._tokenizer, image_files=page.images, **arguments)
+            return
         self._model.infer(
             self._tokenizer,
-            prompt=request.prompt,
-            image_file=request.image,
-            output_path=request.output_path,
-            base_size=request.base_size,
-            image_size=request.image_size,
-            crop_mode=request.crop_mode,
-            test_compress=request.test_compress,
-            save_results=not request.eval_mode,
-            eval_mode=request.eval_mode,
+            image_file=page.images[0],
+            base_size=page.base_size,
+            crop_mode=page.crop_mode,
+            eval_mode=eval_mode,
+            **of_one,
+            **arguments,
         )
+
+    @contextmanager
+    def _config_kept(self) -> Iterator[None]:
+        """Put the config's values back at the end: `infer` changes some, and may be left early."""
+        values = vars(self._model.config)
+        before = dict(values)
+        try:
+            yield
+        finally:
+            values.update(before)
 
     def trace(self, request: Trace) -> Message:
         from dsocr_core.vendor.taps import TracedInfer
@@ -206,17 +245,8 @@ class Worker:
         known = dict(self._environment)
         about = {**request.about, "device": known.pop("device"), "device_name": known.pop("device_name")}
         traced = TracedInfer(request, self.send, lambda: self._cancelled == request.number)
-        with traced.attached(self._model, {**about, "versions": known}):
-            self._model.infer(
-                self._tokenizer,
-                prompt=request.prompt,
-                image_file=request.image,
-                output_path=request.output_path,
-                base_size=request.base_size,
-                image_size=request.image_size,
-                crop_mode=request.crop_mode,
-                save_results=True,
-            )
+        with traced.attached(self._model, {**about, "versions": known}), self._config_kept():
+            self._infer(request)
         return traced.result(self._model)
 
 
@@ -226,10 +256,22 @@ def failure(number: int, error: BaseException, model: Any) -> Failure:
 
     if isinstance(error, StoppedByCaller):
         return Failure(number, "cancelled", "cancelled", True)
+    if isinstance(error, DsocrError):
+        return Failure(number, "refused", str(error), model is not None)
     message = described(error)
     if is_out_of_memory(error):
         return Failure(number, "out_of_memory", message, False)
     return Failure(number, "failed", message, model is not None and not is_fatal(error, model))
+
+
+def unsuited(row: Family, problem: str) -> VendorFailed:
+    """Make the error of libraries under which the code is not the published model."""
+    import transformers
+
+    return VendorFailed(
+        f"{problem} (transformers {transformers.__version__}); give --vendor.interpreter an environment with "
+        f"transformers {row.published.transformers}"
+    )
 
 
 def described(error: BaseException) -> str:

@@ -86,7 +86,7 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     counts.of(monkeypatch, opener._Opener, "ask", "decoded")
     for module in (records, engine, postprocess):
         # What is left of a text without its markup is another text, and is looked at for markup, too.
-        counts.of(monkeypatch, module, "parse", "parsed", lambda text: "<|ref|>" in text)
+        counts.of(monkeypatch, module, "parse", "parsed", lambda text, *_: "<|ref|>" in text)
     counts.of(monkeypatch, artifacts, "draw_boxes", "drawn")
     opens = Opens(page)
     command = ["compare", str(page), "--save", "--out", str(out), "--history", str(history)]

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr_core.vendor import protocol
-from dsocr_core.vendor.protocol import Failure, ProtocolError, Recognize, Result, StageEnded, Timing
+from dsocr_core.vendor.protocol import Failure, Page, ProtocolError, Recognize, Result, StageEnded, Timing
 
-RECOGNIZE = Recognize(3, "/a/b.png", "<image>\n", 640, 640, False, None, 35, "/out", True, True, False, True)
+PAGE = Page(["/a/b.png", "/a/c.png"], "<image>\n", 640, 640, False, 35, 128)
+RECOGNIZE = Recognize(3, PAGE, None, "/out", True, True, False, True)
 
 
 def fits(message: protocol.Message) -> bool:
@@ -27,12 +28,13 @@ TIMINGS = st.builds(Timing, st.text(), st.floats(allow_nan=False, allow_infinity
 RESULTS = st.builds(
     Result,
     number=WHOLE,
-    image_size=st.lists(WHOLE),
+    image_sizes=st.lists(st.lists(WHOLE)),
     prompt_ids=st.lists(WHOLE),
     grid=st.lists(WHOLE),
     global_shape=st.lists(WHOLE),
     tiles_shape=st.lists(WHOLE),
     no_repeat_ngram_size=WHOLE,
+    ngram_window=WHOLE,
     max_new_tokens=WHOLE,
     text_tokens=st.none() | WHOLE,
     text_raw=st.text(),
@@ -85,15 +87,16 @@ def test_optional_fields_may_be_absent_by_null_only() -> None:
         ("number", "3"),
         ("number", True),
         ("number", 3.0),
-        ("crop_mode", 1),
-        ("image", None),
+        ("eval_mode", 1),
+        ("page", None),
+        ("page", {"images": []}),
         ("max_new_tokens", "inf"),
         ("extra", 1),
     ],
 )
 def test_wrongly_typed_or_unknown_fields_are_refused(field: str, value: Any) -> None:
     body = {**json.loads(protocol.encode(RECOGNIZE)), field: value}
-    with pytest.raises(ProtocolError, match=field):
+    with pytest.raises(ProtocolError, match=rf"(?i){field}"):
         protocol.decode(json.dumps(body).encode())
 
 

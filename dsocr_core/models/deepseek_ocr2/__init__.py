@@ -15,7 +15,7 @@ from dsocr_core.models.config import (
     sam_config,
 )
 from dsocr_core.models.resolution import Preset
-from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
+from dsocr_core.models.row import Decoding, Family, Published, VisionStage, Weights, later
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import ENCODER, PROJECTOR, SAM
 
@@ -96,5 +96,6 @@ DEEPSEEK_OCR2 = Family(
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "encoder": ENCODER, "projector": PROJECTOR},
+    published=Published(check=later(f"{__name__}.published", "mask_problem")),
 )
 """The row."""

@@ -167,15 +167,34 @@ def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
 
 def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
     """Hook a transformers attention: (output, weights, cache) out, the layer's number in `layer_idx`."""
+    new = NewKeys(recorder)
 
     def after(module: Any, _inputs: Any, output: Any) -> None:
-        new = output[0].shape[1]
         for part in output[1:]:
-            keys = getattr(part, "key_cache", None)
-            if keys is not None:
-                recorder.take(tap.name, key_rows(keys[module.layer_idx][0, :, -new:]))
+            layer = module.layer_idx
+            if layers := getattr(part, "layers", None):  # of transformers 4.54 and later
+                new.take(tap.name, layers[layer].keys, output[0].shape[1])
+            elif (keys := getattr(part, "key_cache", None)) is not None:
+                new.take(tap.name, keys[layer], output[0].shape[1])
 
     return after
+
+
+class NewKeys:
+    """The rotated keys that a call adds to a cache; a ring, once it is full, is not in the order of time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._prompt = recorder, 0
+
+    def take(self, name: str, keys: Tensor, count: int) -> None:
+        """Record the last written of the keys seen, (B, h, P, D), of `count` new positions."""
+        step, seen = self._recorder.call, keys.shape[2]
+        if step == 0:
+            self._prompt = seen
+            last = seen
+        else:
+            last = self._prompt + (step - 1) % (seen - self._prompt) + 1
+        self._recorder.take(name, key_rows(keys[0, :, last - count : last]))
 
 
 def key_rows(keys: Tensor) -> Tensor:
