@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
+from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import Parts
@@ -115,6 +116,10 @@ class Family:
     """Taps before the decoder, at our modules."""
     tap_weights: Mapping[str, Parts]
     """Weights that act at the taps of each vision stage."""
+    hypotheses: tuple[Hypothesis, ...] = ()
+    """Ways in which other engines read it otherwise, cheap and likely ones first."""
+    others: Mapping[str, Preset] = field(default_factory=dict)
+    """Presets of other engines, which are offered nowhere."""
     published: Published = Published()
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""

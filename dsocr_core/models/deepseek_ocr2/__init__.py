@@ -14,6 +14,7 @@ from dsocr_core.models.config import (
     projector_config,
     sam_config,
 )
+from dsocr_core.models.deepseek_ocr2 import others
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding, Family, Published, VisionStage, Weights, later
 from dsocr_core.models.stages import Stage
@@ -96,6 +97,8 @@ DEEPSEEK_OCR2 = Family(
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "encoder": ENCODER, "projector": PROJECTOR},
+    hypotheses=others.HYPOTHESES,
+    others=others.PRESETS,
     published=Published(check=later(f"{__name__}.published", "mask_problem")),
 )
 """The row."""

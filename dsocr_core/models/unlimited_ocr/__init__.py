@@ -13,6 +13,7 @@ from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding, Published
+from dsocr_core.models.unlimited_ocr import others
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ UNLIMITED_OCR = replace(
         new_tokens=None,
         images=119,
     ),
+    hypotheses=others.HYPOTHESES,
+    others=others.PRESETS,
     published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
     exact_rotary=True,
     markup="det",
