@@ -75,6 +75,18 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Served:
+    """Requests to other engines' servers."""
+
+    rule: Mapping[str, Any] | None = field(
+        default_factory=lambda: {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
+    )
+    """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
+    placeholder: tuple[str, ...] = ("sglang", "dsocr")
+    """Flavours whose text has `<image>` in it; the others put it there themselves."""
+
+
+@dataclass(frozen=True)
 class Published:
     """Peculiarities of the published code, for the worker that runs it."""
 
@@ -120,6 +132,7 @@ class Family:
     """Ways in which other engines read it otherwise, cheap and likely ones first."""
     others: Mapping[str, Preset] = field(default_factory=dict)
     """Presets of other engines, which are offered nowhere."""
+    served: Served = Served()
     published: Published = Published()
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""

@@ -16,7 +16,7 @@ from dsocr_core.models.config import (
 )
 from dsocr_core.models.deepseek_ocr2 import others
 from dsocr_core.models.resolution import Preset
-from dsocr_core.models.row import Decoding, Family, Published, VisionStage, Weights, later
+from dsocr_core.models.row import Decoding, Family, Published, Served, VisionStage, Weights, later
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import ENCODER, PROJECTOR, SAM
 
@@ -99,6 +99,7 @@ DEEPSEEK_OCR2 = Family(
     tap_weights={"sam": SAM, "encoder": ENCODER, "projector": PROJECTOR},
     hypotheses=others.HYPOTHESES,
     others=others.PRESETS,
+    served=Served({"ngram_size": 20, "window_size": 90, "whitelist_token_ids": [128821, 128822]}),
     published=Published(check=later(f"{__name__}.published", "mask_problem")),
 )
 """The row."""

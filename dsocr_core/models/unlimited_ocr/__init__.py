@@ -12,7 +12,7 @@ from dsocr_core.models.config import Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
 from dsocr_core.models.resolution import Preset
-from dsocr_core.models.row import Decoding, Published
+from dsocr_core.models.row import Decoding, Published, Served
 from dsocr_core.models.unlimited_ocr import others
 
 
@@ -60,6 +60,7 @@ UNLIMITED_OCR = replace(
     ),
     hypotheses=others.HYPOTHESES,
     others=others.PRESETS,
+    served=Served(rule=None, placeholder=("vllm", "dsocr")),
     published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
     exact_rotary=True,
     markup="det",
