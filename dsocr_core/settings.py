@@ -351,22 +351,28 @@ class Settings:
     def max_pixels(self) -> int:
         return int(self.max_megapixels * 1_000_000)
 
-    def request(self, image: Path, source: str = "", more: tuple[Path, ...] = ()) -> OcrRequest:
-        """The request for one page image under these settings."""
+    def request(self, image: Path, source: str = "", more: tuple[Path, ...] | None = None) -> OcrRequest:
+        """The request for one page image under these settings, `more` of them in a prompt of pages.
+
+        Raises DsocrError for a preset that the model does not have, and for pages it does not read together.
+        """
         infer, usual = self.infer, self.family.decoding
         size = usual.ngram_size_eval if infer.eval_mode else usual.ngram_size
-        window = usual.ngram_window_of_pages if more else usual.ngram_window
+        window = usual.ngram_window if more is None else usual.ngram_window_of_pages
         given = infer.no_repeat_ngram_size is not None or infer.ngram_window
         limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
-        preset_named(self.preset_name, self.family)
+        preset, prompt = self.preset_name, self.prompt_text
+        preset_named(preset, self.family)
+        if more is not None:
+            preset, prompt = self._of_pages(1 + len(more))
         return OcrRequest(
             image=image,
-            preset=self.preset_name,
-            prompt=self.prompt_text,
+            preset=preset,
+            prompt=prompt,
             max_new_tokens=infer.token_limit if limited else usual.new_tokens,
             no_repeat_ngram_size=size if infer.no_repeat_ngram_size is None else infer.no_repeat_ngram_size,
             model=self.family.name,
-            more=more,
+            more=more or (),
             source=source,
             eval_mode=self.infer.eval_mode,
             test_compress=self.infer.test_compress,
@@ -377,6 +383,26 @@ class Settings:
             template=self.infer.template,
             exif=self.infer.exif,
         )
+
+    def _of_pages(self, count: int) -> tuple[str, str]:
+        """Preset and prompt text of so many images in one prompt. Raises SettingsError.
+
+        Left to themselves they are the model's own for pages: the first preset that does not cut, its prompt
+        `pages`.
+        """
+        row = self.family
+        most, whole = row.decoding.images, [name for name, each in row.presets.items() if not each.crop_mode]
+        if most == 1:
+            raise SettingsError(f"{row.title} reads one image a prompt: give its pages one by one")
+        if count > most:
+            raise SettingsError(f"{count} pages, and a prompt of {row.title} takes {most}: give fewer")
+        preset = whole[0] if self.preset == "auto" else self.preset_name
+        if preset not in whole:
+            raise SettingsError(
+                f"preset '{preset}' cuts pages, which those of one prompt are not: give {' or '.join(whole)}"
+            )
+        usual = row.decoding.prompts.get("pages", self.prompt_text)
+        return preset, usual if self.prompt == "markdown" else self.prompt_text
 
 
 def settings_of(document: Mapping[str, Any]) -> Settings:

@@ -12,7 +12,7 @@ from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs import earlier
 from dsocr_core.settings import Settings
 from pages.widgets.compare import address, cause_tab, details, example, progress, sidebar, verdict
-from pages.widgets.pair import viewer
+from pages.widgets.pair import sheets, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.job_panel import open_tab
@@ -130,19 +130,29 @@ def _draw_results(
     choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
 ) -> None:
     assert choice.page is not None
-    rows = rows_of(comparison)
+    assert choice.request is not None
     labels = side_labels(choice.settings)
     # A page that was not read has no results, and its viewer no boxes.
-    pair = comparison or Comparison(choice.settings.request(choice.page.path, choice.page.name))
-    shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select)
+    pair = comparison or Comparison(choice.request)
+    count = sheets.count(pair)
+    sheet = address.sheet(count)
+    rows = rows_of(comparison, sheet)
+    shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select, sheet=sheet)
+    if sheet:
+        picture = resources.page_picture(pair.request.images[sheet], choice.settings.max_pixels)
+    sheets.choose(pair, sheet, address.show_sheet)
     size = (picture.width, picture.height)
+    leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
     step, sides = viewer.draw(
         shown,
-        viewer.image_values(choice.page.key, picture, size, "viewer"),
+        viewer.image_values(f"{choice.page.key}{sheet or ''}", picture, size, "viewer"),
         _pane_words(choice, comparison, job),
         (address.value("mode"), partial(address.put, "mode")),
-        position={"index": choice.position, "count": len(choice.pages.keys)},
+        position={"index": leafing[0], "count": leafing[1]},
     )
+    if step and count > 1:
+        address.show_sheet((sheet + step) % count)
+        st.rerun(scope="fragment")
     if step:
         keys = choice.pages.keys
         address.show_page(keys[(choice.position + step) % len(keys)])

@@ -1,9 +1,11 @@
 """Settings: ranges, defaults that depend on the checkpoint, and what a request takes from them."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.reading.records import GROUNDING_PROMPT
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
+
+PAGE = Path("page.png")
 
 
 @pytest.mark.parametrize("text", ["inf", "INF", "Inf", " inf "])
@@ -115,3 +119,38 @@ def test_a_comparison_takes_an_attention_that_both_sides_have() -> None:
     assert "sdpa against eager" in chosen.attention_note
     fast = Settings(engine="fast").for_comparison()
     assert (fast.own_attention, fast.attention_note) == ("sdpa", "")
+
+
+def settings_of_model(directory: Path, architecture: str, **others: Any) -> Settings:
+    (directory / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    return Settings(checkpoint=str(directory), **others)
+
+
+def test_pages_in_one_prompt_have_a_preset_a_prompt_and_a_window_of_their_own(tmp_path: Path) -> None:
+    settings = settings_of_model(tmp_path, "UnlimitedOCRForCausalLM")
+    one, pages = settings.request(PAGE), settings.request(PAGE, more=(PAGE, PAGE))
+    assert (one.preset, one.prompt, one.ngram_window) == ("gundam", "<image>document parsing.", 128)
+    assert (pages.preset, pages.prompt, pages.ngram_window) == ("base", "<image>Multi page parsing.", 1024)
+    assert pages.images == (PAGE, PAGE, PAGE) and one.images == (PAGE,)
+    alone = settings.request(PAGE, more=())  # a document of one page
+    assert (alone.prompt, alone.ngram_window, alone.images) == (pages.prompt, 1024, (PAGE,))
+    own = settings_of_model(tmp_path, "UnlimitedOCRForCausalLM", preset="Base", prompt="<image>Mine.")
+    assert (own.request(PAGE, more=()).preset, own.request(PAGE, more=()).prompt) == ("base", "<image>Mine.")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "others", "count", "words"),
+    [
+        ("DeepseekOCRForCausalLM", {}, 2, "reads one image a prompt"),
+        ("DeepseekOCR2ForCausalLM", {}, 2, "reads one image a prompt"),
+        ("UnlimitedOCRForCausalLM", {}, 120, "120 pages, and a prompt of Unlimited-OCR takes 119"),
+        ("UnlimitedOCRForCausalLM", {"preset": "gundam"}, 2, "'gundam' cuts pages.*give base"),
+        ("UnlimitedOCRForCausalLM", {"preset": "small"}, 2, "choose one of base, gundam"),
+    ],
+)
+def test_pages_that_a_model_cannot_read_together_are_refused(
+    architecture: str, others: dict[str, Any], count: int, words: str, tmp_path: Path
+) -> None:
+    settings = settings_of_model(tmp_path, architecture, **others)
+    with pytest.raises(DsocrError, match=words):
+        settings.request(PAGE, more=(PAGE,) * (count - 1))

@@ -67,6 +67,11 @@ class Backend:
         """Tell whether it has `read_many`."""
         return False
 
+    @property
+    def reads_together(self) -> bool:
+        """Tell whether it reads several pages in one prompt where its model does."""
+        return False
+
     def check(self) -> None:
         """Say what is wrong for every page, before anything is loaded. Raises DsocrError."""
 

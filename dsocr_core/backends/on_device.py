@@ -141,6 +141,10 @@ class EngineBackend(OnDevice):
     def reads_many(self) -> bool:
         return self.kind == "fast" and not self.settings.draft
 
+    @property
+    def reads_together(self) -> bool:
+        return True
+
     def told(self, request: OcrRequest, other: OcrResult) -> None:
         if self.settings.draft and (drafts := self.engine.options.drafts) is not None:
             drafts.told(request, other)
@@ -200,6 +204,10 @@ class PublishedBackend(OnDevice):
     def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
         super().__init__(spec, settings, opening)
         self._vendor: VendorBackend | None = None
+
+    @property
+    def reads_together(self) -> bool:
+        return True
 
     def check(self) -> None:
         if Path(self.settings.checkpoint).is_dir():

@@ -132,6 +132,7 @@ _OPTIONS_OF: Mapping[str, tuple[Source, ...]] = {
     "backend_a": (Source.RUNS,),
     "backend_b": (Source.RUNS,),
     "pages": (Source.PAGES, Source.CLUSTER),
+    "pages_together": (Source.PAGES, Source.CLUSTER),
     "out": (Source.PAGES, Source.CLUSTER, Source.OUTPUTS),
     "save": (Source.PAGES, Source.CLUSTER, Source.FOLDERS),
 }
@@ -145,6 +146,7 @@ def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | 
         sides=SIDES,
         pages=chosen.pages,
         recursive=chosen.recursive,
+        together=chosen.pages_together,
         spans=chosen.spans,
         command=typed,
     )

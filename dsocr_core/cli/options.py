@@ -11,6 +11,7 @@ Options have dashes; the underscores of the settings' names are taken too.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
@@ -46,6 +47,17 @@ _HELP = {
 Command = Callable[..., int | None]
 AnyNumber = Annotated[int, 0]
 """A whole number from 0."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Mark of an option that may stand without its value, which is then this one."""
+
+    value: int
+
+
+PagesTogether = Annotated[int | None, 1, Alone(sys.maxsize)]
+"""Most pages of a prompt; standing alone, all of a document."""
 
 
 class SafeParser(ArgumentParser):  # type: ignore[misc]
@@ -187,6 +199,8 @@ def _keywords(each: _Parameter) -> dict[str, Any]:
             keywords["nargs"] = "+"
     elif each.positional and not each.required:
         keywords["nargs"] = "?"
+    for mark in each.marks:
+        keywords |= {"nargs": "?", "const": mark.value} if isinstance(mark, Alone) else {}
     if keywords["type"] in (BackendChoice, Path):
         keywords["type"] = str
     if each.positional:

@@ -68,6 +68,8 @@ class ClusterOptions(PageOptions):
             raise SettingsError("--cluster needs --out: a directory that all workers see, or a URL")
         if self.pages:
             raise SettingsError("--pages is for one process: give --cluster a manifest of the files to read")
+        if self.pages_together is not None:
+            raise SettingsError("--pages-together is for one process: leave --cluster out")
         if self.redo not in (None, "failed"):
             raise SettingsError(f"--redo is '{self.redo}': give failed")
         if self.fallback_percent > 100:

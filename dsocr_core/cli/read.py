@@ -12,6 +12,7 @@ from rich.console import Console
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
 from dsocr_core.base.errors import Cancelled
+from dsocr_core.cli.options import PagesTogether
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
 
@@ -22,6 +23,8 @@ class PageOptions:
 
     Args:
         pages: pages of PDF files, like 1-3,7
+        pages_together: read so many pages of a document in one prompt, without a number all of them; images
+            that are given are one document
         recursive: read the folders below given ones too; pages are named by their way from there
         out: run directory to write (default: data/runs/TIME-COMMAND)
         save: record it as a run of the history
@@ -29,6 +32,7 @@ class PageOptions:
 
     images: tuple[str, ...] = field(kw_only=False)
     pages: str | None = None
+    pages_together: PagesTogether = None
     recursive: bool = False
     out: str | None = None
     save: bool = False

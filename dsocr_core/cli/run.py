@@ -56,6 +56,7 @@ def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str)
         recursive=chosen.recursive,
         resume=chosen.resume is not None,
         batch=chosen.batch,
+        together=chosen.pages_together,
         command=typed,
     )
     kind = settings.spec("a").kind

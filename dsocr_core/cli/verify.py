@@ -165,7 +165,9 @@ def _pages(read: Readings, backend: str | None, images: Sequence[str], settings:
 
     requests = {page: request for (page, of), request in read.requests.items() if of == backend}
     if not images:
-        return Pages.recorded({page: source_of(request) for page, request in requests.items()})
+        return Pages.recorded(
+            {page: source_of(request.image, request.file) for page, request in requests.items()}
+        )
     found = expand(images, None, None, settings.pdf_dpi, settings.max_pixels, recursive=True).only(requests)
     if not len(found):
         raise DsocrError(

@@ -113,5 +113,5 @@ def _write(page: PageReading, files: LocalFiles, settings: Settings, folder: Pat
     finally:
         if made:
             files.forget(image)
-    write_page(page.result, picture.convert("RGB"), folder)
+    write_page(page.result, [picture.convert("RGB")], folder)
     return True

@@ -245,11 +245,7 @@ class Engine:
             prepared = None
         with timer.stage(Stage.PREPROCESS):
             if request.more:
-                paths, most = request.images, self.options.max_pixels
-                if len(paths) > (allowed := model.family.decoding.images):
-                    raise DsocrError(f"{request.name}: {len(paths)} images, and a prompt takes {allowed}")
-                pages = (load_image(path, most, request.exif) for path in paths)
-                views = together([views_of(page, preset, model.device) for page in pages])
+                views = self._together(request, prepared)
             elif prepared is None:
                 picture = load_image(request.image, self.options.max_pixels, request.exif)
                 views = views_of(picture, preset, model.device)
@@ -275,9 +271,31 @@ class Engine:
         hashes = Beside(of_views) if known is None else Beside.known(known)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
-            PageInputs(request, views.image_size, prompt, limit, recorded, hashes, known is not None),
+            PageInputs(
+                request,
+                (views.image_size, *views.more_sizes),
+                prompt,
+                limit,
+                recorded,
+                hashes,
+                known is not None,
+            ),
             pixels,
         )
+
+    def _together(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
+        """The views of all images of a prompt; the first may have been opened. Raises DsocrError."""
+        model, paths = self.checkpoint.model, request.images
+        if len(paths) > (allowed := model.family.decoding.images):
+            raise DsocrError(f"{request.name}: {len(paths)} images, and a prompt takes {allowed}")
+        made = []
+        for number, path in enumerate(paths):
+            if number == 0 and opened is not None:
+                page = opened.picture
+            else:
+                page = load_image(path, self.options.max_pixels, request.exif)
+            made.append(views_of(page, request.resolution, model.device))
+        return together(made)
 
     def prefill(
         self,
@@ -304,12 +322,13 @@ class Engine:
         tokenizer = self.checkpoint.tokenizer
         with timer.stage(Stage.POSTPROCESS, on_host=True):
             text = tokenizer.decode(tokens)
-            blocks = parse(text)
+            blocks = parse(text, page.request.form)
         around = {"overlapped": "preprocess"} if page.overlapped else {}
         return OcrResult(
             backend=self.name,
             request=page.request,
-            image_size=page.image_size,
+            image_size=page.sizes[0],
+            more_sizes=page.sizes[1:],
             text_raw=text,
             token_ids=tuple(tokens),
             token_texts=tuple(tokenizer.decode([token]) for token in tokens),

@@ -58,7 +58,8 @@ class PageInputs:
     """A page before it is read: prompt, limit, recorded inputs."""
 
     request: OcrRequest
-    image_size: tuple[int, int]
+    sizes: tuple[tuple[int, int], ...]
+    """(width, height) of each image."""
     prompt: PromptIds
     limit: int
     """Limit of its new tokens."""

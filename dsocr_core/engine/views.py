@@ -40,6 +40,8 @@ class Views:
     image_size: Size
     on_host: Callable[[], PreparedImage]
     """The same on the host. Waits for the copy; may be called on any thread."""
+    more_sizes: tuple[Size, ...] = ()
+    """Sizes of the images after the first, where several stand in one prompt."""
 
 
 def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
@@ -58,7 +60,9 @@ def together(pages: Sequence[Views]) -> Views:
         held = [page.on_host().global_view for page in pages]
         return replace(pages[0].on_host(), global_view=np.stack(held))
 
-    return replace(pages[0], global_view=torch.cat([page.global_view for page in pages]), on_host=on_host)
+    sizes = tuple(page.image_size for page in pages[1:])
+    view = torch.cat([page.global_view for page in pages])
+    return replace(pages[0], global_view=view, on_host=on_host, more_sizes=sizes)
 
 
 def uploaded(image: PreparedImage, device: torch.device) -> Views:

@@ -189,6 +189,8 @@ class Page:
 
     path: Path
     source: str
+    more: tuple[Path, ...] | None = None
+    """Images of the pages after it, where several are read in one prompt; None of a page by itself."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,32 @@ class _Leaf:
     path: Path
     name: str
     number: int
+
+    @property
+    def source(self) -> str:
+        return f"{self.name}#{self.number}"
+
+
+@dataclass(frozen=True)
+class _Together:
+    """Pages of one prompt, at least one."""
+
+    pages: tuple[Page | _Leaf, ...]
+
+    @property
+    def source(self) -> str:
+        first, *others = self.pages
+        if isinstance(first, Page):
+            return first.source + (f"+{len(others)}" if others else "")
+        numbers = [page.number for page in self.pages if isinstance(page, _Leaf)]
+        runs: list[list[int]] = []
+        for number in numbers:
+            if runs and number == runs[-1][-1] + 1:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        words = (f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+        return f"{first.name}#{','.join(words)}"
 
 
 @dataclass(frozen=True)
@@ -216,7 +244,11 @@ class Pages(Sequence[Page]):
     """
 
     def __init__(
-        self, entries: Sequence[Page | _Leaf | _Unread], directory: Path, dpi: int, max_pixels: int
+        self,
+        entries: Sequence[Page | _Leaf | _Together | _Unread],
+        directory: Path,
+        dpi: int,
+        max_pixels: int,
     ) -> None:
         self._entries = entries
         self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
@@ -236,8 +268,15 @@ class Pages(Sequence[Page]):
             return entry
         if isinstance(entry, _Unread):
             raise DocumentError(entry.error)
-        image = render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
-        return Page(image, self.name(index))
+        if isinstance(entry, _Together):
+            first, *others = (self._image(page) for page in entry.pages)
+            return Page(first, entry.source, tuple(others))
+        return Page(self._image(entry), entry.source)
+
+    def _image(self, entry: Page | _Leaf) -> Path:
+        if isinstance(entry, Page):
+            return entry.path
+        return render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
 
     @classmethod
     def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
@@ -249,6 +288,21 @@ class Pages(Sequence[Page]):
         ]
         return cls(entries, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
 
+    def together(self, most: int) -> Pages:
+        """The same pages as prompts of at most so many: each file that has several, and all single images
+        as if they were one file.
+        """
+        documents: dict[Path | int | None, list[Page | _Leaf | _Together | _Unread]] = {}
+        for number, entry in enumerate(self._entries):
+            document = entry.path if isinstance(entry, _Leaf) else None if isinstance(entry, Page) else number
+            documents.setdefault(document, []).append(entry)
+        found: list[Page | _Leaf | _Together | _Unread] = []
+        for entries in documents.values():
+            pages = tuple(entry for entry in entries if isinstance(entry, Page | _Leaf))
+            starts = range(0, len(pages), most)
+            found += [_Together(pages[start : start + most]) for start in starts] or entries
+        return Pages(found, self._directory, self._dpi, self._max_pixels)
+
     def only(self, names: Collection[str]) -> Pages:
         """Those that are called so."""
         kept = [entry for number, entry in enumerate(self._entries) if self.name(number) in names]
@@ -256,8 +310,7 @@ class Pages(Sequence[Page]):
 
     def name(self, index: int) -> str:
         """Name a page, without rendering it."""
-        entry = self._entries[index]
-        return f"{entry.name}#{entry.number}" if isinstance(entry, _Leaf) else entry.source
+        return self._entries[index].source
 
 
 def expand(

@@ -183,10 +183,11 @@ def read_against(
             stack.enter_context(history)
         rendered, limits = plan.directory / "pages", (first.pdf_dpi, first.max_pixels)
         pages = expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        pages = pages if plan.together is None else pages.together(plan.together)
         sides = [plan.sides, *[plan.sides[1:]] * (len(sessions) - 1)]  # A reads once
         both = list(zip(sessions, sides, strict=True))
         for session, own in both:
-            session.check(own)
+            session.check(own, plan.together is not None)
         recorders = Recorders(first, [directory])
         saved = [
             Recorders(each, [HistoryRecorder(history, each.side_names)])

@@ -51,8 +51,9 @@ def read_pages(
     with RunDirectory(plan.directory, run, session, backends) as directory:
         rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
         found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        found = found if plan.together is None else found.together(plan.together)
         # What is wrong for every page is raised once, before the first one.
-        session.check(sides)
+        session.check(sides, plan.together is not None)
         done = directory.done() if plan.resume else frozenset()
         report = Report(backends, plan.spans)
         progress.start(len(found))
@@ -81,7 +82,8 @@ def _outcomes(
 ) -> Generator[Outcome[Comparison]]:
     """Pages as they end: together where A alone reads many at once."""
     first = session.side(plan.sides[0])
-    slots = slots_for(count, plan.batch) if len(plan.sides) == 1 and first.reads_many else 1
+    many = len(plan.sides) == 1 and first.reads_many and plan.together is None
+    slots = slots_for(count, plan.batch) if many else 1
     concurrency = session.concurrency(plan.sides)
 
     def read(page: PageToRead, stop: CancelToken) -> Comparison:

@@ -19,7 +19,7 @@ from dsocr_core.engine.page import PreparedPage, open_page
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.page.documents import Pages, load_image
 from dsocr_core.read.session import Session
-from dsocr_core.reading.fingerprints import required_file
+from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import BackendName, OcrRequest, Side
 
 PICTURE_BYTES = 2**24
@@ -46,9 +46,10 @@ class PageToRead:
         size = picture.width * picture.height * len(picture.getbands())
         return replace(self, prepared=PreparedPage(picture) if size <= PICTURE_BYTES else None)
 
-    def load_picture(self, max_pixels: int) -> Image.Image:
-        """The page in RGB, opened again where it did not stay in memory. Raises DsocrError."""
-        return self.prepared.picture if self.prepared else load_image(self.request.image, max_pixels)
+    def load_pictures(self, max_pixels: int) -> list[Image.Image]:
+        """The pages in RGB, opened again where they did not stay in memory. Raises DsocrError."""
+        held = [self.prepared.picture] if self.prepared else []
+        return held + [load_image(image, max_pixels) for image in self.request.images[len(held) :]]
 
     def failed(self, error: str) -> PageFailed:
         """The page when that went wrong."""
@@ -102,8 +103,9 @@ class PageReader:
             with self._rendering:  # the PDF library takes one caller at a time
                 page = self._pages[number]
             image = page.path
-            request = self._session.settings.request(image, page.source)
-            request = replace(request, file=required_file(request))
+            request = self._session.settings.request(image, page.source, page.more)
+            file, *more = required_files(request)
+            request = replace(request, file=file, more_files=tuple(more))
             keys = {self._session.side(side).name: self._session.key(side, request) for side in self._sides}
             if all((backend, source, key) in self._done for backend, key in keys.items()):
                 return PageDone(source)
@@ -116,7 +118,7 @@ class PageReader:
                 self._load()
                 self._loaded = True
         taken = PageToRead(source, request, keys, opened)
-        if len(self._sides) > 1:
+        if len(self._sides) > 1 or request.more:
             # Beside another backend each does its own preprocessing, so that both times mean the same.
             return taken
         try:

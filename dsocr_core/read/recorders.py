@@ -21,7 +21,7 @@ from dsocr_core.read.lock import writing_into
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, ReadyPage
 from dsocr_core.read.session import Session
 from dsocr_core.reading.artifacts import Export, failure, prediction
-from dsocr_core.reading.clean import CleanPage, clean_page
+from dsocr_core.reading.clean import CleanPage, clean_pages
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import BackendName
 from dsocr_core.runs.readings import result_of
@@ -47,10 +47,10 @@ class PageRead:
 
     page: PageToRead
     comparison: Comparison
-    picture: Image.Image | None = None
-    """The page in RGB; None where no backend gave a result."""
-    clean: CleanPage | None = None
-    """The picture that a run stores of it."""
+    pictures: Sequence[Image.Image] = ()
+    """Its pages in RGB; none where no backend gave a result."""
+    clean: Sequence[CleanPage] = ()
+    """The pictures that a run stores of them."""
     more: Sequence[tuple[Settings, Comparison]] = ()
     """Results of further backends, under their settings."""
 
@@ -98,10 +98,10 @@ class Recorders:
         parts = [comparison, *(part for _, part in more)]
         try:
             read = any(part.results for part in parts)
-            picture = page.load_picture(self._settings.max_pixels) if read else None
-            clean = clean_page(page.request, picture) if picture and self._settings.clean_pages else None
+            pictures = page.load_pictures(self._settings.max_pixels) if read else []
+            clean = clean_pages(page.request, pictures) if self._settings.clean_pages else []
             for recorder in self._recorders:
-                recorder.add(PageRead(page, comparison, picture, clean, more))
+                recorder.add(PageRead(page, comparison, pictures, clean, more))
         except DsocrError as error:
             self.add_failure(page.failed(str(error)))
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
@@ -155,9 +155,8 @@ class RunDirectory(Recorder):
         self.run.begin()
         for settings, part in [(self._session.settings, read.comparison), *read.more]:
             for result in part.results.values():
-                assert read.picture is not None
                 key = page.keys.get(result.backend)
-                self._export.add(result, read.picture, key)
+                self._export.add(result, read.pictures, key)
                 self._keys += [key] if key and result.backend in local else []
             for side, error in part.errors.items():
                 self._export.add_failure(settings.backend(side), page.source, page.request.image, error)

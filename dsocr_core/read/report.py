@@ -229,6 +229,7 @@ def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
         "timings_ms": _timings(outcome.comparison),
         "compression": _compression(outcome.comparison),
         "returned": _returned(outcome.comparison),
+        "notes": _notes(outcome.comparison),
         "error": outcome.error,
     }
 
@@ -269,11 +270,14 @@ def _returned(comparison: Comparison | None) -> dict[str, str]:
 
 def _notes(comparison: Comparison | None) -> list[str]:
     """List what was odd about results that are there."""
-    return [
-        f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
-        for result in _results(comparison)
-        if (problem := result.environment.get(POSTPROCESS_ERROR))
-    ]
+    notes = []
+    for result in _results(comparison):
+        if problem := result.environment.get(POSTPROCESS_ERROR):
+            notes.append(
+                f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
+            )
+        notes += [f"{result.backend}: {note}" for note in result.notes]
+    return notes
 
 
 def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:

@@ -67,12 +67,20 @@ class Session:
                 self._opened[side] = open_backend(settings.spec(side), settings, self._opening)
             return self._opened[side]
 
-    def check(self, sides: Iterable[Side] = SIDES) -> None:
-        """Say what is wrong for every page before a model is loaded. Raises DsocrError."""
+    def check(self, sides: Iterable[Side] = SIDES, together: bool = False) -> None:
+        """Say what is wrong for every page before a model is loaded; `together` where several are in one
+        prompt. Raises DsocrError.
+        """
         sides = tuple(sides)
         if self.settings.draft == DRAFT_OF_A and ("b" not in sides or self.settings.spec("b").kind != "fast"):
             raise SettingsError("draft a: B of a comparison verifies what A read; give --b fast")
         for side in sides:
+            if together and not self.side(side).reads_together:
+                raise SettingsError(
+                    f"{self.side(side).name} reads one page a prompt: leave --pages-together out"
+                )
+            if together:
+                self.side(side).settings.request(Path(), more=())
             self.side(side).check()
 
     def load(self, sides: Iterable[Side] = SIDES) -> None:
@@ -84,8 +92,9 @@ class Session:
         """The request of a side that was named: its own settings decide it."""
         if not self.settings.names_backend(side):
             return request
-        own = self.side(side).settings.request(request.image, request.source)
-        return replace(own, file=request.file)
+        more = request.more if request.together else None
+        own = self.side(side).settings.request(request.image, request.source, more)
+        return replace(own, file=request.file, more_files=request.more_files)
 
     def key(self, side: Side, request: OcrRequest) -> str:
         """A name for all that decides a side's result on a page. Raises DsocrError."""

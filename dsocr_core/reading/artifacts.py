@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -22,11 +22,13 @@ from PIL import Image
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import name_text
 from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.row import Markup
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading import line_drawing
 from dsocr_core.reading.fingerprints import file_of
-from dsocr_core.reading.postprocess import clean_text, crops, result_mmd
-from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
+from dsocr_core.reading.markup import Form
+from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, result_mmd
+from dsocr_core.reading.records import VENDOR, BackendName, OcrRequest, OcrResult
 from dsocr_core.reading.render import draw_boxes
 
 RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, PREDICTIONS = (
@@ -36,6 +38,8 @@ RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, PREDICTIONS = (
     "info.json",
     "predictions.jsonl",
 )
+RESULT_NAMES: Mapping[Markup, str] = {"ref": RESULT_MMD, "det": "result.md"}
+"""Name of the text by its form, as published."""
 
 
 class ArtifactError(DsocrError):
@@ -74,11 +78,11 @@ class Export:
         """`run` is the run's id, `first` the backend whose files lie at the top."""
         self.directory, self._run, self._first = directory, run, first
 
-    def add(self, result: OcrResult, page: Image.Image, key: str | None) -> None:
-        """Write one result on its RGB page. Raises ArtifactError."""
+    def add(self, result: OcrResult, pages: Sequence[Image.Image], key: str | None) -> None:
+        """Write one result on its RGB pages. Raises ArtifactError."""
         folder = self.folder(result.backend, result.request.image)
         with _writing(folder):
-            write_page(result, page, folder)
+            write_page(result, pages, folder)
             self._append(prediction(result, key))
 
     def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> None:
@@ -135,20 +139,39 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def write_page(result: OcrResult, page: Image.Image, folder: Path) -> None:
-    """Write a page's files into `folder`, which appears whole or not at all. Raises OSError."""
+def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) -> None:
+    """Write a reading's files into `folder`, which appears whole or not at all. Raises OSError.
+
+    Pages of one prompt have a picture with boxes each, and crops under names of their own, as published.
+    """
+    form = result.request.form
     with _appearing(folder) as temporary:
-        draw_boxes(page, result.boxes).save(temporary / RESULT_IMAGE, quality=92)
-        markdown = result_mmd(result.text_raw, result.blocks)
-        (temporary / RESULT_MMD).write_bytes(markdown.encode(errors="replace"))
+        (temporary / "images").mkdir()
+        for number, page in enumerate(pages):
+            boxes = [box for box in result.boxes if box.page == number]
+            draw_boxes(page, boxes).save(temporary / result_image(form, number), quality=92)
+            spans = [span for span in result.blocks if span.page == number]
+            prefix = "" if form.pages is None else page_prefix(number)
+            for crop, area in crops(spans, *page.size).items():
+                page.crop(area).save(temporary / "images" / f"{prefix}{crop}.jpg", quality=95)
+        markdown = result_mmd(result.text_raw, form, result.blocks)
+        (temporary / RESULT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
         if line_drawing.MARK in markdown:
             # Mere mention of the word is no drawing, and what the published code fails at.
             with suppress(line_drawing.NotADrawing):
                 line_drawing.draw(line_drawing.parse_drawing(markdown)).save(temporary / LINE_DRAWING)
-        (temporary / "images").mkdir()
-        for number, area in crops(result.blocks, *page.size).items():
-            page.crop(area).save(temporary / "images" / f"{number}.jpg", quality=95)
         (temporary / INFO).write_bytes(_json_bytes(_info(result), indent=1) + b"\n")
+
+
+def written_names(request: OcrRequest) -> list[str]:
+    """Files of a reading that are there whatever it says."""
+    form, count = request.form, len(request.images)
+    return [RESULT_NAMES[form.markup], *(result_image(form, number) for number in range(count)), INFO]
+
+
+def result_image(form: Form, number: int) -> str:
+    """Name of a page's picture with its boxes."""
+    return RESULT_IMAGE if form.pages is None else RESULT_IMAGE.replace(".", f"_{number}.")
 
 
 @contextmanager
@@ -167,10 +190,15 @@ def _appearing(folder: Path) -> Iterator[Path]:
 
 
 def _info(result: OcrResult) -> dict[str, Any]:
+    form, images = result.request.form, result.request.images
+    several = form.pages is not None
+    pages = [
+        {"source_image": name_text(image.resolve()), "result_image": result_image(form, number)}
+        for number, image in enumerate(images)
+    ]
     return {
-        "source_image": name_text(result.request.image.resolve()),
-        "result_image": RESULT_IMAGE,
-        "result_mmd": RESULT_MMD,
+        **pages[0],
+        "result_mmd": RESULT_NAMES[form.markup],
         "text_raw": result.text_raw,
         "text_clean": clean_text(result.text_raw),
         "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
@@ -182,9 +210,11 @@ def _info(result: OcrResult) -> dict[str, Any]:
                 "h": box.y2 - box.y1,
                 "text": box.text,
                 "label": box.label,
+                **({"page": box.page} if several else {}),
             }
             for box in result.boxes
         ],
+        **({"pages": pages, "notes": result.notes} if several else {}),
     }
 
 

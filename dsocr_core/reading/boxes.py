@@ -34,9 +34,9 @@ def match_boxes(
 ) -> tuple[BoxPair, ...]:
     """One-to-one matching by overlap, preferring equal labels, then nearness, then order.
 
-    Equal boxes are paired first, in order of appearance. A matched box has moved when a corner is off by more
-    than `moved_percent` of the page's side. Returns one row a pair or lone box, in A's order of appearance,
-    boxes that only B has last.
+    Boxes of other pages never match. Equal boxes are paired first, in order of appearance. A matched box has
+    moved when a corner is off by more than `moved_percent` of the page's side. Returns one row a pair or lone
+    box, in A's order of appearance, boxes that only B has last.
     """
     partner = _equal(boxes_a, boxes_b)
     taken = set(partner.values())
@@ -96,12 +96,12 @@ def _ordered(box: Box) -> Coordinates:
 
 def _equal(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> dict[int, int]:
     """i -> j of boxes of one label and the same corners, the n-th with the n-th. Linear."""
-    waiting: dict[tuple[str, Coordinates], list[int]] = defaultdict(list)
+    waiting: dict[tuple[int, str, Coordinates], list[int]] = defaultdict(list)
     for j in reversed(range(len(boxes_b))):
-        waiting[boxes_b[j].label, _ordered(boxes_b[j])].append(j)
+        waiting[boxes_b[j].page, boxes_b[j].label, _ordered(boxes_b[j])].append(j)
     partner: dict[int, int] = {}
     for i, box in enumerate(boxes_a):
-        if equal := waiting.get((box.label, _ordered(box))):
+        if equal := waiting.get((box.page, box.label, _ordered(box))):
             partner[i] = equal.pop()
     return partner
 
@@ -124,6 +124,8 @@ def _candidates(
     shift *= 100 / SCALE
     same = label_a[:, None] == label_b[None, :]
     possible = np.where(same, (overlap >= MATCH_IOU) | (shift <= NEAR_PERCENT), overlap >= RELABELLED_IOU)
+    page_a, page_b = ([boxes[i].page for i in left] for boxes, left in ((boxes_a, left_a), (boxes_b, left_b)))
+    possible &= np.equal.outer(page_a, page_b)
     i, j = np.nonzero(possible)
     score = overlap[i, j] + SAME_LABEL_BONUS * same[i, j]
     best = np.lexsort((j, i, np.abs(i - j), shift[i, j], -score))

@@ -11,12 +11,13 @@ import contextlib
 import io
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.writing import write_whole
 
@@ -56,11 +57,11 @@ class CleanPage:
         return True
 
 
-def clean_page(request: OcrRequest, picture: Image.Image) -> CleanPage | None:
-    """The RGB picture of a request's page; None where the file is gone, which names it."""
-    file = file_of(request)
-    path = None if file is None else clean_path(file.sha256)
-    return CleanPage(path, _encoded(picture)) if path is not None else None
+def clean_pages(request: OcrRequest, pictures: Sequence[Image.Image]) -> list[CleanPage]:
+    """The RGB pictures of a request's pages, but for those whose file is gone, which names them."""
+    paths = [clean_path(file.sha256 if file else None) for file in files_of(request)]
+    pairs = zip(paths, pictures, strict=False)
+    return [CleanPage(path, _encoded(picture)) for path, picture in pairs if path is not None]
 
 
 def clean_path(sha256: str | None) -> str | None:

@@ -47,13 +47,20 @@ def file_of(request: OcrRequest) -> PageFile | None:
     return request.file or page_file(request.image)
 
 
-def required_file(request: OcrRequest) -> PageFile:
-    """`file_of`. Raises DsocrError when the file cannot be read."""
-    file = file_of(request)
-    if file is None:
-        file_sha256(request.image)  # says why
-        raise DsocrError(f"{request.image}: cannot be read")
-    return file
+def files_of(request: OcrRequest) -> tuple[PageFile | None, ...]:
+    """The files of all images of a request, in their order."""
+    return (file_of(request), *(request.more_files or map(page_file, request.more)))
+
+
+def required_files(request: OcrRequest) -> tuple[PageFile, ...]:
+    """`files_of`. Raises DsocrError when one cannot be read."""
+    found: list[PageFile] = []
+    for image, file in zip(request.images, files_of(request), strict=True):
+        if file is None:
+            file_sha256(image)  # says why
+            raise DsocrError(f"{image}: cannot be read")
+        found.append(file)
+    return tuple(found)
 
 
 def checkpoint_fingerprint(source: str) -> str:

@@ -78,12 +78,14 @@ def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
 
 def _around(result: OcrResult) -> dict[str, str | None]:
     """Facts beside the model's own inputs."""
-    request, (width, height) = result.request, result.image_size
+    request, files = result.request, (result.request.file, *result.request.more_files)
     return {
         PROMPT: request.told("prompt"),
         PRESET: request.told("preset"),
-        PAGE_SIZE: f"{width} x {height}" if width and height else None,
-        IMAGE: request.file.sha256 if request.file else None,
+        PAGE_SIZE: ", ".join(f"{width} x {height}" for width, height in result.sizes)
+        if all(result.image_size)
+        else None,
+        IMAGE: ", ".join(file.sha256 for file in files if file) if request.file else None,
     }
 
 

@@ -1,19 +1,30 @@
-"""The markup that the model writes around blocks, scanned strictly and in linear time.
+"""The markup that a model writes around blocks, scanned strictly and in linear time.
 
     <|ref|>LABEL<|/ref|><|det|>[[x1, y1, x2, y2], ...]<|/det|>text of the block
+    <|det|>LABEL [x1, y1, x2, y2]<|/det|>text of the block
 
-Spans are found as the published pattern finds them: from the first `<|ref|>` to the nearest
-`<|/ref|><|det|>` and on to the nearest `<|/det|>`, across lines. The published code then evaluates the
-coordinates; here they are read as JSON, and whatever is not four numbers is left as malformed.
+Spans are found as the published patterns find them: the first form from the first `<|ref|>` to the nearest
+`<|/ref|><|det|>` and on to the nearest `<|/det|>`, across lines; the second, of a model whose row says so,
+where it does not lie within one of the first. The published code then evaluates the coordinates; here they
+are read as JSON, and whatever is not four numbers is left as malformed. Pages of one prompt begin with
+`<PAGE>`; markup is that of one page.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from typing import Any, NamedTuple
 
+from dsocr_core.base.words import plural
+from dsocr_core.models.row import Markup
+
+PAGE = "<PAGE>"
+"""Text before each page of a prompt with several."""
 REF, REF_END = "<|ref|>", "<|/ref|>"
 DET, DET_END = "<|det|>", "<|/det|>"
 END_MARKER = "<｜end▁of▁sentence｜>"
@@ -28,8 +39,30 @@ COORDINATE_LIMIT = 1_000_000
 """Numbers beyond are no coordinates; smaller ones outside of the page stay as written."""
 
 Coordinates = tuple[float, float, float, float]
-_Row = tuple[int, int, str, tuple[Coordinates, ...], str | None, bool]
-"""start, end, label, boxes, malformed, closed: a span before the text that follows it is read."""
+
+
+class Form(NamedTuple):
+    """Form in which a text is marked up."""
+
+    markup: Markup = "ref"
+    pages: int | None = None
+    """Pages of the prompt, each begun by `<PAGE>`; None for one whose pages nothing begins."""
+
+
+REF_FORM = Form()
+"""DeepSeek-OCR's, of one page."""
+
+
+class _Row(NamedTuple):
+    """A span before the text that follows it is read."""
+
+    start: int
+    end: int
+    label: str
+    boxes: tuple[Coordinates, ...]
+    malformed: str | None
+    closed: bool = True
+    markup: Markup = "ref"
 
 
 @dataclass(frozen=True)
@@ -46,6 +79,9 @@ class Span:
     """Why something of the span could not be read; boxes before it are still read."""
     closed: bool = True
     """False for markup that the published pattern does not match and leaves in the text."""
+    markup: Markup = "ref"
+    page: int = 0
+    """Number of its page among those of the prompt, from 0."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +98,133 @@ class Box:
     """The segment that follows the block in the text."""
     coordinates: tuple[float, float, float, float]
     """As written by the model, in 0..999 of the page's sides."""
+    page: int = 0
+    """Number of its page among those of the prompt, from 0."""
 
 
-def parse(text: str) -> tuple[Span, ...]:
-    """All spans of a text in order. Never raises; linear in the text's length."""
+def parse(text: str, form: Form = REF_FORM) -> tuple[Span, ...]:
+    """All spans of a text in order. Never raises; linear in the text's length.
+
+    What stands on no page of the prompt, before the first `<PAGE>` or after the last one that there is, has
+    no boxes: nobody knows on which image they would lie.
+    """
+    if form.pages is None:
+        return _spans(text, form.markup)
+    found: list[Span] = []
+    for page, (start, end) in enumerate(page_places(text), start=-1):
+        reason = "before the first page" if page < 0 else "after the last page"
+        for span in _spans(text[start:end], form.markup):
+            if not 0 <= page < form.pages:
+                span = replace(span, boxes=(), malformed=reason)
+            found.append(replace(span, start=start + span.start, end=start + span.end, page=max(0, page)))
+    return tuple(found)
+
+
+def page_places(text: str) -> list[tuple[int, int]]:
+    """Start and end of what stands before the first `<PAGE>`, then of each page after its mark."""
+    marks = [found.start() for found in re.finditer(PAGE, text)]
+    starts = [0, *(mark + len(PAGE) for mark in marks)]
+    return list(zip(starts, [*marks, len(text)], strict=True))
+
+
+def page_texts(text: str, spans: Sequence[Span]) -> list[tuple[str, tuple[Span, ...]]]:
+    """Text and spans of what stands before the first `<PAGE>`, then of each page, with offsets in its text."""
+    found, waiting = [], deque(spans)
+    for start, end in page_places(text):
+        own: list[Span] = []
+        while waiting and waiting[0].start < end:
+            span = waiting.popleft()
+            own.append(replace(span, start=span.start - start, end=span.end - start))
+        found.append((text[start:end], tuple(own)))
+    return found
+
+
+def page_notes(text: str, form: Form) -> tuple[str, ...]:
+    """Sentences on pages that are not those of the prompt; none where each came back once."""
+    if form.pages is None:
+        return ()
+    (start, end), *pages = page_places(text)
+    notes = []
+    if len(pages) != form.pages:
+        notes.append(f"{plural(len(pages), 'page')} came back of {form.pages}")
+    if head := text[start:end].removesuffix(END_MARKER).strip():
+        notes.append(f"{plural(len(head), 'character')} before the first {PAGE}")
+    return tuple(notes)
+
+
+def _spans(text: str, markup: Markup) -> tuple[Span, ...]:
+    whole, position = _ref_rows(text, flat=markup == "det")
+    found = [*whole, *_unclosed(text, position)]
+    if markup == "det":
+        found = _apart(whole, det_rows(text), found[len(whole) :])
+    ends = [row.start for row in found[1:]] + [len(text)] * bool(found)
+    return tuple(
+        Span(
+            row.label,
+            row.boxes,
+            row.start,
+            row.end,
+            text[row.end : until],
+            row.malformed,
+            row.closed,
+            row.markup,
+        )
+        for row, until in zip(found, ends, strict=True)
+    )
+
+
+def _apart(whole: list[_Row], second: Iterable[_Row], unclosed: list[_Row]) -> list[_Row]:
+    """Rows in the order of the text: those of the second form outside of whole ones, unclosed ones cut off
+    where another begins.
+    """
+    found: list[_Row] = []
+    for row in merge(whole, second, unclosed, key=lambda row: row.start):
+        if found and row.start < found[-1].end:
+            if not found[-1].closed:
+                found[-1] = found[-1]._replace(end=row.start)
+            elif row.markup == "ref" and row.closed:
+                found[-1] = row
+                continue
+            else:
+                continue
+        found.append(row)
+    return found
+
+
+def published_marks(text: str, markup: Markup) -> list[tuple[str, str]]:
+    """Markup and label of what the published patterns match in a page's text: all of the first form, then all
+    of the second, which may lie within the first.
+    """
+    rows: list[_Row] = _ref_rows(text)[0]
+    rows += det_rows(text) if markup == "det" else ()
+    return [(text[row.start : row.end], row.label) for row in rows]
+
+
+_LABEL = re.compile(r"\s*+([A-Za-z_][\w-]*+)\s*+\[")
+_TAIL = re.compile(rf"\s*+{re.escape(DET_END)}")
+
+
+def det_rows(text: str) -> Iterator[_Row]:
+    """Matches of the second form, as the published pattern finds them from left to right."""
+    position, closing, tail = 0, -1, None
+    while (start := text.find(DET, position)) >= 0:
+        position = start + len(DET)
+        if (label := _LABEL.match(text, position)) is None:
+            continue
+        if closing <= label.end():  # else the same bracket closes this one, and its tail was looked at
+            closing = text.find("]", label.end())
+            if closing < 0:
+                return
+            tail = _TAIL.match(text, closing + 1) if closing > label.end() else None
+        if tail is None:
+            continue
+        position = tail.end()
+        boxes, reason = parse_coordinates(text[label.end() - 1 : closing + 1], flat=True)
+        yield _Row(start, position, label[1], boxes, reason, markup="det")
+
+
+def _ref_rows(text: str, flat: bool = False) -> tuple[list[_Row], int]:
+    """Whole spans of the first form, and where what follows the last one begins."""
     found: list[_Row] = []
     position = 0
     while (start := text.find(REF, position)) >= 0:
@@ -74,17 +233,12 @@ def parse(text: str) -> tuple[Span, ...]:
         if end < 0:
             break  # nothing further can match either
         label = text[start + len(REF) : middle]
-        boxes, reason = parse_coordinates(text[middle + len(_MIDDLE) : end])
+        boxes, reason = parse_coordinates(text[middle + len(_MIDDLE) : end], flat)
         if reason is None and REF in label:
             reason = f"{REF} inside a label"
         position = end + len(DET_END)
-        found.append((start, position, label, boxes, reason, True))
-    found += _unclosed(text, position)
-    ends = [span[0] for span in found[1:]] + [len(text)] * bool(found)
-    return tuple(
-        Span(label, boxes, start, end, text[end:until], reason, closed)
-        for (start, end, label, boxes, reason, closed), until in zip(found, ends, strict=True)
-    )
+        found.append(_Row(start, position, label, boxes, reason))
+    return found, position
 
 
 def block_text(span: Span) -> str:
@@ -103,13 +257,16 @@ def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, 
     )
 
 
-def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...]:
-    """Every box of a page of that size in pixels, in order of appearance; reversed corners are swapped."""
+def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...]:
+    """Every box in pixels of its page, in order of appearance; reversed corners are swapped.
+
+    `sizes` are the pages' (width, height).
+    """
     boxes: list[Box] = []
     for span in spans:
         text = block_text(span)
         for coordinates in span.boxes:
-            x1, y1, x2, y2 = pixel_corners(coordinates, width, height)
+            x1, y1, x2, y2 = pixel_corners(coordinates, *sizes[span.page])
             boxes.append(
                 Box(
                     index=len(boxes),
@@ -120,6 +277,7 @@ def page_boxes(spans: Sequence[Span], width: int, height: int) -> tuple[Box, ...
                     y2=max(y1, y2),
                     text=text,
                     coordinates=coordinates,
+                    page=span.page,
                 )
             )
     return tuple(boxes)
@@ -142,19 +300,24 @@ def _unclosed(text: str, position: int) -> list[_Row]:
                 end = until
             else:
                 reason = f"no {DET} right after {REF_END}"
-        spans.append((start, end, label, (), reason, False))
+        spans.append(_Row(start, end, label, (), reason, closed=False))
         start = following
     return spans
 
 
-def parse_coordinates(text: str) -> tuple[tuple[Coordinates, ...], str | None]:
-    """The boxes in a list of [x1, y1, x2, y2], up to the first that is none, and what was wrong."""
+def parse_coordinates(text: str, flat: bool = False) -> tuple[tuple[Coordinates, ...], str | None]:
+    """The boxes in a list of [x1, y1, x2, y2], up to the first that is none, and what was wrong.
+
+    With `flat` a list that begins with a number is one box.
+    """
     try:
         rows: Any = _decoder.decode(text)
     except (ValueError, RecursionError):
         return (), "coordinates are not a list of numbers"
     if not isinstance(rows, list):
         return (), "coordinates are not a list"
+    if flat and rows and not isinstance(rows[0], list):
+        rows = [rows]
     boxes: list[Coordinates] = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, list) or len(row) != 4:

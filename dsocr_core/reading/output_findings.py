@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.reading.markup import SCALE, Box, Span, block_text
+from dsocr_core.reading.markup import END_MARKER, PAGE, SCALE, Box, Span, block_text
 from dsocr_core.reading.parity_records import BoxPair, Tolerance
-from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.values import Change, TextChanges, plain, text_changes
 from dsocr_core.reading.verdict import Finding, box_findings, text_findings
 
+OTHER_TOKENS = "text and boxes are equal, written with other tokens"
 _NAMED = 5
 """Values and words that a reason names; the others are counted."""
 _SAME_WAY = 0.8
@@ -41,7 +41,7 @@ def output_findings(
         *text_findings(*text, tolerance, _spelt_alike(words) if text[0] else None),
         *_word_findings(changes),
     ]
-    return found or [Finding("text and boxes are equal, written with other tokens", within=True)]
+    return found or [Finding(OTHER_TOKENS, within=True)]
 
 
 def _spelt_alike(words: tuple[str, str]) -> float:
@@ -64,14 +64,15 @@ def _text(pair: BoxPair) -> str:
 
 def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
     """Text that no box stands for: before the first block, markup cut off, what follows unreadable markup."""
-    if not spans:
-        return clean_text(text_raw)
-    parts = [text_raw[: spans[0].start]]
+    parts, position = [], 0
     for span in spans:
+        parts.append(text_raw[position : span.start].replace(PAGE, ""))
+        position = span.end + len(span.text)
         if not span.closed:  # markup that the published pattern leaves in the text
             parts.append(text_raw[span.start : span.end])
         if not span.boxes:
             parts.append(block_text(span))
+    parts.append(text_raw[position:].replace(PAGE, "").removesuffix(END_MARKER))
     return "\n".join(part.strip() for part in parts if part.strip())
 
 

@@ -11,9 +11,10 @@ from rapidfuzz.distance import Levenshtein
 from dsocr_core.reading.boxes import coordinate_differences, match_boxes
 from dsocr_core.reading.input_parity import IMAGE, PAGE_SIZE, input_lines
 from dsocr_core.reading.margins import margins_at
-from dsocr_core.reading.markup import END_MARKER, SCALE, Span
-from dsocr_core.reading.output_findings import loose_text, output_findings
+from dsocr_core.reading.markup import END_MARKER, SCALE, Span, page_texts
+from dsocr_core.reading.output_findings import OTHER_TOKENS, loose_text, output_findings
 from dsocr_core.reading.parity_records import (
+    BoxPair,
     Divergence,
     ParityReport,
     Tolerance,
@@ -50,7 +51,7 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
     equal = _tokens_equal(a, b)
     ends: Ends = (end_of(a), end_of(b))
     verdict: Verdict = "not_comparable"
-    reason = other_page((a.image_size, b.image_size), lines)
+    reason = other_page((a.sizes, b.sizes), lines)
     if reason:
         others = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
         reasons = (reason, *(finding.words for finding in input_findings(others, ends)))
@@ -58,11 +59,7 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
         # Equal texts have equal boxes: the boxes are read from them.
         same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
         same_output = same_text and equal is not False
-        differing = []
-        if not same_output:
-            loose = (loose_text(a.text_raw, a.blocks), loose_text(b.text_raw, b.blocks))
-            beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
-            differing = output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
+        differing = [] if same_output else _differing(a, b, pairs, words, error_rate, tolerance)
         if not boxes_known:
             differing = [*differing, Finding("boxes are not known", within=True)]
         verdict, reasons = verdict_of(
@@ -83,6 +80,50 @@ def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> Pa
         inputs=lines,
         boxes_known=boxes_known,
     )
+
+
+def _differing(
+    a: OcrResult,
+    b: OcrResult,
+    pairs: Sequence[BoxPair],
+    words: tuple[str, str],
+    error_rate: float,
+    tolerance: Tolerance,
+) -> list[Finding]:
+    """Findings of two outputs; of several pages each by itself, named, in their order."""
+    if a.request.form.pages is None and b.request.form.pages is None:
+        sides = (a.text_raw, a.blocks), (b.text_raw, b.blocks)
+        return _findings(*sides, pairs, words, error_rate, tolerance)
+    found = []
+    if a.notes != b.notes:
+        noted = (("A", a.notes), ("B", b.notes))
+        found = [Finding(f"{side}: {note}", within=False) for side, notes in noted for note in notes]
+    texts = (page_texts(side.text_raw, side.blocks) for side in (a, b))
+    nothing: tuple[str, tuple[Span, ...]] = ("", ())
+    for number, (of_a, of_b) in enumerate(zip_longest(*texts, fillvalue=nothing)):
+        if clean_text(of_a[0]) != clean_text(of_b[0]):
+            own = [pair for pair in pairs if pair.page == number - 1]
+            words = (words_of(*of_a), words_of(*of_b))
+            where = f"page {number}" if number else "before the first page"
+            found += [
+                replace(finding, words=f"{where}: {finding.words}")
+                for finding in _findings(of_a, of_b, own, words, character_error_rate(*words), tolerance)
+            ]
+    return found or [Finding(OTHER_TOKENS, within=True)]
+
+
+def _findings(
+    a: tuple[str, Sequence[Span]],
+    b: tuple[str, Sequence[Span]],
+    pairs: Sequence[BoxPair],
+    words: tuple[str, str],
+    error_rate: float,
+    tolerance: Tolerance,
+) -> list[Finding]:
+    """Findings of two texts with their spans."""
+    beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
+    loose = (loose_text(*a), loose_text(*b))
+    return output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
 
 
 def end_of(result: OcrResult) -> FinishReason | None:
@@ -119,7 +160,7 @@ def is_plain(result: OcrResult) -> bool:
 def _as_plain(result: OcrResult) -> OcrResult:
     return replace(
         result,
-        text_raw=result_mmd(result.text_raw, result.blocks),
+        text_raw=result_mmd(result.text_raw, result.request.form, result.blocks),
         token_ids=None,
         token_texts=(),
         top_two=(),

@@ -58,6 +58,13 @@ class BoxPair:
     shift_percent: float | None
     """Largest coordinate difference in percent of the image side."""
 
+    @property
+    def page(self) -> int:
+        """Number of its page among those of the prompt, from 0."""
+        box = self.a or self.b
+        assert box is not None
+        return box.page
+
 
 InputState = Literal["equal", "differs", "not known"]
 

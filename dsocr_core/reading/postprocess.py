@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dsocr_core.reading.markup import END_MARKER, REF, REF_END, Span, parse, pixel_corners
+from dsocr_core.models.row import Markup
+from dsocr_core.reading.markup import (
+    DET,
+    END_MARKER,
+    PAGE,
+    REF,
+    REF_END,
+    REF_FORM,
+    Form,
+    Span,
+    page_places,
+    parse,
+    pixel_corners,
+    published_marks,
+)
 
 IMAGE_LABEL = "image"
 _IMAGE_MARK = f"{REF}{IMAGE_LABEL}{REF_END}"
@@ -30,31 +44,46 @@ def leading_space(text_raw: str) -> int:
     return len(text_raw) - len(text_raw.lstrip())
 
 
-def result_mmd(text_raw: str, blocks: Sequence[Span] | None = None) -> str:
+def result_mmd(text_raw: str, form: Form = REF_FORM, blocks: Sequence[Span] | None = None) -> str:
     """The text of `result.mmd`: `image` blocks become links, the markup of other blocks goes.
 
     Links count blocks while crops count boxes, as published; a repeated block links to its first. Two
-    TeX relations become plain text whenever other markup was removed. `blocks` are those of
-    `text_raw`, where they were parsed already.
+    TeX relations become plain text whenever other markup was removed. `blocks` are those of `text_raw`,
+    where they were parsed already. Of several pages each is made by itself; those that the prompt did not
+    have stay as they are, and so does what stands before the first, which the published code drops.
     """
     text = clean_text(text_raw)
-    before = leading_space(text_raw)
-    places = [
-        (span.start - before, span.end - before)
-        for span in (parse(text_raw) if blocks is None else blocks)
-        if span.closed
-    ]
-    marks = [text[start:end] for start, end in places]
-    images = dict.fromkeys(mark for mark in marks if _IMAGE_MARK in mark)
+    if form.pages is None:
+        before = leading_space(text_raw)
+        spans = parse(text_raw, form) if blocks is None else blocks
+        places = [(span.start - before, span.end - before) for span in spans if span.closed]
+        return _made(text, form.markup, places)
+    head, *pages = (text[start:end].strip() for start, end in page_places(text))
+    for number, page in enumerate(pages[: form.pages]):
+        places = [(span.start, span.end) for span in parse(page, Form(form.markup)) if span.closed]
+        pages[number] = _made(page, form.markup, places, page_prefix(number))
+    return "\n".join([*([head] if head else []), *(part for page in pages for part in (PAGE, page))])
+
+
+def page_prefix(number: int) -> str:
+    """Begin the names of the pictures of a page among several, as published."""
+    return f"page_{number}_"
+
+
+def _made(text: str, markup: Markup, places: Sequence[tuple[int, int]], prefix: str = "") -> str:
+    """A page's text without its markup, which stands at `places`; `prefix` begins its pictures' names."""
+    published = published_marks(text, markup)
+    marks = [mark for mark, _ in published]
+    images = dict.fromkeys(mark for mark, label in published if _is_image(mark, label, markup))
     numbers = iter(range(len(marks)))
     for mark in marks:
         if mark in images:
             number = next(numbers)
-            images[mark] = images[mark] or f"![](images/{number}.jpg)\n"
+            images[mark] = images[mark] or f"![](images/{prefix}{number}.jpg)\n"
     others = [mark for mark in dict.fromkeys(marks) if mark not in images]
     made = _in_place(text, places, images)
-    nested = any(REF in mark[1:] for mark in marks) or _has_tex(others)
-    nested = nested or any(span.closed for span in parse(made))
+    nested = len(marks) > len(places) or _has_tex(others) or bool(published_marks(made, markup))
+    nested = nested or any(REF in mark[1:] or (DET in mark[1:] and mark.startswith(DET)) for mark in marks)
     if nested and len(set(marks)) * len(text) < _MOST_WORK:
         # Markup within markup, or that stands only when other markup is gone: published, every replacement
         # is made in the whole text that the one before it left.
@@ -64,6 +93,10 @@ def result_mmd(text_raw: str, blocks: Sequence[Span] | None = None) -> str:
         for mark in others:
             made = _without_tex(made.replace(mark, ""))
     return _without_tex(made) if others else made
+
+
+def _is_image(mark: str, label: str, markup: Markup) -> bool:
+    return _IMAGE_MARK in mark or (markup == "det" and label.strip() == IMAGE_LABEL)
 
 
 def _in_place(text: str, places: Sequence[tuple[int, int]], images: Mapping[str, str | None]) -> str:
@@ -87,12 +120,16 @@ def _without_tex(text: str) -> str:
 def crops(spans: Sequence[Span], width: int, height: int) -> dict[int, tuple[int, int, int, int]]:
     """Number -> (x1, y1, x2, y2) in pixels of every crop of a page of that size.
 
-    All boxes of `image` blocks take a number in order; a reversed or empty one has no crop. Crops reach
-    beyond the page as published, within bounds that only hostile text meets.
+    All boxes of `image` blocks take a number, those of the first form of markup before those of the second;
+    a reversed or empty one has no crop. Crops reach beyond the page as published, within bounds that only
+    hostile text meets.
     """
     areas: dict[int, tuple[int, int, int, int]] = {}
     allowance = MAX_CROP_PAGES * width * height
-    boxes = [box for span in spans if span.label == IMAGE_LABEL for box in span.boxes]
+    images = sorted(
+        (span for span in spans if span.label == IMAGE_LABEL), key=lambda span: span.markup == "det"
+    )
+    boxes = [box for span in images for box in span.boxes]
     for number, box in enumerate(boxes[:MAX_CROPS]):
         x1, y1, x2, y2 = pixel_corners(box, width, height)
         area = (x2 - x1) * (y2 - y1)

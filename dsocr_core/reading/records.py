@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol, get_args
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import name_text, text_name
-from dsocr_core.models.family import FIRST, Family, all_stages, family_named, preset_named
+from dsocr_core.models.family import FAMILIES, FIRST, Family, all_stages, family_named, preset_named
 from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.models.stages import TOP_LEVEL, Stage
-from dsocr_core.reading.markup import Box, Span, page_boxes, parse
+from dsocr_core.reading.markup import Box, Form, Span, page_boxes, page_notes, parse
 
 GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
 IMAGE_PLACEHOLDER = "<image>"
@@ -155,6 +155,8 @@ class OcrRequest:
     """Row of `models.family` whose presets these are."""
     more: tuple[Path, ...] = ()
     """Images that follow the first one in the same prompt."""
+    more_files: tuple[PageFile, ...] = field(default=(), compare=False)
+    """Contents of their files, as `file` is the first one's."""
     unknown: tuple[str, ...] = ()
     """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
@@ -187,6 +189,17 @@ class OcrRequest:
     def images(self) -> tuple[Path, ...]:
         """All images of the prompt."""
         return (self.image, *self.more)
+
+    @property
+    def together(self) -> bool:
+        """Tell whether the model was asked for several pages at once, be there one alone in the end."""
+        asked = FAMILIES.get(self.model, FIRST).decoding
+        return asked.images > 1 and (bool(self.more) or self.prompt == asked.prompts.get("pages"))
+
+    @property
+    def form(self) -> Form:
+        """Form in which its model marks the text up; the first one's, where nobody here knows it."""
+        return Form(FAMILIES.get(self.model, FIRST).markup, len(self.images) if self.together else None)
 
     @property
     def unpublished(self) -> dict[str, Any]:
@@ -288,11 +301,13 @@ class OcrResult:
     """One a new token; empty when the backend did not record them, and short where a logit was not finite."""
     text_tokens: int | None = None
     """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
+    more_sizes: tuple[tuple[int, int], ...] = ()
+    """(width, height) of the pages that follow the first one in the same prompt."""
 
     @functools.cached_property
     def blocks(self) -> tuple[Span, ...]:
         """The blocks of `text_raw` in order."""
-        return parse(self.text_raw)
+        return parse(self.text_raw, self.request.form)
 
     def parsed(self, blocks: tuple[Span, ...]) -> OcrResult:
         """This result, whose text has been parsed already."""
@@ -301,8 +316,19 @@ class OcrResult:
 
     @functools.cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """Every box that `text_raw` puts on the page, in pixels."""
-        return page_boxes(self.blocks, *self.image_size)
+        """Every box that `text_raw` puts on its pages, in pixels of each."""
+        return page_boxes(self.blocks, *self.sizes)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """(width, height) of every page of the prompt; one that is not known is as large as the first."""
+        known = (self.image_size, *self.more_sizes)
+        return (*known, *[self.image_size] * (len(self.request.images) - len(known)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on pages that are missing, or too many, and on text that stands on none."""
+        return page_notes(self.text_raw, self.request.form)
 
     def milliseconds(self, stage: Stage) -> float | None:
         """Time of a stage, None when it was not measured."""
@@ -391,7 +417,8 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
         request[name] = tuple(request.get(name, ()))
     request["more"] = tuple(Path(text_name(path)) for path in request.get("more", ()))
     if (file := request.get("file")) is not None:
-        request["file"] = PageFile(int(file["bytes"]), str(file["sha256"]))
+        request["file"] = _page_file(file)
+    request["more_files"] = tuple(map(_page_file, request.get("more_files", ())))
     tokens, inputs = data["token_ids"], data["inputs"]
     if data["finish_reason"] not in (*get_args(FinishReason), None):
         raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
@@ -411,7 +438,12 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
         environment={str(key): str(value) for key, value in data["environment"].items()},
         top_two=_steps(data.get("top_two", ())),
         text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
+        more_sizes=tuple((int(width), int(height)) for width, height in data.get("more_sizes", ())),
     )
+
+
+def _page_file(data: Mapping[str, Any]) -> PageFile:
+    return PageFile(int(data["bytes"]), str(data["sha256"]))
 
 
 def _stage(name: str) -> Stage:

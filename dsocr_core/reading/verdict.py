@@ -44,14 +44,17 @@ def verdict_of(findings: Iterable[Finding]) -> tuple[Verdict, tuple[str, ...]]:
     return verdict, tuple(finding.words for finding in findings)
 
 
-def other_page(sizes: Sequence[tuple[int, int]], lines: Iterable[InputLine]) -> str | None:
-    """Why both sides did not read the same page; None when nothing says so.
+def other_page(sizes: Sequence[Sequence[tuple[int, int]]], lines: Iterable[InputLine]) -> str | None:
+    """Why both sides did not read the same pages, whose sizes are given; None when nothing says so.
 
     Other image files are the same page where the pixels that went into the model are known to be equal.
     """
-    (width_a, height_a), (width_b, height_b) = sizes
-    if sizes[0] != sizes[1]:
-        return f"page sizes differ: {width_a} x {height_a} and {width_b} x {height_b}"
+    if len(sizes[0]) != len(sizes[1]):
+        return f"A read {plural(len(sizes[0]), 'page')}, B {len(sizes[1])}"
+    for number, (size_a, size_b) in enumerate(zip(*sizes, strict=True), start=1):
+        if size_a != size_b:
+            which = "page sizes" if len(sizes[0]) == 1 else f"sizes of page {number}"
+            return f"{which} differ: {size_a[0]} x {size_a[1]} and {size_b[0]} x {size_b[1]}"
     state = {line.name: line.state for line in lines}
     same_pixels = state.get(GLOBAL_HASH) == state.get(TILES_HASH) == "equal"
     return "the image files differ" if state.get(IMAGE) == "differs" and not same_pixels else None

@@ -173,7 +173,7 @@ def accuracy(side: OcrResult | None, truth: TruePage | None) -> Accuracy | None:
     if side is None or truth is None:
         return None
     text = clean_text(side.text_raw)
-    spans = () if is_plain(side) else parse(text)
+    spans = () if is_plain(side) else parse(text, side.request.form)
     outside = text[: spans[0].start] if spans else text
     words = [outside.strip(), *(_plain(span.label, block_text(span)) for span in spans)]
     written_text = "\n\n".join(part for part in words if part)[:TEXT_LIMIT]

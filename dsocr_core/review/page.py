@@ -168,7 +168,12 @@ class PageReview:
     @property
     def size(self) -> tuple[int, int] | None:
         """(width, height) in pixels, None where no side recorded it."""
-        return next((side.image_size for side in self.sides if all(side.image_size)), None)
+        return self.size_of(0)
+
+    def size_of(self, sheet: int) -> tuple[int, int] | None:
+        """The same of one of several pages of a prompt."""
+        sizes = (side.sizes[sheet] for side in self.sides if sheet < len(side.sizes))
+        return next((size for size in sizes if all(size)), None)
 
     @property
     def pairs(self) -> tuple[BoxPair, ...]:

@@ -16,10 +16,10 @@ from PIL import Image, ImageDraw
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.reading.artifacts import BACKENDS, RESULT_IMAGE, page_key
+from dsocr_core.reading.artifacts import BACKENDS, page_key, result_image
 from dsocr_core.reading.clean import clean_path, is_clean_page
 from dsocr_core.reading.markup import SCALE, Box
-from dsocr_core.reading.records import VENDOR, OcrRequest
+from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
 from dsocr_core.review.page import PageReview
 from dsocr_core.runs.storage.entries import is_entry_name
 from dsocr_core.runs.store import History
@@ -57,22 +57,33 @@ class _Where:
     backend: str | None
     page: str
     request: OcrRequest
+    sheet: int
+    """Number of the page among those of the prompt."""
 
     @property
-    def sha256(self) -> str | None:
-        return self.request.file.sha256 if self.request.file else None
+    def file(self) -> PageFile | None:
+        files = (self.request.file, *self.request.more_files)
+        return files[self.sheet] if self.sheet < len(files) else None
+
+    @property
+    def image(self) -> Path | None:
+        return self.request.images[self.sheet] if self.sheet < len(self.request.images) else None
 
 
 def find_picture(
-    history: History, page: PageReview, runs: tuple[tuple[str, str | None], tuple[str, str | None]]
+    history: History,
+    page: PageReview,
+    runs: tuple[tuple[str, str | None], tuple[str, str | None]],
+    sheet: int = 0,
 ) -> PagePicture | None:
     """The page's source file where that is still the recorded one, else the runs' own picture of the page.
 
-    That is its clean picture, else an artifact. `runs` are both sides' run and backend.
+    That is its clean picture, else an artifact. `runs` are both sides' run and backend, `sheet` numbers the
+    pages of one prompt.
     """
-    size = page.size
+    size = page.size_of(sheet)
     sides = [
-        _Where(run_id, backend, name, side.request if side else page.comparison.request)
+        _Where(run_id, backend, name, side.request if side else page.comparison.request, sheet)
         for (run_id, backend), name, side in reversed(
             list(zip(runs, page.names, (page.a, page.b), strict=True))
         )
@@ -90,16 +101,15 @@ def find_picture(
 def _sources(sides: Sequence[_Where]) -> Iterator[tuple[bool, Path]]:
     """Files at a recorded path whose content is the recorded one."""
     for side in sides:
-        if (path := source_of(side.request)) is not None:
+        if side.image and (path := source_of(side.image, side.file)) is not None:
             yield False, path
 
 
-def source_of(request: OcrRequest) -> Path | None:
+def source_of(image: Path, file: PageFile | None) -> Path | None:
     """The file that a page was read from, where its content is still the recorded one."""
-    sha256 = request.file.sha256 if request.file else None
-    if sha256 is None:
+    if file is None:
         return None
-    return next((path for path in _paths_of(request.image) if _is_file(path, sha256)), None)
+    return next((path for path in _paths_of(image) if _is_file(path, file.sha256)), None)
 
 
 def _paths_of(path: Path) -> tuple[Path, ...]:
@@ -122,7 +132,7 @@ def _clean(
 ) -> Iterator[tuple[bool, Path]]:
     """The runs' clean pictures of a page; one that no run of this project wrote is passed over."""
     for side in sides:
-        relative = clean_path(side.sha256)
+        relative = clean_path(side.file.sha256 if side.file else None)
         if relative is None or size is None:
             continue
         with contextlib.suppress(DsocrError, OSError):
@@ -139,7 +149,8 @@ def _artifacts(history: History, sides: Sequence[_Where]) -> Iterator[tuple[bool
             folders.insert(0, f"{BACKENDS}/{side.backend}/viz")
         keys = [_key(path) for path in _paths_of(side.request.image)]
         keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
-        for name in (f"{folder}/{key}/{RESULT_IMAGE}" for folder in folders for key in dict.fromkeys(keys)):
+        image = result_image(side.request.form, side.sheet)
+        for name in (f"{folder}/{key}/{image}" for folder in folders for key in dict.fromkeys(keys)):
             with contextlib.suppress(DsocrError, OSError):
                 yield True, history.file(side.run_id, name)
 
@@ -161,8 +172,9 @@ def page_image(picture: PagePicture, max_pixels: int = DEFAULT_MAX_PIXELS) -> Im
 def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     """A JPEG of the page with the boxes of both sides, at most `side` pixels long.
 
-    Outlines in the colour of the pair's state, A's solid and B's dashed where they differ; on an empty sheet
-    when there is no picture. Raises DsocrError when the picture cannot be read.
+    Of several pages of a prompt it is the first. Outlines in the colour of the pair's state, A's solid and
+    B's dashed where they differ; on an empty sheet when there is no picture. Raises DsocrError when the
+    picture cannot be read.
     """
     width, height = _sheet(picture, page)
     scale = min(1.0, side / max(width, height))
@@ -172,7 +184,7 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     else:
         image = load_image(picture.path).resize(small, Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(image)
-    for pair in page.pairs[:MOST_BOXES]:
+    for pair in [pair for pair in page.pairs if pair.page == 0][:MOST_BOXES]:
         colour = STATE_COLOURS[pair.state]
         if pair.b is not None and pair.state != "matched":
             _dashed(pen, _corners(pair.b, scale, small), colour)

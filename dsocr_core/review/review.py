@@ -71,7 +71,7 @@ class Review:
         self.verdicts = Verdicts(history, key, a.record.id)
         self._pages = {page.name: page for page in order}
         self._cached_detail: Callable[[str], Comparison] = functools.lru_cache(_CACHED)(self._detail)
-        self._cached_picture: Callable[[str], PagePicture | None]
+        self._cached_picture: Callable[[str, int], PagePicture | None]
         self._cached_picture = functools.lru_cache(_CACHED)(self._picture)
 
     def page(self, name: str) -> PageReview:
@@ -84,12 +84,13 @@ class Review:
         """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
         return self._cached_detail(name)
 
-    def picture(self, name: str) -> PagePicture | None:
+    def picture(self, name: str, sheet: int = 0) -> PagePicture | None:
         """The page's picture: its source file where that is still the recorded one, else the run's artifact.
 
-        None when there is neither. Hashes the file, reads nothing else.
+        `sheet` numbers the pages of one prompt. None when there is neither. Hashes the file, reads nothing
+        else.
         """
-        return self._cached_picture(name)
+        return self._cached_picture(name, sheet)
 
     def stages(self) -> pd.DataFrame:
         """`history.speed.compare_speed` of both sides, the row "total" last.
@@ -121,8 +122,8 @@ class Review:
     def _stages(self) -> pd.DataFrame:
         return compare_speed(self.history, self.a.run, self.b.run)
 
-    def _picture(self, name: str) -> PagePicture | None:
-        return find_picture(self.history, self.page(name), (self.a.run, self.b.run))
+    def _picture(self, name: str, sheet: int) -> PagePicture | None:
+        return find_picture(self.history, self.page(name), (self.a.run, self.b.run), sheet)
 
 
 _SECTIONS = ("run", "settings", "environment", "versions")

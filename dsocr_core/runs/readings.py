@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_args
 
@@ -43,13 +44,17 @@ _TUPLES = ("prompt_ids", "global_shape", "tiles_shape")
 
 
 def reading_table(
-    page: str, result: OcrResult, file: PageFile | None, key: str | None = None, path: Path | None = None
+    page: str,
+    result: OcrResult,
+    files: Sequence[PageFile | None],
+    key: str | None = None,
+    path: Path | None = None,
 ) -> pa.Table:
     """The row of a result. What a column cannot hold (half a surrogate pair, a number too large) is in
-    `exact`, and replaced in the column. `key` is a name for all that decided the result, `path` the page's
-    file where that is not to be the request's.
+    `exact`, and replaced in the column. `files` are those of its images, `key` is a name for all that decided
+    the result, `path` the page's file where that is not to be the request's.
     """
-    row = result_row(page, result, file) | {"key": key}
+    row = result_row(page, result, files) | {"key": key}
     row |= {} if path is None else {"path": name_text(path)}
     columns, exact = [], False
     for field in SCHEMA:
@@ -61,7 +66,8 @@ def reading_table(
             array, fits = _column(field, row[field.name])
             columns.append(array)
             exact = exact or not fits
-    columns.append(pa.array([json.dumps(to_jsonable(result)) if exact else None], pa.string()))
+    whole = pa.array([json.dumps(to_jsonable(result)) if exact else None], pa.string())
+    columns.insert(SCHEMA.get_field_index("exact"), whole)
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
@@ -98,8 +104,9 @@ def rows_table(rows: Sequence[Row], run_id: str = "") -> pa.Table:
         raise SchemaError(f"table readings: {str(error)[:200]}") from error
 
 
-def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str, Any]:
+def result_row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict[str, Any]:
     request, inputs, top = result.request, result.inputs, result.top_two
+    file, *more_files = files
     known = {name: request.told(name) for name in _REQUEST if name != "image"}
     return {
         "page": page,
@@ -130,7 +137,7 @@ def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str,
         "top_logits": [logit for step in top for logit in step.logits] or None,
         "inputs": None if inputs is None else _inputs_row(inputs),
         "boxes": [
-            {"number": box.index, "label": box.label, "text": box.text}
+            {"number": box.index, "label": box.label, "text": box.text, "page_index": box.page}
             | {name: float(getattr(box, name)) for name in ("x1", "y1", "x2", "y2")}
             for box in result.boxes
         ],
@@ -139,6 +146,12 @@ def result_row(page: str, result: OcrResult, file: PageFile | None) -> dict[str,
             {"stage": timing.stage.value, "milliseconds": timing.milliseconds, "calls": timing.calls}
             for timing in result.timings
         ],
+        "more_pages": [
+            {"width": size and size[0], "height": size and size[1]}
+            | {"bytes": each and each.bytes, "sha256": each and each.sha256}
+            for size, each in zip_longest(result.more_sizes, more_files)
+        ]
+        or None,
     }
 
 
@@ -171,6 +184,7 @@ def result_of(row: Row) -> OcrResult | None:
     if row["error"] is not None or row["text_raw"] is None:
         return None
     ids = row["token_ids"]
+    more = row.get("more_pages") or ()
     return OcrResult(
         backend=row["backend"] or "",
         request=request_of(row),
@@ -184,6 +198,9 @@ def result_of(row: Row) -> OcrResult | None:
         environment={each["name"]: each["value"] for each in row["environment"] or ()},
         top_two=top_two_of(row),
         text_tokens=row["text_tokens"],
+        more_sizes=tuple(
+            (each["width"], each["height"]) for each in more if None not in (each["width"], each["height"])
+        ),
     )
 
 
@@ -210,6 +227,11 @@ def request_of(row: Row) -> OcrRequest:
     if "more" in values:
         values["more"] = tuple(Path(text_name(path)) for path in values["more"])
     values.setdefault("max_new_tokens", None)
+    more_files = [
+        PageFile(each["bytes"] or 0, each["sha256"]) for each in row.get("more_pages") or () if each["sha256"]
+    ]
+    if len(more_files) == len(values.get("more", ())):
+        values["more_files"] = tuple(more_files)
     return OcrRequest(image, **values, file=file, unknown=tuple(unknown))
 
 

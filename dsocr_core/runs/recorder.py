@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dsocr_core.base.errors import Cancelled, one_line
 from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import BackendName, OcrResult
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.machine import MachineWatch
@@ -113,7 +113,7 @@ class RunRecorder:
         self,
         page: str,
         comparison: Comparison,
-        clean: CleanPage | None = None,
+        clean: Sequence[CleanPage] = (),
         keys: Mapping[BackendName, str] = {},
         more: Sequence[tuple[Settings, Comparison]] = (),
     ) -> None:
@@ -130,15 +130,15 @@ class RunRecorder:
         self._machine.look()
         folder, request = self._opened(), comparison.request
         source, page = page, folder.name_of(page, request.image)
-        if clean is not None:
-            folder.add_picture(clean)
+        for picture in clean:
+            folder.add_picture(picture)
         rows = []
         for settings, part in [(self.settings, comparison), *more]:
             for result in part.results.values():
                 # Whoever goes on with a run directory may do so from another one.
                 path = None if self._out is None else result.request.image.absolute()
-                file = file_of(result.request)
-                rows.append(reading_table(page, result, file, keys.get(result.backend), path))
+                files = files_of(result.request)
+                rows.append(reading_table(page, result, files, keys.get(result.backend), path))
             for side, error in part.errors.items():
                 rows.append(
                     rows_table([_failure(page, source, settings.backend(side), error, request.image)])
@@ -215,12 +215,12 @@ def save_comparison(
     if not settings.history:
         return None
     from dsocr_core.page.documents import load_image
-    from dsocr_core.reading.clean import clean_page
+    from dsocr_core.reading.clean import clean_pages
 
-    clean = None
+    clean: Sequence[CleanPage] = ()
     if settings.clean_pages:
-        picture = load_image(comparison.request.image, settings.max_pixels)
-        clean = clean_page(comparison.request, picture)
+        pictures = [load_image(image, settings.max_pixels) for image in comparison.request.images]
+        clean = clean_pages(comparison.request, pictures)
     with RunRecorder(settings, machine=machine) as recorder:
         recorder.cancelled = cancelled
         recorder.add(comparison.request.name, comparison, clean)

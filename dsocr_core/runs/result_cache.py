@@ -25,8 +25,7 @@ from dsocr_core.models.family import FIRST
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import (
     code_version,
-    file_sha256,
-    required_file,
+    required_files,
     result_key,
     shared_fingerprint,
 )
@@ -69,11 +68,10 @@ class ResultStore:
         file = self.directory / f"{key}.parquet"
         if not file.exists():
             return None
-        content = pq.ParquetFile(pa.BufferReader(read_bytes(file, _MAX_BYTES, follow_links=True)))
-        if content.metadata.num_rows != 1 or not content.schema_arrow.equals(SCHEMA):
-            return None
-        result = result_of(content.read().to_pylist()[0])
-        created = content.schema_arrow.metadata[_CREATED.encode()].decode()
+        content = pa.BufferReader(read_bytes(file, _MAX_BYTES, follow_links=True))
+        [row] = pq.read_table(content, schema=SCHEMA).to_pylist()  # columns that came later are empty
+        result = result_of(row)
+        created = pq.read_schema(content).metadata[_CREATED.encode()].decode()
         return None if result is None else RecordedResult(result, created)
 
     def _of_run(self, key: str) -> RecordedResult | None:
@@ -87,7 +85,8 @@ class ResultStore:
 
     def save(self, key: str, recorded: RecordedResult) -> None:
         """Write one result; raises DsocrError when it cannot be written, leaving nothing behind."""
-        table = reading_table(recorded.result.request.name, recorded.result, recorded.result.request.file)
+        request = recorded.result.request
+        table = reading_table(request.name, recorded.result, (request.file, *request.more_files))
         content = few_rows(table, {_CREATED: recorded.created})
         self._write(self.directory / f"{key}.parquet", content)
 
@@ -145,7 +144,8 @@ class ResultCache:
             return None  # what another program gives may be another thing tomorrow
         if self.settings.names_backend(side):
             cache = ResultCache(self.settings.of_side(side), self._store.directory)
-            request = cache.settings.request(request.image, request.source)
+            more = request.more if request.together else None
+            request = cache.settings.request(request.image, request.source, more)
             pages = {}
         if request not in pages:
             pages[request] = cache._page_facts(request)  # once: it hashes the image
@@ -226,9 +226,10 @@ class ResultCache:
         )
 
     def _page_facts(self, request: OcrRequest) -> Facts:
+        file, *more = required_files(request)
         return {
             "checkpoint": self.checkpoint,
-            "image": required_file(request).sha256,
+            "image": file.sha256,
             "preset": request.preset,
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
@@ -237,7 +238,7 @@ class ResultCache:
             **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
             **request.unpublished,
             **({"model": request.model} if request.model != FIRST.name else {}),
-            **({"more": [file_sha256(image) for image in request.more]} if request.more else {}),
+            **({"more": [each.sha256 for each in more]} if more else {}),
         }
 
 

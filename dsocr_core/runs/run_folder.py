@@ -163,7 +163,8 @@ class RunFolder:
                 table = with_run_id(table, record.id)
                 add("readings", table)
                 add("timings", rows_to_table("timings", record.id, timing_rows(table)))
-                for sha256 in table["sha256"].to_pylist():
+                more = table["more_pages"].combine_chunks().flatten().field("sha256")
+                for sha256 in (*table["sha256"].to_pylist(), *more.to_pylist()):
                     if (name := clean_path(sha256)) and (self.directory / name).exists():
                         pictures[name] = self.directory / name
             add("parity", rows_to_table("parity", record.id, list(self._parity(continued))))

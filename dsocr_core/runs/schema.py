@@ -37,7 +37,8 @@ TABLES: dict[str, pa.Schema] = {
     # is what is not known; a page that failed has its error. key: a name for all that decided the result.
     # exact: the whole result as JSON, where a column cannot hold it. boxes: pixels of the upright page.
     # image_mask: start and length, run after run; top_ids and top_logits: the two likeliest of each step, in
-    # turns. times: in the order they were measured; `timings` has the same, flat.
+    # turns. times: in the order they were measured; `timings` has the same, flat. more_pages: those after the
+    # first one in the same prompt, whose paths request.more has; page_index: a box's page, from 0.
     "readings": _schema(
         "page",
         page=_TEXT, backend=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT,
@@ -56,10 +57,13 @@ TABLES: dict[str, pa.Schema] = {
             rotary_dtype=_TEXT, ngram_window=_INT, ngram_whitelist=_TEXTS,
         ),
         boxes=pa.list_(
-            _struct(number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT)
+            _struct(
+                number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL, text=_TEXT, page_index=_INT
+            )
         ),
         environment=pa.list_(_struct(name=_TEXT, value=_TEXT)),
         times=pa.list_(_struct(stage=_TEXT, milliseconds=_REAL, calls=_INT)), key=_TEXT, exact=_TEXT,
+        more_pages=pa.list_(_struct(width=_INT, height=_INT, bytes=_INT, sha256=_TEXT)),
     ),
     # aggregate: "page" for one page's time; "mean" or "std" over a run's pages, page null, where an
     # imported run has nothing else. inside_prefill: the time is part of prefill's, never added to it.

@@ -109,7 +109,7 @@ def readings_table(pages: Sequence[PageReading]) -> pa.Table:
         parts = [
             rows_table([encodable_value(_row(page))])
             if page.result is None
-            else reading_table(page.name, page.result, page.result.request.file)
+            else reading_table(page.name, page.result, [page.result.request.file])
             for page in pages
         ]
         table = pa.concat_tables(parts).combine_chunks()
@@ -120,7 +120,7 @@ def readings_table(pages: Sequence[PageReading]) -> pa.Table:
 
 def _row(page: PageReading) -> Mapping[str, Any]:
     if page.result is not None:
-        return result_row(page.name, page.result, page.result.request.file)
+        return result_row(page.name, page.result, [page.result.request.file])
     facts = [{"name": QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
     error = (page.error or "not known")[:MOST_OF_AN_ERROR]
     return {"page": page.name, "source": page.name, "error": error, "environment": facts}

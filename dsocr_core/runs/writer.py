@@ -10,7 +10,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.verdict import RULE
@@ -85,7 +85,7 @@ class RunWriter:
 
         `page` names it within the run; the same name pairs it with a page of another run.
         """
-        rows = reading_table(page, result, file_of(result.request))
+        rows = reading_table(page, result, files_of(result.request))
         self.add("readings", rows)
         self.add("timings", timing_rows(rows))
 

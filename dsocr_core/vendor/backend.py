@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dsocr_core.base.child import ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED
 from dsocr_core.models.family import all_stages, family_of, read_config
 from dsocr_core.models.row import Family
 from dsocr_core.models.stages import Stage
@@ -181,7 +181,7 @@ class VendorBackend:
 
     def _allowed_code(self) -> RemoteCode:
         """Raises RemoteCodeNotAllowed."""
-        if self.checkpoint == EMBEDDED_CHECKPOINT.resolve():
+        if self.checkpoint in (EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED):
             return remote_code(self.checkpoint)
         return require_allowed(self.checkpoint, self.trusted_directories, self.code_record)
 
@@ -348,6 +348,8 @@ class VendorBackend:
                 request.name,
                 seen.postprocess_error,
             )
+        if len(seen.image_sizes) != len(request.images):
+            raise ValueError(f"{len(seen.image_sizes)} sizes of {len(request.images)} images")
         if len(top_two) > len(seen.token_ids):
             raise ValueError(f"{len(top_two)} steps for {len(seen.token_ids)} tokens")
         inputs = ModelInputs(
@@ -368,7 +370,8 @@ class VendorBackend:
         return OcrResult(
             backend="vendor",
             request=request,
-            image_size=_pair(seen.image_size),
+            image_size=_pair(seen.image_sizes[0]),
+            more_sizes=tuple(map(_pair, seen.image_sizes[1:])),
             text_raw=seen.text_raw,
             token_ids=tuple(seen.token_ids),
             token_texts=tuple(seen.token_texts),

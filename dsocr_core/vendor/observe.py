@@ -116,7 +116,7 @@ class Observation:
         return self._generate_ended > 0.0
 
     def result(
-        self, model: Any, tokenizer: Any, image_size: tuple[int, int], postprocess_error: str = ""
+        self, model: Any, tokenizer: Any, image_sizes: list[tuple[int, int]], postprocess_error: str = ""
     ) -> Result:
         """All that was seen, once `infer` has ended. Raises UnlikeInfer when it never generated."""
         self._host_stage("postprocess", time.perf_counter() - self._generate_ended)
@@ -129,7 +129,7 @@ class Observation:
         top_ids, top_logits = self.best.steps(self.new_ids) if self.best else ([], [])
         return Result(
             number=self.request.number,
-            image_size=list(image_size),
+            image_sizes=[list(size) for size in image_sizes],
             text_raw=text,
             token_ids=self.new_ids,
             token_texts=[tokenizer.decode([token]) for token in self.new_ids],

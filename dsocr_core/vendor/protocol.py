@@ -142,7 +142,7 @@ class Result:
     """Message of what was observed of one `infer`."""
 
     number: int
-    image_size: list[int]
+    image_sizes: list[list[int]]
     text_raw: str
     token_ids: list[int]
     token_texts: list[str]

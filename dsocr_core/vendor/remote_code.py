@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.base.untrusted import Missing, Refused, parse_json, parse_value, read_bytes
 from dsocr_core.base.visible import name_text
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
@@ -82,7 +83,8 @@ def _read(file: Path, directory: Path) -> bytes:
         raise RemoteCodeNotAllowed(f"{directory}: {name}: cannot be read; its code is not run") from error
     # A Hugging Face cache has NAME/snapshots/REVISION/config.json -> ../../blobs/HASH.
     blobs = directory.parent.parent / "blobs" if directory.parent.name == "snapshots" else directory
-    if not (place.is_relative_to(directory) or place.is_relative_to(blobs)):
+    own = (directory, blobs, EMBEDDED_CHECKPOINT)  # the last comes with the project, which trusts it
+    if not any(place.is_relative_to(folder) for folder in own):
         raise RemoteCodeNotAllowed(
             f"{directory}: {name} is a link out of the directory; copy the checkpoint with its files"
         )

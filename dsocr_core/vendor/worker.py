@@ -199,7 +199,8 @@ class Worker:
                     raise
                 traceback.print_exc()
                 problem = described(error)
-        return observation.result(self._model, self._tokenizer, upright_size(request.page.images[0]), problem)
+        sizes = [upright_size(image) for image in request.page.images]
+        return observation.result(self._model, self._tokenizer, sizes, problem)
 
     def _infer(self, request: Recognize | Trace, eval_mode: bool = False, **of_one: bool) -> None:
         """Call the published entry; `of_one` are arguments that it has for a single page alone."""

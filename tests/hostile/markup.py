@@ -23,7 +23,7 @@ def attempt(random: Random, folder: Path) -> str | None:
     if random.random() < 0.02:
         text *= 100
     width, height = random.choice(_SIDES), random.choice(_SIDES)
-    boxes = page_boxes(parse(text), width, height)
+    boxes = page_boxes(parse(text), (width, height))
     result_mmd(text)
     parse(clean_text(text))
     for box in boxes:

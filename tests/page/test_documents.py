@@ -303,6 +303,34 @@ def test_chosen_pages_come_in_the_order_given(pdf: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("chosen", "most", "names"),
+    [
+        (None, 99, ["my paper.pdf#1-3", "a.png+1"]),
+        (None, 2, ["my paper.pdf#1-2", "my paper.pdf#3", "a.png+1"]),
+        ("1,3,2", 9, ["my paper.pdf#1,3,2", "a.png+1"]),
+        (None, 1, ["my paper.pdf#1", "my paper.pdf#2", "my paper.pdf#3", "a.png", "b.png"]),
+    ],
+)
+def test_pages_together_are_those_of_a_document(
+    pdf: Path, tmp_path: Path, chosen: str | None, most: int, names: list[str]
+) -> None:
+    """Images are one document, whatever lies between them; a file that cannot be read is by itself."""
+    for name in ("a.png", "b.png"):
+        noise().save(tmp_path / name)
+    (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.4 torn")
+    given = [pdf, tmp_path / "a.png", tmp_path / "torn.pdf", tmp_path / "b.png"]
+    pages = expand(given, chosen, tmp_path / "work", dpi=30)
+    together = pages.together(most)
+    assert [together.name(i) for i in range(len(together))] == [*names, "torn.pdf"]
+    first = together[0]
+    assert first.source == names[0] and first.more is not None
+    alone = [pages[i].path for i in range(min(most, 3))]
+    assert [first.path, *first.more] == alone
+    with pytest.raises(DocumentError, match=r"torn\.pdf"):
+        together[len(names)]
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [("1", [1]), ("1-3,7", [1, 2, 3, 7]), (" 2 - 3 , 2", [2, 3]), ("8-", [8, 9]), ("9,1", [9, 1])],
 )

@@ -16,7 +16,7 @@ import streamlit as st
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.reading.clean import clean_page
+from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.page import Hint
 from dsocr_core.review.review import open_review
@@ -451,10 +451,10 @@ def test_everything_can_be_taken_away(history: History) -> None:
 def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(history: History, tmp_path: Path) -> None:
     image = tmp_path / "large.png"
     Image.new("RGB", (3200, 1600), "white").save(image)
-    clean = clean_page(OcrRequest(image), Image.open(image))
+    [clean] = clean_pages(OcrRequest(image), [Image.open(image)])
     with history.writer(record("run-3")) as run:
         for result in both(markup(), image=image).values():
-            assert isinstance(result, OcrResult) and clean is not None
+            assert isinstance(result, OcrResult)
             run.add_result("large.png", replace(result, image_size=(3200, 1600)))
             clean.write(run.directory)
     image.unlink()

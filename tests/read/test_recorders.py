@@ -26,8 +26,8 @@ class Notebook(Recorder):
         self.heard.append(("skip", page.source))
 
     def add(self, read: PageRead) -> None:
-        size = read.picture.size if read.picture else None
-        self.heard.append(("add", read.page.source, size, read.clean is not None))
+        size = read.pictures[0].size if read.pictures else None
+        self.heard.append(("add", read.page.source, size, bool(read.clean)))
 
     def add_failure(self, page: PageFailed) -> None:
         self.heard.append(("failure", page.source, page.error, page.image))

@@ -9,8 +9,8 @@ from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST
-from dsocr_core.reading.artifacts import Export, failure, page_key, prediction
-from tests.support.results import make_result
+from dsocr_core.reading.artifacts import Export, failure, page_key, prediction, write_page
+from tests.support.results import make_result, of_pages
 
 TEXT = (
     "<|ref|>title<|/ref|><|det|>[[0, 0, 999, 99]]<|/det|>\n# Hello\n"
@@ -36,7 +36,7 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     result = make_result(TEXT, image=image, image_size=(999, 999))
     run = tmp_path / "run"
     export = Export(run, "id", "eager")
-    export.add(result, page(), "key")
+    export.add(result, [page()], "key")
     folder = export.folder("eager", image)
     key = hashlib.md5(str(image.resolve()).encode("utf-8")).hexdigest()
     assert folder == run / "viz" / key == run / "viz" / page_key(image)
@@ -72,6 +72,28 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_pages_of_one_prompt_have_a_picture_each_and_crops_under_their_names(tmp_path: Path) -> None:
+    block = "<|det|>image [0, 0, 500, 500]<|/det|>"
+    text = f"before<PAGE>\n{block}one<PAGE>\n<|det|>text [0, 0, 9, 9]<|/det|>two{block}"
+    result = of_pages(make_result(text, image_size=(999, 999)), (600, 300))
+    write_page(result, [page(), Image.new("RGB", (600, 300))], tmp_path / "written")
+    assert files(tmp_path / "written") == [
+        "images/page_0_0.jpg", "images/page_1_0.jpg", "info.json", "result.md", "result_with_boxes_0.jpg",
+        "result_with_boxes_1.jpg",
+    ]  # fmt: skip
+    sizes = [Image.open(tmp_path / "written" / "images" / f"page_{i}_0.jpg").size for i in (0, 1)]
+    assert sizes == [(500, 500), (300, 150)]
+    assert (tmp_path / "written" / "result.md").read_text("utf-8") == (
+        "before\n<PAGE>\n![](images/page_0_0.jpg)\none\n<PAGE>\ntwo![](images/page_1_0.jpg)\n"
+    )
+    info = json.loads((tmp_path / "written" / "info.json").read_text("utf-8"))
+    assert info["notes"] == ["6 characters before the first <PAGE>"]
+    assert [box["page"] for box in info["boxes"]] == [0, 1, 1] and info["boxes"][2]["w"] == 300
+    assert [each["result_image"] for each in info["pages"]] == [
+        "result_with_boxes_0.jpg", "result_with_boxes_1.jpg",
+    ]  # fmt: skip
+
+
 def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert page_key(Path("x/../a.png")) == hashlib.md5(f"{tmp_path.resolve()}/a.png".encode()).hexdigest()
@@ -81,7 +103,7 @@ def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"12345")
     export = Export(tmp_path, "one", "fast")
-    export.add(make_result("first", "fast", image=image), page(), None)
+    export.add(make_result("first", "fast", image=image), [page()], None)
     with (tmp_path / "predictions.jsonl").open("a", encoding="utf-8") as handle:
         handle.write('{"image": "half a li')
     export.write_lines(
@@ -104,7 +126,7 @@ def test_hostile_boxes_do_not_fill_the_disk(tmp_path: Path) -> None:
     rows = ", ".join(["[0, 0, 999, 999]"] * 5000)
     export = Export(tmp_path, "id", "eager")
     result = make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>")
-    export.add(result, page(), None)
+    export.add(result, [page()], None)
     folder = export.folder("eager", result.request.image)
     assert len(list((folder / "images").iterdir())) < 20
 
@@ -118,13 +140,13 @@ def test_a_full_disk_leaves_nothing_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     export = Export(tmp_path, "id", "eager")
-    export.add(make_result("first", image=Path("a.png")), page(), None)
+    export.add(make_result("first", image=Path("a.png")), [page()], None)
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     with monkeypatch.context() as patch:
         owner = Image.Image if failing == "Image.save" else Path
         patch.setattr(owner, failing.partition(".")[2], no_space)
         with pytest.raises(DsocrError, match=r"could not be written \(No space left on device\)") as error:
-            export.add(make_result("second", image=Path("b.png")), page(), None)
+            export.add(make_result("second", image=Path("b.png")), [page()], None)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
     assert len(list((tmp_path / "viz").iterdir())) == 1

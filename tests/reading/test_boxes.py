@@ -17,7 +17,7 @@ from dsocr_core.reading.markup import Box, Coordinates, page_boxes, parse
 def make(*rows: tuple[str, Coordinates]) -> tuple[Box, ...]:
     """Boxes on a page of 999 x 999 pixels, where a coordinate is a pixel."""
     text = "".join(f"<|ref|>{label}<|/ref|><|det|>[{list(box)}]<|/det|>t" for label, box in rows)
-    return page_boxes(parse(text), 999, 999)
+    return page_boxes(parse(text), (999, 999))
 
 
 def states(ours: Sequence[Box], vendor: Sequence[Box]) -> list[str]:
@@ -27,7 +27,7 @@ def states(ours: Sequence[Box], vendor: Sequence[Box]) -> list[str]:
 def test_pixels_texts_and_order() -> None:
     text = "<|ref|>a<|/ref|><|det|>[[10, 20, 500, 60], [900, 900, 100, 100]]<|/det|>\none\n"
     text += "<|ref|>b<|/ref|><|det|>[[0, 0, 999, 999]]<|/det|> two"
-    first, second, third = page_boxes(parse(text + "<｜end▁of▁sentence｜>"), 800, 600)
+    first, second, third = page_boxes(parse(text + "<｜end▁of▁sentence｜>"), (800, 600))
     assert (first.x1, first.y1, first.x2, first.y2) == (8, 12, 400, 36)
     assert (second.x1, second.y1, second.x2, second.y2) == (80, 60, 720, 540)
     assert second.coordinates == (900, 900, 100, 100)

@@ -14,7 +14,7 @@ from dsocr_core.reading.clean import (
     MOST_BYTES,
     MOST_SIDE,
     CleanPage,
-    clean_page,
+    clean_pages,
     clean_path,
     is_clean_page,
 )
@@ -27,8 +27,7 @@ def kept(picture: Image.Image, folder: Path) -> Path:
     """The file that a run keeps of a page."""
     source = folder / "page.png"
     source.write_bytes(b"of which only the content counts")
-    page = clean_page(OcrRequest(source), picture)
-    assert page is not None
+    [page] = clean_pages(OcrRequest(source), [picture])
     page.write(folder / "run")
     return folder / "run" / page.path
 
@@ -44,7 +43,7 @@ def test_a_page_is_kept_under_its_files_content(tmp_path: Path) -> None:
         for path in ((20, 20), (150, 75), (280, 180)):
             assert found.getpixel(path) == pytest.approx(picture.getpixel(path), abs=6)
     assert is_clean_page(file, 300, 200)
-    assert clean_page(OcrRequest(tmp_path / "gone.png"), picture) is None
+    assert clean_pages(OcrRequest(tmp_path / "gone.png"), [picture]) == []
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,9 @@ def test_other_texts_are_no_drawing_and_run_nothing(text: str, reason: str) -> N
 
 def test_a_page_with_a_drawing_has_it_beside_the_others_and_a_mere_mention_has_none(tmp_path: Path) -> None:
     page = Image.new("RGB", (1000, 800), "white")
-    write_page(make_result(repr(FIGURE)), page, tmp_path / "drawn")
+    write_page(make_result(repr(FIGURE)), [page], tmp_path / "drawn")
     with Image.open(tmp_path / "drawn" / "geo.jpg") as picture:
         assert picture.size == (600, 600)
-    write_page(make_result("about line_type"), page, tmp_path / "mentioned")
+    write_page(make_result("about line_type"), [page], tmp_path / "mentioned")
     assert not (tmp_path / "mentioned" / "geo.jpg").exists()
     assert (tmp_path / "mentioned" / "result_with_boxes.jpg").exists()

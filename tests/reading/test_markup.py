@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr_core.reading.markup import Span, block_text, parse, parse_coordinates, pixel_corners
+from dsocr_core.reading.markup import (
+    Form,
+    Span,
+    block_text,
+    page_boxes,
+    page_notes,
+    parse,
+    parse_coordinates,
+    pixel_corners,
+)
 
 PUBLISHED = re.compile(r"<\|ref\|>(.*?)<\|/ref\|><\|det\|>(.*?)<\|/det\|>", re.DOTALL)
 
@@ -16,6 +25,7 @@ PIECES = [
     " ", "[[", "<|",
     "<|ref|>title<|/ref|><|det|>[[1, 2, 3, 4], [5, 6, 7, 8]]<|/det|>",
 ]  # fmt: skip
+DET_PIECES = [*PIECES, "<|det|>title [1, 2, 3, 4]<|/det|>", "<|det|>title", "[1, 2, 3, 4]", "]", "<PAGE>"]
 
 
 def one(text: str) -> Span:
@@ -37,6 +47,44 @@ def test_fields_by_hand() -> None:
     assert second.boxes == ((1, 2, 3.5, 4), (5, 6, 7, 8))
 
 
+@pytest.mark.parametrize(
+    ("written", "label", "boxes", "reason"),
+    [
+        ("text [1, 2, 3, 4]", "text", ((1, 2, 3, 4),), None),
+        ("\n_a-1\t[1, 2, 3, 4]\n", "_a-1", ((1, 2, 3, 4),), None),
+        ("text [[1, 2, 3, 4]", "text", (), "coordinates are not a list of numbers"),
+        ("text [1, 2, 3]", "text", (), "box 1 is not four numbers"),
+        ("text [1, 2, 3, 4, 5, 6, 7, 8]", "text", (), "box 1 is not four numbers"),
+        ("text [__import__('os')]", "text", (), "coordinates are not a list of numbers"),
+    ],
+)  # fmt: skip
+def test_the_second_form_by_hand(written: str, label: str, boxes: tuple, reason: str | None) -> None:
+    text = f"a<|det|>{written}<|/det|>b"
+    span = Span(label, boxes, 1, len(text) - 1, "b", reason, markup="det")
+    assert parse(text, Form("det")) == (span,)
+    assert parse(text) == ()
+
+
+def test_boxes_lie_on_the_page_whose_mark_is_before_them() -> None:
+    """Of two pages three came back, after a block that stands on none."""
+    block = "<|det|>text [0, 0, 999, 999]<|/det|>"
+    text = f"{block}head<PAGE>\n{block}one<PAGE>{block}two{block}too<PAGE>{block}three"
+    form = Form("det", 2)
+    spans = parse(text, form)
+    assert [(span.text, span.page, bool(span.boxes)) for span in spans] == [
+        ("head", 0, False), ("one", 0, True), ("two", 1, True), ("too", 1, True), ("three", 2, False),
+    ]  # fmt: skip
+    assert all(text[span.start : span.end] == block for span in spans)
+    boxes = page_boxes(spans, (100, 50), (30, 40))
+    assert [(box.index, box.page, box.x2, box.y2) for box in boxes] == [
+        (0, 0, 100, 50),
+        (1, 1, 30, 40),
+        (2, 1, 30, 40),
+    ]
+    assert page_notes(text, form) == ("3 pages came back of 2", "40 characters before the first <PAGE>")
+    assert page_notes("<PAGE>a<PAGE>", form) == page_notes(text, Form("det")) == ()
+
+
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 @settings(max_examples=500)
 def test_closed_spans_are_those_of_the_published_pattern(text: str) -> None:
@@ -45,10 +93,13 @@ def test_closed_spans_are_those_of_the_published_pattern(text: str) -> None:
     assert closed == [(match.start(), match.end(), match[1]) for match in PUBLISHED.finditer(text)]
 
 
-@given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=25).map("".join), st.text()))
+@given(
+    st.one_of(st.lists(st.sampled_from(DET_PIECES), max_size=25).map("".join), st.text()),
+    st.sampled_from([Form(), Form("det")]),
+)
 @settings(max_examples=300)
-def test_spans_and_their_texts_tile_the_text(text: str) -> None:
-    spans = parse(text)
+def test_spans_and_their_texts_tile_the_text(text: str, form: Form) -> None:
+    spans = parse(text, form)
     head = text[: spans[0].start] if spans else text
     assert head + "".join(text[span.start : span.end] + span.text for span in spans) == text
     assert "<|ref|>" not in head
@@ -132,6 +183,9 @@ def test_nested_labels_are_told() -> None:
         ("<|ref|><|/det|>", ""),
         ("<|/ref|><|det|>", "<|ref|>"),
         ("<|/det|>", "<|ref|>"),
+        ("<|det|>a[", ""),
+        ("<|det|>a[", f"]{' ' * 60_000}"),
+        ("<|det|>a[1, 2, 3, 4]<|/det|><PAGE>", ""),
     ],
 )
 def test_linear_on_hostile_text(unit: str, tail: str) -> None:
@@ -142,7 +196,7 @@ def test_linear_on_hostile_text(unit: str, tail: str) -> None:
         best = float("inf")
         for _ in range(3):
             started = time.process_time()
-            parse(text)
+            parse(text, Form("det", 9))
             best = min(best, time.process_time() - started)
         return best
 

@@ -14,7 +14,7 @@ from dsocr_core.reading.input_parity import MODEL_LINES
 from dsocr_core.reading.parity import character_error_rate, parity
 from dsocr_core.reading.parity_records import ParityReport, Tolerance, Verdict, input_line
 from dsocr_core.reading.records import OcrResult, PageFile
-from tests.support.results import make_result
+from tests.support.results import make_result, of_pages
 
 END = "<｜end▁of▁sentence｜>"
 
@@ -542,3 +542,66 @@ def test_any_texts_can_be_compared(a: str, b: str) -> None:
         assert report.verdict == "identical"
     else:
         assert report.verdict != "identical" and report.reasons
+
+
+PAGES = (TEXT, LONG, page(("text", 50, "Total 1,234.00")))
+"""Three pages of one prompt; the second has no second box."""
+
+
+def read_together(*pages: str, head: str = "", backend: str = "eager") -> OcrResult:
+    text = head + "".join(f"<PAGE>\n{text}" for text in pages)
+    return of_pages(make_result(text, backend), (1000, 800), (640, 480))
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict", "reasons"),
+    [
+        (read_together(*PAGES), "identical", ()),
+        (
+            read_together(TEXT, LONG, page(("text", 50, "Total 7,234.00"))),
+            "differs",
+            ("page 3: 1 value differs",),
+        ),
+        (
+            read_together(changed(0, top=15), LONG, PAGES[2]),
+            "within_tolerance",
+            ("page 1: ",),
+        ),
+        # The same box on another page is another box.
+        (
+            read_together(TEXT, "a" * 1000, LONG.replace("a" * 1000, "Total 1,234.00")),
+            "differs",
+            ("page 2: a box with text on one side alone",),
+        ),
+        (
+            read_together(TEXT, LONG),
+            "differs",
+            ("B: 2 pages came back of 3", "page 3: 1 value differs", "page 3: a box with text on one side"),
+        ),
+        (
+            read_together(*PAGES, "more"),
+            "differs",
+            ("B: 4 pages came back of 3", "page 4: "),
+        ),
+        (
+            read_together(*PAGES, head="Dear all"),
+            "differs",
+            ("B: 8 characters before the first <PAGE>", "before the first page: "),
+        ),
+        (
+            replace(read_together(*PAGES), more_sizes=((1000, 800), (640, 481))),
+            "not_comparable",
+            ("sizes of page 3 differ: 640 x 480 and 640 x 481",),
+        ),
+    ],
+)
+def test_pages_of_one_prompt_are_compared_page_by_page(
+    other: OcrResult, verdict: Verdict, reasons: tuple[str, ...]
+) -> None:
+    report = parity(read_together(*PAGES), other)
+    found = [next((words for words in report.reasons if words.startswith(begin)), begin) for begin in reasons]
+    assert report.verdict == verdict
+    assert [words for words in report.reasons if words in found] == found, report.reasons
+    assert all(pair.a.page == pair.b.page for pair in report.pairs if pair.a and pair.b)
+    if verdict == "within_tolerance":
+        assert len(report.reasons) == 1

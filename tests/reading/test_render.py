@@ -15,7 +15,7 @@ WHITE = (255, 255, 255)
 
 def boxes(label: str, *coordinates: tuple[float, float, float, float]) -> tuple[Box, ...]:
     """On a page of 999 x 999 pixels."""
-    return page_boxes([Span(label, coordinates, 0, 1, "")], 999, 999)
+    return page_boxes([Span(label, coordinates, 0, 1, "")], (999, 999))
 
 
 def page() -> Image.Image:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr_core.reading.clean import FOLDER, clean_page
+from dsocr_core.reading.clean import FOLDER, clean_pages
+from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
@@ -21,7 +23,7 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.storage.entries import RemoteStorage
 from dsocr_core.runs.store import History
 from tests.support.made_up_runs import record
-from tests.support.results import make_result
+from tests.support.results import make_result, of_pages
 from tests.support.with_boxes import add_with_boxes
 
 SIZE = (3996, 2997)
@@ -57,8 +59,7 @@ def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool =
                 add_with_boxes(run, "page.png", result, picture)
             else:
                 run.add_result("page.png", result)
-        clean = clean_page(OcrRequest(source), picture)
-        assert clean is not None
+        [clean] = clean_pages(OcrRequest(source), [picture])
         clean.write(run.directory)
     history.refresh()
     return run_id
@@ -86,6 +87,28 @@ def test_the_source_then_the_clean_page_then_the_boxes_then_none(history: Histor
     shutil.rmtree(picture.path.parents[1])
     shutil.rmtree(history.file(run_id, "run.json").parent / "viz")
     assert found(history) is None
+
+
+def test_further_pages_of_a_prompt_have_pictures_of_their_own(history: History, source: Path) -> None:
+    """By its file, then by its clean picture; each in its own size."""
+    second = source.with_name("second.png")
+    Image.new("RGB", (60, 40), "white").save(second)
+    result = of_pages(make_result("<PAGE>a<PAGE>b", image=source, image_size=SIZE), (60, 40))
+    request = replace(result.request, more=(second,))
+    file, *more = required_files(request)
+    request = replace(request, file=file, more_files=tuple(more))
+    with history.writer(record("run-2", backends=("eager",))) as run:
+        run.add_result("both", replace(result, request=request))
+        run.add_result("both", replace(result, request=request, backend="vendor"))
+        for clean in clean_pages(request, [Image.open(image).convert("RGB") for image in request.images]):
+            clean.write(run.directory)
+    history.refresh()
+    found = open_review(history, "run-2").picture("both", 1)
+    assert found == PagePicture(second, False, 60, 40)
+    second.unlink()
+    found = open_review(history, "run-2").picture("both", 1)
+    assert found is not None and found.path.parent.name == FOLDER
+    assert (found.width, found.height) == Image.open(found.path).size == (60, 40)
 
 
 def test_boxes_lie_right_on_a_smaller_picture(history: History, source: Path) -> None:

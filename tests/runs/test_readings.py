@@ -36,6 +36,8 @@ def equal(found: OcrResult | None, given: OcrResult) -> bool:
         read, written = (getattr(each, field.name) for each in (found, given))
         assert read == written, field.name
     assert given.request.file in (None, found.request.file)
+    assert given.request.more_files in ((), found.request.more_files)
+    assert [box.page for box in given.boxes] == [box.page for box in found.boxes]
     return True
 
 
@@ -71,12 +73,12 @@ def test_what_a_row_cannot_hold_is_in_exact_and_replaced_in_its_column() -> None
     plain, half = any_result(7, 0), any_result(7, 0)
     object.__setattr__(half, "text_raw", "a\ud800b")
     object.__setattr__(plain, "text_raw", "ab")
-    [row] = reading_table("p", half, None).to_pylist()
+    [row] = reading_table("p", half, [None]).to_pylist()
     assert row["text_raw"] == "a?b" and "\\ud800" in row["exact"]
     assert result_of(row) == half
 
 
 def test_a_row_with_a_damaged_exact_falls_back_on_its_columns() -> None:
-    [row] = reading_table("p", any_result(7, 0), None).to_pylist()
+    [row] = reading_table("p", any_result(7, 0), [None]).to_pylist()
     found = result_of({**row, "exact": "{"})
     assert found is not None and found.text_raw == row["text_raw"]

@@ -243,7 +243,7 @@ def old_directory(root: Path, ours: str = "fast", whole: bool = True) -> None:
     export = Export(root, "run-1", "fast")
     for result in (read_by("fast"), read_by("vendor")):
         name = ours if result.backend == "fast" else "vendor"
-        export.add(result, Image.new("RGB", (200, 100)), "key")
+        export.add(result, [Image.new("RGB", (200, 100))], "key")
         folder, lines = export.folder(result.backend, result.request.image), root
         lines = root / ("vendor" if name == "vendor" else "")
         [line] = map(json.loads, (lines / PREDICTIONS).open())

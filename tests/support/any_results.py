@@ -23,7 +23,7 @@ from dsocr_core.reading.records import (
 HOSTILE = (
     "", " ", "\x00", "\ud800", "a\udcffb", "\u202e<script>", "'; DROP TABLE runs; --", "<|ref|>", "<|/det|>",
     "\\", "\\xff", "null", "NaN", "=1+1", "\U0001f4c4", "\r\n", "\ufeff", "<image>", "{rows}", "$files",
-    "é", "\u0301",
+    "é", "\u0301", "<PAGE>", "<|det|>text [1, 2, 3, 4]<|/det|>",
 )  # fmt: skip
 _MARK = "<|ref|>{}<|/ref|><|det|>[[{}, {}, {}, {}]]<|/det|>\n{}"
 
@@ -34,9 +34,10 @@ def any_result(seed: int, boxes: int = 3) -> OcrResult:
     known = draw.random() < 0.7
     tokens = draw.choice([None, (), tuple(_number(draw, 2**17) for _ in range(draw.randrange(1, 9)))])
     steps = len(tokens) if tokens and draw.random() < 0.6 else 0
+    request = _request(draw, seed)
     return OcrResult(
         backend=draw.choice(["eager", "fast", "vendor", "mine"]),
-        request=_request(draw, seed),
+        request=request,
         image_size=(draw.randrange(0, 9000), draw.randrange(0, 9000)),
         text_raw=_text(draw) + "".join(_block(draw) for _ in range(boxes)) + _text(draw),
         token_ids=tokens,
@@ -51,6 +52,7 @@ def any_result(seed: int, boxes: int = 3) -> OcrResult:
         | ({BOXES_NOT_KNOWN: "the text has none"} if draw.random() < 0.1 else {}),
         top_two=tuple(_step(draw) for _ in range(steps)),
         text_tokens=draw.choice([None, 0, _number(draw, 10**6)]),
+        more_sizes=tuple((draw.randrange(0, 9000), 40) for _ in request.more) if seed % 3 else (),
     )
 
 
@@ -60,10 +62,11 @@ def _request(draw: random.Random, seed: int) -> OcrRequest:
     if draw.random() < 0.2:
         told: dict[str, Any] = {"preset": "small"} if draw.random() < 0.5 else {}
         return OcrRequest.of_others(image, source=source, **told)
+    more = tuple(Path(f"more-{number}.png") for number in range(draw.randrange(0, 3)))
     return OcrRequest(
         image,
         preset=draw.choice(["small", "gundam", _text(draw)]),
-        prompt=_text(draw),
+        prompt=draw.choice(["<image>Multi page parsing.", _text(draw)]),
         max_new_tokens=draw.choice([None, 1, 2**40]),
         no_repeat_ngram_size=draw.randrange(0, 50),
         source=source,
@@ -75,8 +78,9 @@ def _request(draw: random.Random, seed: int) -> OcrRequest:
         tile_size=draw.choice([640, 2**70]),
         template=draw.choice(["plain", "no_newline", "roles"]),
         exif=draw.random() < 0.5,
-        model=draw.choice(["deepseek_ocr", _text(draw)]),
-        more=tuple(Path(f"more-{number}.png") for number in range(draw.randrange(0, 3))),
+        model=draw.choice(["deepseek_ocr", "unlimited_ocr", _text(draw)]),
+        more=more,
+        more_files=tuple(PageFile(draw.randrange(0, 2**40), "cd" * 32) for _ in more) if seed % 2 else (),
         file=draw.choice([None, PageFile(draw.randrange(0, 2**40), "ab" * 32)]),
     )
 

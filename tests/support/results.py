@@ -39,6 +39,14 @@ TIMINGS = tuple(
 )
 
 
+def of_pages(result: OcrResult, *more_sizes: tuple[int, int]) -> OcrResult:
+    """The result as one of several pages that Unlimited-OCR read in one prompt."""
+    more = tuple(Path(f"page-{number}.png") for number in range(2, 2 + len(more_sizes)))
+    prompt = "<image>Multi page parsing."
+    request = replace(result.request, model="unlimited_ocr", preset="base", prompt=prompt, more=more)
+    return replace(result, request=request, more_sizes=more_sizes)
+
+
 def make_result(
     text: str = "<|ref|>title<|/ref|><|det|>[[100, 100, 500, 200]]<|/det|>\n# Hello\n",
     backend: BackendName = "eager",

@@ -14,4 +14,4 @@ def add_with_boxes(run: RunWriter, page: str, result: OcrResult, picture: Image.
     run.add_result(page, result)
     folder = run.directory / backend_folder(result.backend) / "viz" / page_key(result.request.image)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    write_page(result, picture, folder)
+    write_page(result, [picture], folder)

@@ -96,7 +96,7 @@ def test_reversed_corners_are_put_in_order_here_and_not_drawn_by_the_published_c
     assert ImageChops.difference(drawn, page).getbbox() is None
     assert list((tmp_path / "images").iterdir()) == []
     spans = parse(text)
-    first = page_boxes(spans, 999, 999)[0]
+    first = page_boxes(spans, (999, 999))[0]
     assert (first.x1, first.y1, first.x2, first.y2) == (300, 200, 600, 500)
     assert first.coordinates == (600, 500, 300, 200)
     assert list(crops(spans, 999, 999)) == [1], "no crop, but its number is taken, as published"

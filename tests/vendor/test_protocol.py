@@ -28,7 +28,7 @@ TIMINGS = st.builds(Timing, st.text(), st.floats(allow_nan=False, allow_infinity
 RESULTS = st.builds(
     Result,
     number=WHOLE,
-    image_size=st.lists(WHOLE),
+    image_sizes=st.lists(st.lists(WHOLE)),
     prompt_ids=st.lists(WHOLE),
     grid=st.lists(WHOLE),
     global_shape=st.lists(WHOLE),

@@ -31,7 +31,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs.kinds import EndpointSpec
 from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.fingerprints import required_file, result_key
+from dsocr_core.reading.fingerprints import required_files, result_key
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
 
@@ -94,7 +94,7 @@ class Endpoint(Backend):
             "flavour": self.spec.flavour,
             "model": self.spec.model,
             "body": dict(self.spec.body),
-            "image": required_file(request).sha256,
+            "image": required_files(request)[0].sha256,
             "preset": request.preset if self.spec.flavour == "dsocr" else "",
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,

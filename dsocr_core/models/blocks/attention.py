@@ -39,7 +39,11 @@ def eager_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         lowest = torch.finfo(q.dtype).min
         hidden = torch.ones(new, total, dtype=torch.bool, device=q.device).triu(total - new + 1)  # (N, P)
         scores = scores + torch.zeros(new, total, dtype=q.dtype, device=q.device).masked_fill(hidden, lowest)
-    weights = F.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype)  # (B, h, N, P)
+    # What softmax does by itself, but that it keeps its input: of 40 pages' prompt 2.4 GB.
+    scores = scores.to(torch.float32)
+    weights = F.softmax(scores, dim=-1)
+    del scores
+    weights = weights.to(q.dtype)  # (B, h, N, P)
     return torch.matmul(weights, v)
 
 

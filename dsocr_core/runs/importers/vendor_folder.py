@@ -101,4 +101,4 @@ def _tables(page: str, text: str | None, picture: Path | None) -> dict[str, list
     if size is None:  # boxes in pixels of a page of unknown size cannot be
         return {"images": [{**row, "text_raw": text}]}
     full = {**row, "text_raw": text, "width": size[0], "height": size[1]}
-    return {"images": [full], "boxes": box_rows(page, VENDOR, page_boxes(parse(text), *size))}
+    return {"images": [full], "boxes": box_rows(page, VENDOR, page_boxes(parse(text), size))}

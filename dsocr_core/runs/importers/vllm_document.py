@@ -80,7 +80,7 @@ def _run(directory: Path, document: str, texts: list[Prediction]) -> ImportedRun
         if (drawn := _drawn(text)) is not None:
             size, picture = drawn
             row |= {"width": size[0], "height": size[1]}
-            boxes += box_rows(page, VENDOR, page_boxes(parse(text.text), *size))
+            boxes += box_rows(page, VENDOR, page_boxes(parse(text.text), size))
             files[f"{folder}/{RESULT_IMAGE}"] = picture
         images.append(row)
         for crop, name in _crops(directory, text.piece.index - 1):

@@ -149,7 +149,7 @@ def _add_pages(
             result = None if line.error else _result(line, directory, failed)
             if result is not None:
                 results[backend] = result
-                rows.append(reading_table(page, result, _file(line), key=line.data.get("key")))
+                rows.append(reading_table(page, result, [_file(line)], key=line.data.get("key")))
                 found.append(replace(result, text_raw="", token_ids=None, token_texts=(), top_two=()))
             else:
                 rows.append(rows_table([_plain_row(page, line)]))
@@ -206,7 +206,7 @@ def _plain_row(page: str, line: _Line) -> Row:
     times = {"prefill": data.get("prefill_ms"), "decode": data.get("decode_ms")}
     with contextlib.suppress(OSError, Refused):
         times = parse_json((line.folder / INFO).read_bytes(), any_number=True).get("timings_ms") or times
-    boxes = box_rows(page, line.backend, page_boxes(parse(text), *size)) if text and size else []
+    boxes = box_rows(page, line.backend, page_boxes(parse(text), size)) if text and size else []
     return row | {
         "width": size and size[0], "height": size and size[1],
         "bytes": file and file.bytes, "sha256": file and file.sha256,

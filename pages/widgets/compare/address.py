@@ -23,6 +23,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "source": Parameter("Sample", ("Sample", "Upload", "Path")),
     "page": Parameter("", widget=False),
     "box": Parameter("", widget=False),
+    "sheet": Parameter("", widget=False),
+    "together": Parameter(False),
     "mode": Parameter(MODES[0], MODES, widget=False),
     "tab": Parameter(TABS[0], TABS),
     "prompt": Parameter("markdown", ("markdown", "free_ocr", "figure", "locate")),
@@ -76,7 +78,16 @@ def write() -> None:
 
 def show_page(name: str) -> None:
     """Make `name` the page that is shown, nothing selected, from the next run on."""
-    STATE.values.update(page=name, box="")
+    STATE.values.update(page=name, box="", sheet="")
+
+
+def sheet(count: int) -> int:
+    """The page shown of so many in one prompt; the address counts from one."""
+    return index_of(value("sheet"), count) or 0
+
+
+def show_sheet(number: int) -> None:
+    STATE.values.update(sheet=str(number + 1), box="")
 
 
 def selected(count: int) -> int | None:

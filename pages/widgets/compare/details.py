@@ -75,7 +75,7 @@ def reproduce_command(request: OcrRequest, settings: Settings, command: str = "c
 def _files(shown: Shown) -> None:
     comparison = shown.comparison
     st.caption(
-        "For each side `result.mmd`, `result_with_boxes.jpg`, `info.json` and the `images/` it cut out; "
+        "For each side its text, the page with its boxes, `info.json` and the `images/` it cut out; "
         "for both `parity.json`, `boxes.csv` and `timings.csv`."
     )
     stem = comparison.request.name.rsplit(".", 1)[0] or "page"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.artifacts import write_page
+from dsocr_core.reading.artifacts import write_page, written_names
 from dsocr_core.reading.records import to_jsonable
 from dsocr_core.runs.labels import short
 from pages.widgets.pair import tables
@@ -34,7 +34,7 @@ def listing(comparison: Comparison) -> list[str]:
     names = [
         f"{folder_of(side, result)}/{name}"
         for side, result in comparison.results.items()
-        for name in ("result.mmd", "result_with_boxes.jpg", "info.json")
+        for name in written_names(result.request)
     ]
     if comparison.report is not None:
         names.append("parity.json")
@@ -49,7 +49,8 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
                 try:
-                    write_page(result, load_image(result.request.image), folder)
+                    pages = [load_image(image) for image in result.request.images]
+                    write_page(result, pages, folder)
                 except OSError as error:
                     raise DsocrError(f"the files could not be written ({error.strerror or error})") from error
                 for file in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -45,7 +47,7 @@ class Choice:
 
     @property
     def request(self) -> OcrRequest | None:
-        return None if self.page is None else self.settings.request(self.page.path, self.page.name)
+        return None if self.page is None else _request(self.settings, self.page)
 
     @property
     def position(self) -> int:
@@ -63,6 +65,12 @@ def draw(running: bool) -> tuple[Choice, bool]:
         show_error(problem)
     settings = _settings()
     chosen = settings or Settings()
+    try:
+        if page is not None:
+            _request(chosen, page)
+    except DsocrError as error:  # pages that are not read together so
+        problem, page = str(error), None
+        show_error(problem)
     sides = _sides(chosen)
     word = "both" if len(sides) != 1 else side_letter(sides[0])
     ready = page is not None and bool(sides) and settings is not None and not running
@@ -76,13 +84,16 @@ def draw(running: bool) -> tuple[Choice, bool]:
     return Choice(chosen, sides, pages, page, problem), pressed and ready
 
 
+def _request(settings: Settings, page: PageSource) -> OcrRequest:
+    """Raises DsocrError for pages of one prompt that the model does not read so."""
+    return settings.request(page.path, page.name, page.more)
+
+
 def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -> str:
     """Say what the page took before, on this machine; the panel of a running job says what is left of it."""
     if page is None or running:
         return ""
-    return earlier.words(
-        earlier.readings(resources.history, settings, settings.request(page.path, page.name))
-    )
+    return earlier.words(earlier.readings(resources.history, settings, _request(settings, page)))
 
 
 def _long_run_words(settings: Settings) -> str | None:
@@ -175,6 +186,12 @@ def _path() -> PageList:
 
 def _leafed(pages: PageList) -> PageList:
     """A choice among many pages, beside the viewer's own arrows."""
+    if len(pages.keys) > 1 and pages.together is not None and _reads_several():
+        together = st.toggle(
+            "All pages in one prompt", key=key("together"), on_change=partial(address.show_page, ""),
+            help="One reading of the whole document; the pages are then chosen over the viewer.",
+        )  # fmt: skip
+        pages = pages.together() if together else pages
     if len(pages.keys) > 1:
         current = pages.position(value("page"))
         chosen = st.selectbox(
@@ -184,6 +201,15 @@ def _leafed(pages: PageList) -> PageList:
             address.show_page(chosen)
             st.rerun()
     return pages
+
+
+def _reads_several() -> bool:
+    """Tell whether the chosen checkpoint's model takes several pages in a prompt."""
+    with suppress(DsocrError):
+        base = resources.base_settings()
+        checkpoint = st.session_state.get("checkpoint", base.checkpoint)
+        return replace(base, checkpoint=checkpoint).family.decoding.images > 1
+    return False
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -286,7 +312,10 @@ def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
 
 
 def _preset(settings: Settings) -> str:
-    presets = settings.family.presets
+    together = value("together") and settings.family.decoding.images > 1
+    presets = {
+        name: each for name, each in settings.family.presets.items() if not (together and each.crop_mode)
+    }
 
     def words(name: str) -> str:
         preset = presets[name]
@@ -294,7 +323,8 @@ def _preset(settings: Settings) -> str:
         return f"{name}, {size}"
 
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
-        put("preset", name if (name := settings.preset_name) in presets else settings.family.preset)
+        usual = settings.preset_name, settings.family.preset, *presets
+        put("preset", next(name for name in usual if name in presets))
     return st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
 
 

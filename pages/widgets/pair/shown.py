@@ -87,6 +87,8 @@ class Shown:
     """Takes the row that was clicked, None for none."""
     prefix: str = ""
     """Before the names of the session's keys."""
+    sheet: int = 0
+    """Number of the page shown among those of one prompt."""
 
     @property
     def results(self) -> Results:
@@ -110,15 +112,15 @@ class Shown:
         return other_texts(self.rows)
 
 
-def rows_of(comparison: Comparison | None) -> list[Pairing]:
-    """Pairs of boxes in reading order; else the boxes of the first side that has some."""
+def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Pairing]:
+    """Pairs of boxes of a page in reading order; else the boxes of the first side that has some."""
     if comparison is None:
         return []
     if comparison.report is not None and comparison.report.pairs:
-        return pairings(comparison.report.pairs)
+        return pairings(pair for pair in comparison.report.pairs if pair.page == sheet)
     for side, result in comparison.results.items():
         if result.boxes:
-            return lone_pairings(result.boxes, side)
+            return lone_pairings((box for box in result.boxes if box.page == sheet), side)
     return []
 
 
@@ -129,4 +131,5 @@ def result_words(result: OcrResult) -> str:
         found.append(plural(len(result.token_ids), "token"))
     if result.finish_reason == "length":
         found.append("stopped at the token limit")
+    found += result.notes
     return ", ".join([*found, *([duration(result.total_ms)] if result.timings else [])])

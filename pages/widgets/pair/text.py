@@ -10,11 +10,13 @@ import streamlit as st
 from dsocr_core.base.words import plural
 from dsocr_core.reading import postprocess
 from dsocr_core.reading.markup import block_text
+from dsocr_core.reading.output_findings import loose_text
 from dsocr_core.reading.parity import comparable
 from dsocr_core.reading.records import OcrResult, Side
 from dsocr_core.reading.text_blocks import Block, parse_blocks, word_difference
 from dsocr_core.review.differences import block_texts
 from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
+from pages.widgets.pair import sheets
 from pages.widgets.pair.shown import Pairing, Shown
 from pages.widgets.pair.tables import STATE_WORDS
 from pages.widgets.pair.viewer import clicked
@@ -41,7 +43,9 @@ def draw(shown: Shown, first: str = "Rendered") -> None:
     columns = [
         (
             side_label(side, result.backend),
-            [Block("code", result.text_raw)] if view == "Raw" else _rendered(side, result, shown.rows),
+            [Block("code", sheets.text_of(result, shown.sheet)[0])]
+            if view == "Raw"
+            else _rendered(side, result, shown),
         )
         for side, result in shown.results.items()
     ]
@@ -49,11 +53,13 @@ def draw(shown: Shown, first: str = "Rendered") -> None:
     show_columns(key, columns, shown.selected, lambda: shown.select(clicked(key)))
 
 
-def _rendered(side: Side, result: OcrResult, rows: list[Pairing]) -> list[Block]:
+def _rendered(side: Side, result: OcrResult, shown: Shown) -> list[Block]:
     """The text of one side as blocks, each with the pair its box belongs to; titles stand out."""
-    pair_of = {box.index: number for number, row in enumerate(rows) if (box := row.box(side)) is not None}
+    pair_of = {
+        box.index: number for number, row in enumerate(shown.rows) if (box := row.box(side)) is not None
+    }
     blocks = []
-    for segment in segments(result):
+    for segment in segments(result, shown.sheet):
         pair = None if segment.box is None else pair_of.get(segment.box)
         parts = parse_blocks(segment.text, pair)
         level = _TITLE_LEVELS.get(segment.label)
@@ -72,13 +78,12 @@ class Segment:
     box: int | None = None
 
 
-def segments(result: OcrResult) -> list[Segment]:
-    """The text in pieces: what stands before the first block, then what follows each."""
-    text = postprocess.clean_text(result.text_raw)
-    spans = result.blocks
-    before = postprocess.leading_space(result.text_raw)
+def segments(result: OcrResult, sheet: int = 0) -> list[Segment]:
+    """The text of a page in pieces: what stands before the first block, then what follows each."""
+    raw, spans = sheets.text_of(result, sheet)
+    text, before = postprocess.clean_text(raw), postprocess.leading_space(raw)
     pieces = [Segment(text[: spans[0].start - before] if spans else text)]
-    count = 0
+    count = sum(box.page < sheet for box in result.boxes)
     for span in spans:
         words = block_text(span) or ("![picture]()" if span.label == postprocess.IMAGE_LABEL else "")
         pieces.append(Segment(words, span.label, count if span.boxes else None))
@@ -109,11 +114,16 @@ def _lines(shown: Shown) -> Iterator[Aligned]:
     """The text outside of blocks where it differs, then block beside block in A's order."""
     a, b, report = shown.comparison.a, shown.comparison.b, shown.report
     assert a is not None and b is not None and report is not None
-    outside = [block for block in block_texts(*comparable(a, b), report.pairs) if block.pair is None]
-    for block in outside:
-        yield Aligned("outside of blocks", *_compared(block.text_a, block.text_b))
-    if not report.pairs and not outside:
-        text: Runs = [(a.text_raw, "same")]
+    if a.request.together:
+        loose = [loose_text(*sheets.text_of(side, shown.sheet)) for side in (a, b)]
+        outside = [(loose[0], loose[1])] if loose[0] != loose[1] else []
+    else:
+        blocks = block_texts(*comparable(a, b), report.pairs)
+        outside = [(block.text_a, block.text_b) for block in blocks if block.pair is None]
+    for texts in outside:
+        yield Aligned("outside of blocks", *_compared(*texts))
+    if not shown.rows and not outside:
+        text: Runs = [(sheets.text_of(a, shown.sheet)[0], "same")]
         yield Aligned("no blocks", text, text)
     for number, row in enumerate(shown.rows if report.pairs else ()):
         if row.a is not None and row.b is not None:

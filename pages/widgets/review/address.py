@@ -31,6 +31,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "review": Parameter("", widget=False),
     "page": Parameter("", widget=False),
     "box": Parameter("", widget=False),
+    "sheet": Parameter("", widget=False),
     "failing": Parameter(False),
     **{name: Parameter([]) for name in MANY},
     "text": Parameter(""),
@@ -69,7 +70,16 @@ def used_filters() -> int:
 
 def show_page(name: str) -> None:
     """Make `name` the page that is shown, nothing selected."""
-    values().update(page=name, box="")
+    values().update(page=name, box="", sheet="")
+
+
+def sheet(count: int) -> int:
+    """The page shown of so many in one prompt; the address counts from one."""
+    return index_of(str(value("sheet")), count) or 0
+
+
+def show_sheet(number: int) -> None:
+    values().update(sheet=str(number + 1), box="")
 
 
 def selected(count: int) -> int | None:

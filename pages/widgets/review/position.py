@@ -122,7 +122,7 @@ def act_on(act: str, subject: str, number: int = 0) -> None:
 
 
 def _to(page: PageReview | None) -> dict[str, Any]:
-    return {"page": page.name, "box": ""} if page is not None else {}
+    return {"page": page.name, "box": "", "sheet": ""} if page is not None else {}
 
 
 def _judge(here: Position, name: str, verdict: VerdictWord) -> dict[str, Any]:
@@ -146,7 +146,12 @@ def _undo(review: Review) -> dict[str, Any]:
     if row is None:
         return {"problem": "There is no verdict of yours to take back."}
     drafts[row.page] = (row.label, row.comment)
-    return {"notice": f"Took back “{row.verdict}” on {row.page[:80]}.", "page": row.page, "box": ""}
+    return {
+        "notice": f"Took back “{row.verdict}” on {row.page[:80]}.",
+        "page": row.page,
+        "box": "",
+        "sheet": "",
+    }
 
 
 def typed_words(name: str) -> tuple[str, str] | None:

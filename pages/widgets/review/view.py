@@ -15,7 +15,7 @@ from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.records import SIDES, Side
-from pages.widgets.pair import viewer
+from pages.widgets.pair import sheets, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.review import address, verdict
 from pages.widgets.review.address import value
@@ -63,10 +63,13 @@ class PageShown(Shown):
 def shown_of(review: Review, page: PageReview) -> PageShown:
     """Gather what is drawn of a page of a review, with its times and tokens."""
     comparison = review.detail(page.name)
-    rows = rows_of(comparison)
+    sheet = address.sheet(sheets.count(comparison))
+    rows = rows_of(comparison, sheet)
     names = {side: _name(side, review) for side in SIDES}
     selected = address.selected(len(rows))
-    return PageShown(comparison, names, rows, selected, address.select, "review ", review=review, page=page)
+    return PageShown(
+        comparison, names, rows, selected, address.select, "review ", sheet, review=review, page=page
+    )
 
 
 def _name(side: Side, review: Review) -> str:
@@ -79,7 +82,7 @@ def _name(side: Side, review: Review) -> str:
 def draw(here: Position, shown: PageShown) -> None:
     """The strip, the verdict and the viewer."""
     page = shown.page
-    picture, size, note = _picture(shown.review, page)
+    picture, size, note = _picture(shown.review, page, shown.sheet)
     st.html(strip_html(_strip(page, note)))
     reasons = cause_first(page)
     # One line whatever is in it: the viewer stays where it is from page to page.
@@ -89,9 +92,10 @@ def draw(here: Position, shown: PageShown) -> None:
         f"{verdict.verdicts_html(here, page)}</div>"
     )
     verdict.draw(here, page)
+    sheets.choose(shown.comparison, shown.sheet, address.show_sheet, shown.prefix)
     viewer.draw(
         shown,
-        viewer.image_values(page.name, picture, size, "review"),
+        viewer.image_values(f"{page.name}{shown.sheet or ''}", picture, size, "review"),
         {side: _pane_words(shown, side) for side in SIDES},
         (value("mode"), lambda mode: address.put("mode", mode)),
         position=_position(here),
@@ -159,14 +163,16 @@ def _pane_words(shown: PageShown, side: Side) -> dict[str, str]:
 # --- the picture ----------------------------------------------------------------------------------
 
 
-def _picture(review: Review, page: PageReview) -> tuple[resources.Picture, tuple[int, int], str]:
+def _picture(
+    review: Review, page: PageReview, sheet: int = 0
+) -> tuple[resources.Picture, tuple[int, int], str]:
     """The page's picture, the page's size, and what there is to say about the picture."""
-    found = review.picture(page.name)
+    found = review.picture(page.name, sheet)
     if found is not None:
         with suppress(DsocrError):
             picture = resources.page_picture(found.path, resources.base_settings().max_pixels)
             return picture, (found.width, found.height), _WITH_BOXES if found.with_boxes else ""
-    return _sheet(), page.size or (999, 999), _LOST
+    return _sheet(), page.size_of(sheet) or (999, 999), _LOST
 
 
 def _sheet() -> resources.Picture:

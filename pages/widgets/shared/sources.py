@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ class PageSource:
     key: str
     name: str
     path: Path
+    more: tuple[Path, ...] | None = None
+    """Pages after it in one prompt; None for a page that is read by itself."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class PageList:
 
     keys: tuple[str, ...] = ()
     take: Callable[[int], PageSource] = field(default=lambda index: _no_page(index), repr=False)
+    together: Callable[[], PageList] | None = field(default=None, repr=False)
+    """The same with all pages of a document in one prompt."""
 
     def position(self, key: str) -> int:
         """Find where `key` is; the first page when it is not here."""
@@ -59,9 +64,17 @@ def samples(folder: Path | None = None) -> PageList:
 
 def pages_of(*paths: Path) -> PageList:
     """The pages of images, PDFs and folders of both. Raises DsocrError."""
-    pages = documents.expand(paths, work_directory=RENDERED)
+    return _listed(documents.expand(paths, work_directory=RENDERED))
+
+
+def _listed(pages: documents.Pages) -> PageList:
     keys = tuple(pages.name(index) for index in range(len(pages)))
-    return PageList(keys, lambda index: PageSource(keys[index], keys[index], pages[index].path))
+
+    def take(index: int) -> PageSource:
+        page = pages[index]
+        return PageSource(keys[index], keys[index], page.path, page.more)
+
+    return PageList(keys, take, lambda: _listed(pages.together(sys.maxsize)))
 
 
 def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
@@ -90,13 +103,16 @@ def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
 def upload_pages(stored: Path) -> PageList:
     """The pages of a stored upload, whose errors know it by its name alone. Raises DsocrError."""
     with named(stored, stored.name):
-        pages = pages_of(stored)
+        return _named_pages(pages_of(stored), stored)
 
+
+def _named_pages(pages: PageList, stored: Path) -> PageList:
     def take(index: int) -> PageSource:
         with named(stored, stored.name):
             return pages.take(index)
 
-    return PageList(pages.keys, take)
+    together = pages.together
+    return PageList(pages.keys, take, together and (lambda: _named_pages(together(), stored)))
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+../mini/clip_encoder.py

@@ -1,0 +1,1 @@
+../mini/configuration_deepseekocr.py

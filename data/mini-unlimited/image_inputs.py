@@ -1,0 +1,1 @@
+../mini/image_inputs.py

@@ -1,0 +1,1 @@
+../mini/modeling_deepseekocr.py

@@ -1,0 +1,302 @@
+"""Unlimited-OCR on transformers, as the reference that the dashboard's own engine is compared with.
+
+The modules and weights are the embedded DeepSeek-OCR's. Written anew is what the published code does
+otherwise: a ring of the last generated tokens in the decoder, up to 32 tiles, several pages in one prompt,
+`max_length` and an n-gram rule with a window, and the second form of markup.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicCache
+
+# transformers imports what this file names and no more: the encoders and the decoder for the other's sake.
+from .clip_encoder import ClipEncoder as ClipEncoder
+from .configuration_deepseekocr import DeepseekOCRConfig
+from .decoder import DecoderLayer as DecoderLayer
+from .image_inputs import (
+    IMAGE_TOKEN,
+    PAD_COLOUR,
+    TILE,
+    PageInputs,
+    cut_tiles,
+    image_token_count,
+    load_page,
+    to_tensor,
+    valid_image_tokens,
+)
+from .modeling_deepseekocr import (
+    DeepseekOCRForCausalLM,
+    DeepseekOCRModel,
+    Pages,
+    StdoutStreamer,
+    print_compression,
+)
+from .results import SPAN, clean_output, draw_boxes, pixel_boxes
+from .sam_encoder import SamEncoder as SamEncoder
+
+MOST_TILES = 32
+MAX_LENGTH = 32768
+PAGE = "<PAGE>"
+DET_SPAN = re.compile(r"<\|det\|>\s*([A-Za-z_][\w-]*)\s*(\[[^\]]+\])\s*<\|/det\|>")
+
+
+class UnlimitedOCRConfig(DeepseekOCRConfig):
+    model_type = "unlimited-ocr"
+
+
+class RingCache(DynamicCache):
+    """The prompt's keys, then a ring of `window` generated ones, laid out in ring order."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+        self.prompt: int | None = None
+
+    def get_seq_length(self, layer_idx: int | None = 0) -> int:
+        """Tokens seen, which give the next position; the ring holds fewer."""
+        return self._seen_tokens
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        cache_kwargs: dict[str, Any] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        seen = self._seen_tokens + (key_states.shape[-2] if layer_idx == 0 else 0)
+        if self.prompt is None:
+            self.prompt = key_states.shape[-2]
+        number = seen - self.prompt  # of the generated token, from 1; 0 at prefill
+        if number <= self.window:
+            return super().update(key_states, value_states, layer_idx, cache_kwargs)
+        slot = self.prompt + (number - 1) % self.window
+        self._seen_tokens = seen
+        self.key_cache[layer_idx][:, :, slot] = key_states[:, :, 0]
+        self.value_cache[layer_idx][:, :, slot] = value_states[:, :, 0]
+        return self.key_cache[layer_idx], self.value_cache[layer_idx]
+
+
+class WindowRule(LogitsProcessor):
+    """Forbids a token that would repeat an n-gram of the last `window` tokens, prompt included."""
+
+    def __init__(self, size: int, window: int) -> None:
+        self.size, self.window = size, window
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        scores = scores.clone()
+        for ids, row in zip(input_ids.tolist(), scores, strict=True):
+            last = ids[len(ids) - self.size + 1 :]
+            for start in range(max(0, len(ids) - self.window), len(ids) - self.size + 1):
+                if ids[start : start + self.size - 1] == last:
+                    row[ids[start + self.size - 1]] = -float("inf")
+        return scores
+
+
+class UnlimitedOCRModel(DeepseekOCRModel):
+    config_class = UnlimitedOCRConfig
+
+    def place_images(self, embeds: Tensor, images: Pages, image_mask: Tensor, grids: Tensor) -> None:
+        """Pages one after another, each as a view without tiles; one alone as it was."""
+        [(tiles, views)] = images
+        if len(views) == 1:
+            return super().place_images(embeds, images, image_mask, grids)
+        if torch.sum(views).item() != 0:
+            pages = [self.vision_sequence(tiles, view[None], (1, 1)) for view in views]
+            mask = image_mask[0].unsqueeze(-1).to(embeds.device)
+            embeds[0].masked_scatter_(mask, torch.cat(pages).to(embeds.dtype))
+        return None
+
+
+class UnlimitedOCRForCausalLM(DeepseekOCRForCausalLM):
+    config_class = UnlimitedOCRConfig
+
+    def __init__(self, config: UnlimitedOCRConfig) -> None:
+        super().__init__(config)
+        self.model = UnlimitedOCRModel(config)
+        self.post_init()
+
+    def infer(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompt: str = "",
+        image_file: str = "",
+        output_path: str = "",
+        base_size: int = 1024,
+        image_size: int = 640,
+        crop_mode: bool = True,
+        test_compress: bool = False,
+        save_results: bool = False,
+        eval_mode: bool = False,
+        max_length: int = MAX_LENGTH,
+        no_repeat_ngram_size: int = 0,
+        ngram_window: int = 0,
+    ) -> str | None:
+        """Read one page. Returns the text in eval mode; else streams it to stdout and returns None."""
+        directory = made(output_path)
+        page = load_page(image_file)
+        inputs = prepare_inputs(tokenizer, prompt, [page], base_size, image_size, crop_mode)
+        rule = (no_repeat_ngram_size, ngram_window)
+        text = self.text_of(tokenizer, inputs, max_length, rule, streams=not eval_mode)
+        if eval_mode:
+            return clean_output(text, tokenizer.eos_token)
+        if test_compress:
+            valid = valid_image_tokens(page.size, inputs.tile_count, base_size, image_size, crop_mode)
+            print_compression(page.size, valid, len(tokenizer.encode(text, add_special_tokens=False)))
+        if save_results:
+            markdown, boxed = processed(clean_output(text, tokenizer.eos_token), page, directory)
+            (directory / "result.md").write_text(markdown, encoding="utf-8", newline="")
+            boxed.save(directory / "result_with_boxes.jpg")
+        return None
+
+    def infer_multi(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompt: str = "",
+        image_files: list[str] | None = None,
+        output_path: str = "",
+        image_size: int = 640,
+        save_results: bool = False,
+        max_length: int = MAX_LENGTH,
+        no_repeat_ngram_size: int = 0,
+        ngram_window: int = 0,
+    ) -> tuple[str, int]:
+        """Read several pages in one prompt. Returns the text, with `save_results` as it is written, and its
+        number of tokens. Text before the first `<PAGE>` is dropped from what is written, as published.
+        """
+        directory = made(output_path)
+        pages = [load_page(file) for file in image_files or ()]
+        inputs = prepare_inputs(tokenizer, prompt, pages, image_size, image_size, crop_mode=False)
+        text = self.text_of(tokenizer, inputs, max_length, (no_repeat_ngram_size, ngram_window), streams=True)
+        text = clean_output(text, tokenizer.eos_token)
+        count = len(tokenizer.encode(text, add_special_tokens=False))
+        if save_results:
+            parts = [part.strip() for part in text.split(PAGE)[1:]]
+            for number, page in enumerate(pages[: len(parts)]):
+                parts[number], boxed = processed(parts[number], page, directory, f"page_{number}_")
+                boxed.save(directory / f"result_with_boxes_{number}.jpg")
+            text = f"{PAGE}\n" + f"\n{PAGE}\n".join(parts)
+            (directory / "result.md").write_text(text, encoding="utf-8", newline="")
+        return text, count
+
+    def text_of(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        inputs: PageInputs,
+        max_length: int,
+        rule: tuple[int, int],
+        streams: bool,
+    ) -> str:
+        """Text that one `generate` call writes, end token included; `rule` is an n-gram's size and the window."""
+        device, (size, window) = self.device, rule
+        ring = getattr(self.config, "sliding_window_size", None) or self.config.sliding_window
+        # A windowed rule is a processor; without a window it is transformers' own.
+        limits: dict[str, Any] = {}
+        if size and window:
+            limits["logits_processor"] = LogitsProcessorList([WindowRule(size, window)])
+        elif size:
+            limits["no_repeat_ngram_size"] = size
+        streamer = StdoutStreamer(tokenizer, skip_prompt=True, skip_special_tokens=False) if streams else None
+        with (
+            torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16),
+            torch.no_grad(),
+        ):
+            output_ids = self.generate(
+                inputs.input_ids.unsqueeze(0).to(device),
+                images=[(inputs.images_crop.to(device), inputs.images_ori.to(device))],
+                images_seq_mask=inputs.images_seq_mask.unsqueeze(0).to(device),
+                images_spatial_crop=inputs.images_spatial_crop,
+                past_key_values=RingCache(ring),
+                do_sample=False,
+                eos_token_id=tokenizer.eos_token_id,
+                streamer=streamer,
+                max_length=max_length,
+                use_cache=True,
+                **limits,
+            )
+        return tokenizer.decode(output_ids[0, inputs.input_ids.shape[0] :])
+
+
+def made(output_path: str) -> Path:
+    """The output directory with its folder of pictures."""
+    directory = Path(output_path)
+    (directory / "images").mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def choose_grid(width: int, height: int) -> tuple[int, int]:
+    """(columns, rows) of up to 32 tiles. Of equal numbers of tiles the order is that of a CPython set."""
+    if width <= TILE and height <= TILE:
+        return (1, 1)
+    counts = range(2, MOST_TILES + 1)
+    found = {(i, j) for n in counts for i in range(1, n + 1) for j in range(1, n + 1) if i * j in counts}
+    best, least = (1, 1), float("inf")
+    for columns, rows in sorted(found, key=lambda grid: grid[0] * grid[1]):
+        difference = abs(width / height - columns / rows)
+        large_enough = width * height > 0.5 * TILE * TILE * columns * rows
+        if difference < least or (difference == least and large_enough):
+            best, least = (columns, rows), difference
+    return best
+
+
+def prepare_inputs(
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    pages: list[Image.Image],
+    base_size: int,
+    image_size: int,
+    crop_mode: bool,
+) -> PageInputs:
+    """One page, cut in `crop_mode`, or several that are not: their tokens stand at the one marker."""
+    grid = choose_grid(*pages[0].size) if crop_mode else (1, 1)
+    tiles = cut_tiles(pages[0], grid) if grid != (1, 1) else []
+    side = base_size if crop_mode else image_size
+    views = []
+    for page in pages:
+        if not crop_mode and side <= TILE:
+            page = page.resize((side, side))
+        views.append(to_tensor(ImageOps.pad(page, (side, side), color=PAD_COLOUR)))
+    before, after = (
+        tokenizer.encode(part, add_special_tokens=False) for part in prompt.strip().split(IMAGE_TOKEN)
+    )
+    count = len(pages) * image_token_count(grid, base_size, image_size, crop_mode)
+    image_id = tokenizer.convert_tokens_to_ids(IMAGE_TOKEN)
+    ids = [tokenizer.bos_token_id, *before, *[image_id] * count, *after]
+    mask = torch.zeros(len(ids), dtype=torch.bool)
+    mask[1 + len(before) : 1 + len(before) + count] = True
+    zeros = torch.zeros((1, 3, base_size, base_size), dtype=torch.bfloat16)
+    return PageInputs(
+        input_ids=torch.tensor(ids, dtype=torch.long),
+        images_seq_mask=mask,
+        images_ori=torch.stack(views),
+        images_crop=torch.stack([to_tensor(tile) for tile in tiles]) if tiles else zeros,
+        images_spatial_crop=torch.tensor([grid] * len(pages), dtype=torch.long),
+        tile_count=len(tiles),
+    )
+
+
+def processed(text: str, page: Image.Image, directory: Path, prefix: str = "") -> tuple[str, Image.Image]:
+    """A page's text without its markup, and the page with its boxes; crops are saved on the way."""
+    spans = [*SPAN.finditer(text), *DET_SPAN.finditer(text)]
+    boxed = draw_boxes(page, [(span[1], boxes_of(span[2], page.size)) for span in spans], directory)
+    for file in list((directory / "images").glob("*.jpg")) if prefix else []:
+        if file.stem.isdigit():
+            file.rename(file.with_name(f"{prefix}{file.name}"))
+    images = [span[0] for span in spans if span[1].strip() == "image" or "<|ref|>image<|/ref|>" in span[0]]
+    for number, mark in enumerate(images):
+        text = text.replace(mark, f"![](images/{prefix}{number}.jpg)\n")
+    for span in spans:
+        if span[0] not in images:
+            text = text.replace(span[0], "").replace("\\coloneqq", ":=").replace("\\eqqcolon", "=:")
+    return text, boxed
+
+
+def boxes_of(coordinates: str, size: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+    """The boxes in pixels; a flat list of numbers is one box."""
+    nested = re.match(r"\s*\[\s*\[", coordinates)
+    return pixel_boxes(coordinates if nested else f"[{coordinates}]", size)

@@ -1,0 +1,1 @@
+../mini/results.py

@@ -1,0 +1,1 @@
+../mini/sam_encoder.py

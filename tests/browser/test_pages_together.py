@@ -1,0 +1,99 @@
+"""A document of three pages that was read in one prompt: its pages over the viewer, boxes of the second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from dsocr_core.base.paths import EMBEDDED_UNLIMITED
+from dsocr_core.page.documents import expand, load_image
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.fingerprints import required_files
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.result_cache import ResultCache
+from dsocr_core.settings import Settings
+from tests.support.browser_driver import ROOT, Server, Viewer, serve
+from tests.support.results import make_result
+
+pytestmark = pytest.mark.browser
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+DOCUMENT = EMBEDDED_UNLIMITED / "three-pages.pdf"
+
+
+def text_of(total: str) -> str:
+    blocks = {
+        1: [("title", (80, 60, 520, 110), "Dear reader"), ("text", (80, 140, 900, 400), "First page.")],
+        2: [("title", (80, 60, 520, 110), "Invoice"), ("text", (80, 300, 900, 500), f"Total {total}")],
+        3: [("text", (80, 60, 900, 200), "Third page.")],
+    }
+    return "".join(
+        "<PAGE>\n"
+        + "".join(f"<|det|>{label} {list(box)}<|/det|>{words}\n" for label, box, words in blocks[page])
+        for page in blocks
+    )
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    """The app on the embedded Unlimited-OCR, which has the document's reading of both sides on record."""
+    folder = tmp_path_factory.mktemp("together")
+    (folder / "settings.yaml").write_text(
+        f"history: {folder / 'history'}\ncheckpoint: {EMBEDDED_UNLIMITED}\n", encoding="utf-8"
+    )
+    settings = Settings(checkpoint=str(EMBEDDED_UNLIMITED), history=str(folder / "history")).for_comparison()
+    [document] = expand([DOCUMENT], work_directory=folder / "runs" / "pages").together(9)
+    request = settings.request(document.path, document.source, document.more)
+    file, *more = required_files(request)
+    request = replace(request, file=file, more_files=tuple(more))
+
+    def read(backend: str, total: str) -> OcrResult:
+        size, *others = (load_image(image).size for image in request.images)
+        made = make_result(text_of(total), backend, image_size=size)
+        return replace(made, request=request, more_sizes=tuple(others))
+
+    pair = Comparison(request, read("eager", "1,234.00"), read("vendor", "7,234.00"))
+    cache = ResultCache(settings, folder / "runs" / "results")
+    for result in pair.results.values():
+        cache.add(result)
+    with RunRecorder(settings) as run:
+        run.add(document.source, pair)
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+        yield server
+
+
+def choose_second(page: Page, viewer: Viewer) -> None:
+    """The second page is marked as the one that differs; its boxes are selected, not the first page's."""
+    page.get_by_text("2 ≠", exact=True).click()
+    page.locator('.viewer[data-image*="three-pages.pdf#1-31:"]').wait_for()
+    viewer.wait(a="2", b="2")
+    viewer.click("a", 1)
+    viewer.wait(selected="1")
+    assert "Total 1,234.00" in viewer.text("a") and "Total 7,234.00" in viewer.text("b")
+
+
+def test_compare_shows_a_document_page_by_page(app: Server, open_page, screenshots: Path) -> None:
+    page = open_page(f"{app.url}/?source=Path&together=on")
+    page.get_by_placeholder("page.png, paper.pdf or a folder").fill(str(DOCUMENT))
+    page.keyboard.press("Enter")
+    viewer = Viewer(page).wait(a="2", b="2")
+    expect(page.get_by_text("page 2: 1 value differs", exact=False).first).to_be_visible()
+    choose_second(page, viewer)
+    expect(page.locator(".document .block.selected").first).to_contain_text("Total")
+    assert page.locator(".document").get_by_text("First page.").count() == 0
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        page.screenshot(path=screenshots / f"pages-together-{scheme}.png", full_page=True)
+    page.get_by_text("3", exact=True).first.click()
+    viewer.wait(a="1", b="1", selected="")
+
+
+def test_review_shows_it_in_the_same_way(app: Server, open_page, screenshots: Path) -> None:
+    page = open_page(f"{app.url}/review")
+    choose_second(page, Viewer(page).wait(a="2", b="2"))
+    page.screenshot(path=screenshots / "pages-together-review.png", full_page=True)

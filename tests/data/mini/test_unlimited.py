@@ -1,0 +1,105 @@
+"""The embedded Unlimited-OCR: its files, ring and rule, and three pages as the eager engine reads them."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from PIL import Image
+
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED
+from dsocr_core.models.family import load_config
+from dsocr_core.page.tiling import crop_grid
+from dsocr_core.reading.parity import parity
+from dsocr_core.settings import Settings
+from tests.support.both_backends import noise_page, open_backends
+from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+
+WINDOW = 8
+PACKAGE = "reference_unlimited_code"
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    """The remote code as a plain module, with its relative imports working."""
+    if PACKAGE not in sys.modules:
+        package = ModuleType(PACKAGE)
+        package.__path__ = [str(EMBEDDED_UNLIMITED)]
+        sys.modules[PACKAGE] = package
+    return importlib.import_module(f"{PACKAGE}.modeling_unlimitedocr")
+
+
+def test_weights_and_shared_modules_are_stored_once() -> None:
+    own = {"config.json", "modeling_unlimitedocr.py", "three-pages.pdf"}
+    for file in EMBEDDED_UNLIMITED.iterdir():
+        if file.name not in own and file.name != "__pycache__":
+            assert file.is_symlink() and file.resolve() == EMBEDDED_CHECKPOINT / file.name
+    config, mini = load_config(EMBEDDED_UNLIMITED), load_config(EMBEDDED_CHECKPOINT)
+    assert config.family == "unlimited_ocr" and config.decoder.window == 128
+    decoder = replace(config.decoder, window=None, max_positions=mini.decoder.max_positions)
+    assert (config.sam, decoder) == (mini.sam, mini.decoder)
+
+
+def test_the_ring_lays_generated_keys_out_by_slot(reference: ModuleType) -> None:
+    """A window of 4 behind a prompt of 3: y5 takes y1's slot, y9 y5's; the position goes on."""
+    cache = reference.RingCache(4)
+    keys = [torch.zeros(1, 1, 3, 1)] + [torch.full((1, 1, 1, 1), float(y)) for y in range(1, 10)]
+    seen = []
+    for step in keys:
+        for layer in (0, 1):
+            found, _ = cache.update(step, step, layer)
+        seen.append(found.flatten().tolist())
+    assert seen[4] == [0, 0, 0, 1, 2, 3, 4] and seen[5] == [0, 0, 0, 5, 2, 3, 4]
+    assert seen[9] == [0, 0, 0, 9, 6, 7, 8] and cache.get_seq_length() == 12
+
+
+@pytest.mark.parametrize(("window", "banned"), [(6, True), (5, False)])
+def test_an_n_gram_is_forbidden_where_it_lies_within_the_window(
+    reference: ModuleType, window: int, banned: bool
+) -> None:
+    """A loop of 3 ids with n-grams of 4: 3 + 4 - 1 ids must be in sight."""
+    ids = torch.tensor([[9, 9, 1, 2, 3, 1, 2, 3]])
+    scores = reference.WindowRule(4, window)(ids, torch.zeros(1, 10))
+    assert (scores[0, 1].item() == -float("inf")) == banned
+    assert torch.isinf(scores).sum() == banned
+
+
+def test_grids_of_up_to_32_tiles_are_the_engines(reference: ModuleType) -> None:
+    sizes = [(w, h) for w in (300, 641, 1000, 1240, 2550) for h in (400, 640, 1000, 1754, 3508)]
+    assert [reference.choose_grid(*size) for size in sizes] == [crop_grid(*size, 32) for size in sizes]
+
+
+def test_a_page_is_written_as_published(reference: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    text = "<|det|>image [0, 0, 500, 500]<|/det|>a<|ref|>text<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>b"
+    made, boxed = reference.processed(text, Image.new("RGB", (999, 999)), tmp_path, "page_1_")
+    assert made == "![](images/page_1_0.jpg)\nab" and boxed.size == (999, 999)
+    assert [file.name for file in (tmp_path / "images").iterdir()] == ["page_1_0.jpg"]
+
+
+def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(tmp_path: Path) -> None:
+    config = with_changes(tiny_config(), sliding_window_size=WINDOW, max_position_embeddings=32768)
+    config |= {"architectures": ["UnlimitedOCRForCausalLM"], "model_type": "unlimited-ocr"}
+    config["auto_map"] = {
+        "AutoConfig": "modeling_unlimitedocr.UnlimitedOCRConfig",
+        "AutoModel": "modeling_unlimitedocr.UnlimitedOCRForCausalLM",
+    }
+    directory = write_seeded_checkpoint(config, tmp_path / "unlimited")
+    shutil.copy(EMBEDDED_UNLIMITED / "modeling_unlimitedocr.py", directory)
+    pages = [noise_page(tmp_path, 300 + 50 * number, 400) for number in range(3)]
+    request = Settings(checkpoint=str(directory)).request(pages[0], more=tuple(pages[1:]))
+    request = replace(request, max_new_tokens=3 * WINDOW)
+    with open_backends(directory, "cpu", "float32") as (ours, vendor):
+        a, b = ours.recognize(request), vendor.recognize(request)
+    report = parity(a, b)
+    assert len(a.required_inputs.prompt_ids) > 3 * 273 and len(a.required_tokens) > 2 * WINDOW
+    assert (report.verdict, report.tokens_equal, report.input_parity) == ("identical", True, True), (
+        report.reasons
+    )
+    assert a.sizes == b.sizes == ((300, 400), (350, 400), (400, 400))
