@@ -93,6 +93,15 @@ def tiny_ocr2_config() -> dict[str, Any]:
     return config
 
 
+def tiny_unlimited_config(window: int = 8) -> dict[str, Any]:
+    """The same of Unlimited-OCR."""
+    config = with_changes(tiny_config(), sliding_window_size=window, max_position_embeddings=32768)
+    names = {"AutoConfig": "UnlimitedOCRConfig", "AutoModel": "UnlimitedOCRForCausalLM"}
+    config |= {"architectures": [names["AutoModel"]], "model_type": "unlimited-ocr"}
+    config["auto_map"] = {auto: f"modeling_unlimitedocr.{name}" for auto, name in names.items()}
+    return config
+
+
 def with_changes(config: dict[str, Any], **decoder_fields: Any) -> dict[str, Any]:
     """The config with decoder fields changed in both places where the file holds them."""
     changed = copy.deepcopy(config)
@@ -138,14 +147,15 @@ def write_seeded_checkpoint(
     """Write config, seeded weights, tokenizer and the reference's remote code; returns `directory`.
 
     The tokenizer is `byte_tokenizer()`, whose ids need a vocabulary of at least TINY_VOCABULARY. Code of
-    another model than the first lies in tests/support.
+    another model than the first lies in tests/support, or beside its embedded weights.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     write_seeded_weights(config, directory, dtype, shards)
     byte_tokenizer().save_pretrained(directory)
     model = config["auto_map"]["AutoModel"].partition(".")[0]
-    for source in (*REMOTE_CODE.glob("*.py"), *Path(__file__).parent.glob(f"published_*/{model}.py")):
+    own = [*Path(__file__).parent.glob(f"published_*/{model}.py"), *MINI.parent.glob(f"mini-*/{model}.py")]
+    for source in (*REMOTE_CODE.glob("*.py"), *own):
         shutil.copy(source, directory / source.name)
     return directory
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,8 +20,9 @@ from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine, trace_vendor
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import VendorError, VendorFailed
+from dsocr_core.vendor.worker import Worker
 from tests.support.both_backends import noise_page, open_backends
-from tests.support.seeded_weights import tiny_ocr2_config, write_seeded_checkpoint
+from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
 
 CODE = "modeling_deepseekocr2.py"
 MASK = "_update_causal_mask"
@@ -122,3 +125,35 @@ def test_the_last_cast_rounds_the_rotary_frequencies(both: Both, ocr2: Path, tmp
     kind = str(both[0].checkpoint.model.dtype).removeprefix("torch.")
     assert result.required_inputs.rotary_dtype == kind
     assert both[0].rotary_dtype == getattr(torch, kind)
+
+
+def test_a_ring_that_has_turned_is_equal_tap_by_tap(tmp_path: Path, interpreter: Path) -> None:
+    """Under a window of 8, bfloat16, 20 steps; the rule is `infer`'s own argument, and so is `max_length`."""
+    checkpoint = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "tiny_unlimited")
+    page = noise_page(tmp_path, 900, 700)
+    settings = Settings(checkpoint=str(checkpoint), preset="base", infer=InferSettings(max_new_tokens=24))
+    request = settings.request(page)
+    with open_backends(checkpoint, "cpu", "bfloat16", interpreter) as (ours, vendor):
+        result = vendor.recognize(request)
+        assert result.inputs == ours.recognize(request).inputs
+        assert result.environment["overridden"] == "max_length"
+        assert (result.inputs.ngram_window, result.inputs.rotary_dtype) == (128, "float32")
+        tokens = trace_engine(ours, Task(request, 20, tmp_path / "a"))
+        trace_vendor(vendor, Task(request, 20, tmp_path / "b", tokens))
+    a, b = Dump(tmp_path / "a"), Dump(tmp_path / "b")
+    summary = compare_dumps(a, b)
+    assert [row.name for row in summary.tensors if row.differs] == []
+    keys = [a.tensor(call, "decoder.layer2.keys") for call in range(1, 21)]
+    assert all(key.shape[0] == 1 for key in keys)
+    assert len({key.numpy(force=True).tobytes() for key in map(torch.Tensor.float, keys)}) == 20
+
+
+def test_the_configs_values_are_put_back_when_infer_is_left(tmp_path: Path) -> None:
+    """The published `infer` clears the window while it generates, and puts it back only at its end."""
+    worker = Worker(io.BytesIO(), tmp_path)
+    config = SimpleNamespace(sliding_window=128)
+    worker._model = SimpleNamespace(config=config)
+    with pytest.raises(KeyboardInterrupt), worker._config_kept():
+        config.sliding_window = None
+        raise KeyboardInterrupt
+    assert config.sliding_window == 128
