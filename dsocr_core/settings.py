@@ -75,9 +75,10 @@ class InferSettings:
         ngram_window: the n-gram rule looks back on so many new tokens, as the vendor's vLLM scripts do; 0 is
             the whole sequence, prompt included, as published
         ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
-        max_tiles: most tiles of a page that is cut: 9 is the model's own, 6 is in the vendor's vLLM code
-        tile_size: side of a tile in pixels, a multiple of 64; 640 is the model's own
-        template: plain is as published; no_newline drops the newline after <image>; roles writes a chat
+        max_tiles: most tiles of a page that is cut: 9 as published, 6 in the vendor's vLLM code, 32 elsewhere
+        tile_size: side of a tile in pixels, a multiple of 64
+        template: plain is as published; no_newline drops the newline after <image>; roles writes a chat;
+            newline, grounding and newline_grounding put that behind <image>
         exif: turn the page as its EXIF says
     """
 
@@ -204,7 +205,9 @@ class Settings:
     def __post_init__(self) -> None:
         _require_values(self, without=("a", "b"))
         # A model's own names are held against its row when a page is asked for: here no file is opened.
-        if self.preset != "auto" and not any(self.preset.lower() in row.presets for row in FAMILIES.values()):
+        if self.preset != "auto" and not any(
+            self.preset.lower() in (*row.presets, *row.others) for row in FAMILIES.values()
+        ):
             preset_named(self.preset)
         prompts = {name for row in FAMILIES.values() for name in row.decoding.prompts}
         if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:

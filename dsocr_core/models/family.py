@@ -123,10 +123,8 @@ def stage_colours() -> Mapping[str, str]:
 
 
 def preset_named(name: str, family: Family = FIRST) -> Preset:
-    """A model's preset of that name, in any case. Raises UnknownPresetError that lists the names."""
-    try:
-        return family.presets[name.lower()]
-    except KeyError:
-        raise UnknownPresetError(
-            f"unknown preset '{name}': choose one of {', '.join(family.presets)}"
-        ) from None
+    """A model's preset of that name, in any case, or another engine's. Raises UnknownPresetError."""
+    found = family.presets.get(name.lower()) or family.others.get(name.lower())
+    if found is None:
+        raise UnknownPresetError(f"unknown preset '{name}': choose one of {', '.join(family.presets)}")
+    return found

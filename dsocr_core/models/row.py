@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
+from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import Parts
@@ -76,6 +77,18 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Served:
+    """Requests to other engines' servers."""
+
+    rule: Mapping[str, Any] | None = field(
+        default_factory=lambda: {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
+    )
+    """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
+    placeholder: tuple[str, ...] = ("sglang", "dsocr")
+    """Flavours whose text has `<image>` in it; the others put it there themselves."""
+
+
+@dataclass(frozen=True)
 class Published:
     """Peculiarities of the published code, for the worker that runs it."""
 
@@ -119,6 +132,11 @@ class Family:
     """Weights that act at the taps of each vision stage."""
     views: tuple[int, ...] = ()
     """Sides in pixels of the only views that it takes; empty: any."""
+    hypotheses: tuple[Hypothesis, ...] = ()
+    """Ways in which other engines read it otherwise, cheap and likely ones first."""
+    others: Mapping[str, Preset] = field(default_factory=dict)
+    """Presets of other engines, which are offered nowhere."""
+    served: Served = Served()
     published: Published = Published()
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""

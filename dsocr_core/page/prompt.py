@@ -25,14 +25,20 @@ def build_prompt(prompt_text: str, template: Template = "plain") -> str:
     """The text under a conversation template. The published one is `plain`, which only strips it.
 
     `no_newline` and `roles` are what servers make of it: the placeholder put before a text of its own, and
-    the markers of a chat around it.
+    the markers of a chat around it. The others put a newline, `<|grounding|>` or both behind the placeholder.
     """
     text = prompt_text.strip()
     if template == "no_newline":
         return text.replace(f"{IMAGE_PLACEHOLDER}\n", IMAGE_PLACEHOLDER)
     if template == "roles":
         return f"<|User|>: {text}\n\n<|Assistant|>:"
+    if template != "plain":
+        behind = IMAGE_PLACEHOLDER + _BEHIND[template]
+        return text if behind in text else text.replace(IMAGE_PLACEHOLDER, behind)
     return text
+
+
+_BEHIND = {"newline": "\n", "grounding": "<|grounding|>", "newline_grounding": "\n<|grounding|>"}
 
 
 def prompt_layout(

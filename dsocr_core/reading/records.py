@@ -45,8 +45,10 @@ NGRAM_SAVE_RESULTS = FIRST.decoding.ngram_size
 NGRAM_EVAL = FIRST.decoding.ngram_size_eval
 """Its n-gram size under `eval_mode=True`."""
 
-Template = Literal["plain", "no_newline", "roles"]
-"""Forms of a prompt: as published; without the newline after `<image>`; as a chat."""
+Template = Literal["plain", "no_newline", "roles", "newline", "grounding", "newline_grounding"]
+"""Forms of a prompt: as published; without the newline after `<image>`; as a chat; with what DeepSeek-OCR's
+has behind `<image>`.
+"""
 
 MOST_EXEMPT = 8
 """Tokens that the n-gram rule may leave out."""

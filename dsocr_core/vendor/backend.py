@@ -195,10 +195,10 @@ class VendorBackend:
     def page(self, request: OcrRequest) -> Page:
         """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
         row = self.family
-        if request.model != row.name:
+        if request.model != row.name or request.preset.lower() not in row.presets:
             raise DsocrError(
-                f"{request.name}: preset '{request.preset}' is of {request.family.title}, and "
-                f"{self.checkpoint} is {row.title}; choose one of {', '.join(row.presets)}"
+                f"{request.name}: the published {row.title} ({self.checkpoint}) has no preset "
+                f"'{request.preset}' of {request.family.title}; choose one of {', '.join(row.presets)}"
             )
         if others := [name for name in request.unpublished if name not in row.published.arguments]:
             raise DsocrError(

@@ -15,9 +15,10 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from data.mini.training.fonts import font_file
+from dsocr_core.models.family import FIRST
 from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.settings import InferSettings, Settings
-from dsocr_core.trace.why.hypotheses import Attempt, applied, hypotheses
+from dsocr_core.trace.why.hypotheses import Attempt, applied
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reader, Reading
 from dsocr_core.trace.why.run import why
@@ -30,7 +31,7 @@ RUNNABLE = (
     "fp16",
 )  # fmt: skip
 SINGLE = (*RUNNABLE, LENGTH, STRIPPED)
-BY_NAME = {each.name: each for each in hypotheses()}
+BY_NAME = {each.name: each for each in FIRST.hypotheses}
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,28 @@ def tiny_config() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def tiny_ocr2_config() -> dict[str, Any]:
+    """The same of DeepSeek-OCR-2, with the encoder's sizes, which the published file leaves out."""
+    config = tiny_config()
+    width = config["vision_config"]["width"]
+    del width["clip-l-14-224"]
+    width["qwen2-0-5b"] = {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2, "mlp_width": 48}
+    names = {"AutoConfig": "DeepseekOCR2Config", "AutoModel": "DeepseekOCR2ForCausalLM"}
+    config["architectures"] = [names["AutoModel"]]
+    config["auto_map"] = {auto: f"modeling_deepseekocr2.{name}" for auto, name in names.items()}
+    config["projector_config"]["input_dim"] = 32
+    return config
+
+
+def tiny_unlimited_config(window: int = 8) -> dict[str, Any]:
+    """The same of Unlimited-OCR."""
+    config = with_changes(tiny_config(), sliding_window_size=window, max_position_embeddings=32768)
+    names = {"AutoConfig": "UnlimitedOCRConfig", "AutoModel": "UnlimitedOCRForCausalLM"}
+    config |= {"architectures": [names["AutoModel"]], "model_type": "unlimited-ocr"}
+    config["auto_map"] = {auto: f"modeling_unlimitedocr.{name}" for auto, name in names.items()}
+    return config
+
+
 def with_changes(config: dict[str, Any], **decoder_fields: Any) -> dict[str, Any]:
     """The config with decoder fields changed in both places where the file holds them."""
     changed = copy.deepcopy(config)
@@ -94,11 +116,15 @@ def weight_shapes(config: dict[str, Any]) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     shapes.update(_decoder_shapes(config))
     shapes.update(_sam_shapes(vision["width"]["sam_vit_b"], vision["image_size"] // 16))
-    shapes.update(_clip_shapes(vision["width"]["clip-l-14-224"]))
+    if (clip := vision["width"].get("clip-l-14-224")) is not None:
+        shapes.update(_clip_shapes(clip))
+        shapes["model.image_newline"] = (config["hidden_size"],)
+    if (qwen2 := vision["width"].get("qwen2-0-5b")) is not None:
+        shapes.update(_qwen2_shapes(qwen2))
     projector = config["projector_config"]
     shapes["model.projector.layers.weight"] = (projector["n_embed"], projector["input_dim"])
     shapes["model.projector.layers.bias"] = (projector["n_embed"],)
-    shapes["model.image_newline"] = shapes["model.view_seperator"] = (projector["n_embed"],)
+    shapes["model.view_seperator"] = (projector["n_embed"],)
     return shapes
 
 
@@ -120,13 +146,16 @@ def write_seeded_checkpoint(
 ) -> Path:
     """Write config, seeded weights, tokenizer and the reference's remote code; returns `directory`.
 
-    The tokenizer is `byte_tokenizer()`, whose ids need a vocabulary of at least TINY_VOCABULARY.
+    The tokenizer is `byte_tokenizer()`, whose ids need a vocabulary of at least TINY_VOCABULARY. Code of
+    another model than the first lies in tests/support, or beside its embedded weights.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     write_seeded_weights(config, directory, dtype, shards)
     byte_tokenizer().save_pretrained(directory)
-    for source in REMOTE_CODE.glob("*.py"):
+    model = config["auto_map"]["AutoModel"].partition(".")[0]
+    own = [*Path(__file__).parent.glob(f"published_*/{model}.py"), *MINI.parent.glob(f"mini-*/{model}.py")]
+    for source in (*REMOTE_CODE.glob("*.py"), *own):
         shutil.copy(source, directory / source.name)
     return directory
 
@@ -228,6 +257,22 @@ def _clip_shapes(clip: dict[str, Any]) -> Iterator[tuple[str, Shape]]:
         yield from _linear(f"{block}.self_attn.out_proj", width, width)
         yield from _layer_norm_and_linear(block, "layer_norm2", "mlp.fc1", width, 4 * width)
         yield from _linear(f"{block}.mlp.fc2", 4 * width, width)
+
+
+def _qwen2_shapes(qwen2: dict[str, int]) -> Iterator[tuple[str, Shape]]:
+    prefix, width = "model.qwen2_model", qwen2["dim"]
+    narrow = width // qwen2["heads"] * qwen2["kv_heads"]
+    yield f"{prefix}.query_768.weight", (144, width)
+    yield f"{prefix}.query_1024.weight", (256, width)
+    for layer in range(qwen2["layers"]):
+        block = f"{prefix}.model.model.layers.{layer}"
+        for matrix, out in (("q", width), ("k", narrow), ("v", narrow)):
+            yield from _linear(f"{block}.self_attn.{matrix}_proj", width, out)
+        yield f"{block}.self_attn.o_proj.weight", (width, width)
+        yield from _swiglu_shapes(f"{block}.mlp", width, qwen2["mlp_width"])
+        yield f"{block}.input_layernorm.weight", (width,)
+        yield f"{block}.post_attention_layernorm.weight", (width,)
+    yield f"{prefix}.model.model.norm.weight", (width,)
 
 
 def _layer_norm_and_linear(

@@ -16,9 +16,6 @@ from dsocr_core.reading.records import IMAGE_PLACEHOLDER, POLICY_FIELDS, OcrRequ
 
 Body = dict[str, Any]
 
-VLLM_RULE: Mapping[str, Any] = {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
-"""The n-gram rule of the published vLLM recipe: it is not the published `infer`'s."""
-
 UNLIMITED_TOKENS = 8192
 """Tokens that are asked for where a request has no limit: servers take no word for it."""
 
@@ -136,31 +133,30 @@ def _messages(content: list[Body]) -> list[Body]:
 # --- bodies ---------------------------------------------------------------------------------------
 
 
-def _plain(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
+def _plain(model: str, request: OcrRequest, image: SentImage, limit: int, flavour: Flavour = "plain") -> Body:
     before, after = around_image(request.prompt)
-    return {
-        "model": model,
-        "temperature": 0,
-        "max_tokens": limit,
-        "messages": _messages([*_text(before), _picture(image), *_text(after)]),
-    }
+    content = [*_text(before), _picture(image), *_text(after)]
+    if flavour in request.family.served.placeholder:
+        content = [_picture(image), *_text(request.prompt)]
+    return {"model": model, "temperature": 0, "max_tokens": limit, "messages": _messages(content)}
+
+
+def _rule(request: OcrRequest) -> Body:
+    return {"ngram_size": request.no_repeat_ngram_size, "window_size": request.ngram_window}
 
 
 def _vllm(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
-    return _plain(model, request, image, limit) | {
+    rule = request.family.served.rule
+    return _plain(model, request, image, limit, "vllm") | {
         "skip_special_tokens": False,
-        "vllm_xargs": dict(VLLM_RULE),
+        "vllm_xargs": _rule(request) if rule is None else dict(rule),
         "return_token_ids": True,
     }
 
 
 def _sglang(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
-    """Its documents write the placeholder in the text. The rule's class comes with the server's package and
-    is sent as text: `body.custom_logit_processor`."""
-    return _plain(model, request, image, limit) | {
-        "skip_special_tokens": False,
-        "messages": _messages([_picture(image), *_text(request.prompt)]),
-    }
+    """The rule's class comes with the server's package and is sent as text: `body.custom_logit_processor`."""
+    return _plain(model, request, image, limit, "sglang") | {"skip_special_tokens": False}
 
 
 def _llamacpp(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
@@ -183,14 +179,12 @@ def _ollama(model: str, request: OcrRequest, image: SentImage, limit: int) -> Bo
 
 def _dsocr(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
     """Our own server reads the page as the request says, whatever it was started with."""
-    rule = {"ngram_size": request.no_repeat_ngram_size, "window_size": request.ngram_window}
-    return _plain(model, request, image, limit) | {
+    return _plain(model, request, image, limit, "dsocr") | {
         "skip_special_tokens": False,
         "return_token_ids": True,
         "top_two": True,
         "preset": request.preset,
-        "messages": _messages([_picture(image), *_text(request.prompt)]),
-        "vllm_xargs": rule,
+        "vllm_xargs": _rule(request),
         "ngram_whitelist": list(request.ngram_whitelist),
         "max_tiles": request.max_tiles,
         "tile_size": request.tile_size,

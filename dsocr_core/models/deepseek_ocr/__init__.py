@@ -14,6 +14,7 @@ from dsocr_core.models.config import (
     projector_config,
     sam_config,
 )
+from dsocr_core.models.deepseek_ocr.others import HYPOTHESES
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
 from dsocr_core.models.stages import Stage
@@ -95,6 +96,7 @@ DEEPSEEK_OCR = Family(
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "clip": CLIP, "projector": PROJECTOR},
+    hypotheses=HYPOTHESES,
     fast=True,
 )
 """The row."""

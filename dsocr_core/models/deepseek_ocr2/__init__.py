@@ -14,8 +14,9 @@ from dsocr_core.models.config import (
     projector_config,
     sam_config,
 )
+from dsocr_core.models.deepseek_ocr2 import others
 from dsocr_core.models.resolution import Preset
-from dsocr_core.models.row import Decoding, Family, Published, VisionStage, Weights, later
+from dsocr_core.models.row import Decoding, Family, Published, Served, VisionStage, Weights, later
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import ENCODER, PROJECTOR, SAM
 
@@ -96,6 +97,9 @@ DEEPSEEK_OCR2 = Family(
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "encoder": ENCODER, "projector": PROJECTOR},
+    hypotheses=others.HYPOTHESES,
+    others=others.PRESETS,
+    served=Served({"ngram_size": 20, "window_size": 90, "whitelist_token_ids": [128821, 128822]}),
     published=Published(check=later(f"{__name__}.published", "mask_problem")),
 )
 """The row."""

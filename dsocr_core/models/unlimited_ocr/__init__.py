@@ -12,7 +12,8 @@ from dsocr_core.models.config import Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
 from dsocr_core.models.resolution import Preset
-from dsocr_core.models.row import Decoding, Published
+from dsocr_core.models.row import Decoding, Published, Served
+from dsocr_core.models.unlimited_ocr import others
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,9 @@ UNLIMITED_OCR = replace(
         images=119,
         text_ids={"markdown": 4, "pages": 5},
     ),
+    hypotheses=others.HYPOTHESES,
+    others=others.PRESETS,
+    served=Served(rule=None, placeholder=("vllm", "dsocr")),
     published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
     exact_rotary=True,
     markup="det",

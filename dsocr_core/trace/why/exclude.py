@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PIL import ExifTags, Image
 
+from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.page.tiling import page_grid
 from dsocr_core.reading.ngram_rule import forbidden_steps, same_choices
 from dsocr_core.reading.records import NgramPolicy, OcrRequest
-from dsocr_core.trace.why.hypotheses import Attempt, Hypothesis
+from dsocr_core.trace.why.hypotheses import Attempt
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reading
 
@@ -44,6 +45,8 @@ class Base:
     reading: Reading
     parted: int
     policy: NgramPolicy
+    window: int | None = None
+    """Tokens of the decoder's window; None where it forgets none."""
 
 
 def page_of(image: Image.Image) -> Page:
@@ -64,10 +67,11 @@ def excluded(
     """
     attempt = hypothesis.applied(base.attempt)
     if attempt == base.attempt:
-        return Reason("A does it too")
+        return Reason("the prompt has one image" if hypothesis.group == "pages" else "A does it too")
     return (
         _by_facts(hypothesis, attempt, base.attempt, other)
         or _by_page(hypothesis, attempt.request, base.attempt.request, page)
+        or _by_window(hypothesis, base)
         or (_by_tokens(base, policy, other) if hypothesis.group == "ngram" else None)
     )
 
@@ -108,13 +112,33 @@ def _by_page(hypothesis: Hypothesis, request: OcrRequest, base: OcrRequest, page
     if hypothesis.group == "prompt":
         texts = {build_prompt(each.prompt, each.template) for each in (request, base)}
         return Reason("the prompt has no such newline") if len(texts) == 1 else None
-    if hypothesis.group == "views" and request.preset == base.preset:
+    if hypothesis.group == "views":
         grids = {_grid(each, page) for each in (request, base)}
-        if not base.resolution.crop_mode:
+        ours, theirs = base.resolution, request.resolution
+        if request.preset == base.preset and not ours.crop_mode:
             return Reason(f"{base.preset} does not cut pages")
-        if len(grids) == 1 and request.tile_size == base.tile_size:
+        if len(grids) == 1 and replace(theirs, name=ours.name, max_tiles=ours.max_tiles) == ours:
             columns, rows = grids.pop()
             return Reason(f"the page is cut into {columns} x {rows} tiles under both", not page.swapped)
+    return None
+
+
+def _by_window(hypothesis: Hypothesis, base: Base) -> Reason | None:
+    """Exclude a window that is full only after A and B have parted: up to there all tokens are seen."""
+    if hypothesis.group != "window":
+        return None
+    if base.window is None:
+        return Reason("the model forgets nothing")
+    fewest = base.window
+    if hypothesis.change.get("span") == "sliding":
+        return None
+    if isinstance(less := hypothesis.change.get("window"), int):
+        fewest += min(less, 0)
+    elif less == "half":
+        fewest //= 2
+    if base.parted <= fewest:
+        words = f"A and B part at token {base.parted}, before {fewest} are in the window"
+        return Reason(words, always=False)
     return None
 
 

@@ -15,8 +15,9 @@ from dsocr_core.engine.device import resolve_device, resolve_dtype
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.page.tokenizer import Tokenizer
-from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy, OcrRequest
+from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy
 from dsocr_core.settings import Settings
+from dsocr_core.trace.why.altered import AS_PUBLISHED, Altered
 from dsocr_core.trace.why.hypotheses import Attempt
 
 CHECKED_EVERY = 16
@@ -50,7 +51,7 @@ class Reader:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.device = resolve_device(settings.device)
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[tuple[str, Altered], Engine] = {}
         self._held: tuple[object, Engine, Prefilled] | None = None
         self.prefills = 0
         """Number of those that were computed."""
@@ -76,9 +77,15 @@ class Reader:
     def text(self, tokens: tuple[int, ...]) -> str:
         return self._engine(self.dtype).checkpoint.tokenizer.decode(tokens)
 
-    def policy(self, request: OcrRequest) -> NgramPolicy:
-        """The request's n-gram rule in ids."""
-        return self._engine(self.dtype).ngram_policy(request)
+    def policy(self, attempt: Attempt) -> NgramPolicy:
+        """The n-gram rule of a reading in ids."""
+        over_prompt = Altered(rule_over_prompt=attempt.altered.rule_over_prompt)
+        return self._engine(self.dtype, over_prompt).ngram_policy(attempt.request)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens of the decoder's window; None where it forgets none."""
+        return self._engine(self.dtype).checkpoint.model.config.decoder.window
 
     def read(
         self,
@@ -116,24 +123,26 @@ class Reader:
     def _prefilled(self, attempt: Attempt, cancel: CancelToken | None) -> tuple[Engine, Prefilled]:
         """The page's prefill, shared by readings that differ in the n-gram rule alone."""
         request = replace(attempt.request, no_repeat_ngram_size=0, ngram_window=0, ngram_whitelist=())
-        key = (replace(request, source=""), attempt.dtype)  # what a page is called decides nothing
+        # What a page is called decides nothing.
+        key = replace(attempt, request=replace(request, source=""))
         if self._held is None or self._held[0] != key:
             self._held = None
-            engine = self._engine(attempt.dtype)
+            engine = self._engine(attempt.dtype, attempt.altered)
             self._held = (key, engine, prefill(engine, request, cancel))
             self.prefills += 1
         return self._held[1], self._held[2]
 
-    def _engine(self, dtype: str) -> Engine:
-        if dtype not in self._engines:
+    def _engine(self, dtype: str, altered: Altered = AS_PUBLISHED) -> Engine:
+        if (dtype, altered) not in self._engines:
             settings = self.settings
             name = settings.engine
             if name == "fast":
                 require_fast_engine(str(self.device))
-                if dtype == "float16":
+                if dtype == "float16" or altered:
                     name = "eager"  # the fast engine has no such kernels
             checkpoint = shared_checkpoint(settings.checkpoint, self.device, getattr(torch, dtype))
-            rotary = torch.float32 if settings.rotary == "float32" else None
+            rotary = altered.rotary_dtype or (torch.float32 if settings.rotary == "float32" else None)
             options = EngineOptions(settings.own_attention, rotary, settings.max_pixels, top_two=False)
-            self._engines[dtype] = ENGINES[name](checkpoint, options)
-        return self._engines[dtype]
+            engine = self._engines[dtype, altered] = ENGINES[name](altered.checkpoint(checkpoint), options)
+            altered.change_core(engine, checkpoint.model.config.decoder.window)
+        return self._engines[dtype, altered]

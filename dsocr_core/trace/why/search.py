@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.reading.ngram_rule import same_choices
 from dsocr_core.reading.records import CancelToken, NgramPolicy
 from dsocr_core.trace.why.exclude import Base, Page, Reason, excluded, same_inputs, unordered
-from dsocr_core.trace.why.hypotheses import Attempt, Hypothesis, applied, from_facts, hypotheses
+from dsocr_core.trace.why.hypotheses import Attempt, applied, from_facts
 from dsocr_core.trace.why.match import Match, Matcher, Other
 from dsocr_core.trace.why.reader import Reader, Reading
 
@@ -187,8 +188,8 @@ class Search:
             return
         below = self._tried.get(unordered(chosen[:-1]))
         if chosen[-1].group == "ngram" and below is not None:
-            attempt, reading = applied(self._attempt, chosen[:-1]), self._readings[unordered(chosen[:-1])]
-            base = Base(attempt, reading, self._parted(reading, below.match), self._policy(attempt))
+            reading = self._readings[unordered(chosen[:-1])]
+            base = self._base(chosen[:-1], reading, below.match)
             if self._excluded(chosen[-1], base) is not None:
                 return
         yield chosen
@@ -228,7 +229,8 @@ class Search:
 
     def _base(self, chosen: tuple[Hypothesis, ...], reading: Reading, match: Match) -> Base:
         attempt = applied(self._attempt, chosen)
-        return Base(attempt, reading, self._parted(reading, match), self._policy(attempt))
+        parted, window = self._parted(reading, match), self._reader.window
+        return Base(attempt, reading, parted, self._policy(attempt), window)
 
     def _parted(self, reading: Reading, match: Match) -> int:
         """The first token in which the reading and B differ; by text where B's tokens are not known."""
@@ -250,7 +252,7 @@ class Search:
         return low
 
     def _policy(self, attempt: Attempt) -> NgramPolicy:
-        return self._reader.policy(attempt.request)
+        return self._reader.policy(attempt)
 
     def _single(self, hypothesis: Hypothesis) -> Trial:
         return self._tried[unordered((hypothesis,))]
@@ -278,7 +280,7 @@ def _ordered(attempt: Attempt, other: Other, first: Sequence[str]) -> tuple[Hypo
     """Order them: what B says of itself, what explained other pages, then the others; each change once."""
     told = from_facts(other.inputs, attempt) if other.inputs is not None else ()
     found: dict[str, Hypothesis] = {}
-    for each in sorted(hypotheses(), key=lambda each: each.name not in first):
+    for each in sorted(attempt.request.family.hypotheses, key=lambda each: each.name not in first):
         found[each.name] = each
     rest = [each for each in found.values() if all(dict(each.change) != dict(one.change) for one in told)]
     return (*told, *rest)

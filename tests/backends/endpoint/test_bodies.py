@@ -211,3 +211,31 @@ def test_a_key_that_is_not_there_is_missed_before_the_first_page(page: Path) -> 
         with pytest.raises(DsocrError, match="the environment has no NO_SUCH_KEY"):
             read(server, page, key_variable="NO_SUCH_KEY")
         assert server.sent == []
+
+
+CELLS = {"whitelist_token_ids": [128821, 128822]}
+
+
+@pytest.mark.parametrize(
+    ("model", "flavour", "words", "rule"),
+    [
+        ("UnlimitedOCR", "vllm", "<image>document parsing.", {"ngram_size": 35, "window_size": 128}),
+        ("UnlimitedOCR", "sglang", "document parsing.", None),
+        ("DeepseekOCR2", "vllm", TASK, {"ngram_size": 20, "window_size": 90, **CELLS}),
+        ("DeepseekOCR2", "sglang", f"<image>\n{TASK}", None),
+    ],
+)
+def test_a_models_own_prompt_and_rule_are_sent(
+    page: Path, model: str, flavour: str, words: str, rule: dict[str, Any] | None
+) -> None:
+    config = page.parent / "config.json"
+    config.write_text(json.dumps({"architectures": [f"{model}ForCausalLM"]}), encoding="utf-8")
+    with scripted_server(streamed()) as server:
+        choice = {"spec": f"endpoint:{server.address}", "flavour": flavour}
+        settings = Settings(checkpoint=str(page.parent), device="cpu", b=choice)
+        spec = settings.spec("b")
+        assert isinstance(spec, EndpointSpec)
+        Endpoint(spec, settings.of_side("b")).read(settings.request(page))
+        (body,) = server.bodies
+    assert body["skip_special_tokens"] is False and body.get("vllm_xargs") == rule
+    assert body["messages"][0]["content"] == [picture(page), text(words)]

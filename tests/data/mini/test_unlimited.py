@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from dsocr_core.page.tiling import crop_grid
 from dsocr_core.reading.parity import parity
 from dsocr_core.settings import Settings
 from tests.support.both_backends import noise_page, open_backends
-from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.support.seeded_weights import tiny_unlimited_config, write_seeded_checkpoint
 
 WINDOW = 8
 PACKAGE = "reference_unlimited_code"
@@ -84,14 +83,7 @@ def test_a_page_is_written_as_published(reference: ModuleType, tmp_path: Path) -
 
 
 def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(tmp_path: Path) -> None:
-    config = with_changes(tiny_config(), sliding_window_size=WINDOW, max_position_embeddings=32768)
-    config |= {"architectures": ["UnlimitedOCRForCausalLM"], "model_type": "unlimited-ocr"}
-    config["auto_map"] = {
-        "AutoConfig": "modeling_unlimitedocr.UnlimitedOCRConfig",
-        "AutoModel": "modeling_unlimitedocr.UnlimitedOCRForCausalLM",
-    }
-    directory = write_seeded_checkpoint(config, tmp_path / "unlimited")
-    shutil.copy(EMBEDDED_UNLIMITED / "modeling_unlimitedocr.py", directory)
+    directory = write_seeded_checkpoint(tiny_unlimited_config(WINDOW), tmp_path / "unlimited")
     pages = [noise_page(tmp_path, 300 + 50 * number, 400) for number in range(3)]
     request = Settings(checkpoint=str(directory)).request(pages[0], more=tuple(pages[1:]))
     request = replace(request, max_new_tokens=3 * WINDOW)

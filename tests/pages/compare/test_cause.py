@@ -10,11 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.models.family import FIRST
+from dsocr_core.models.hypotheses import ngram_hypothesis
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import input_line
 from dsocr_core.reading.records import ModelInputs
 from dsocr_core.settings import Settings
-from dsocr_core.trace.why.hypotheses import hypotheses, ngram_hypothesis
 from dsocr_core.trace.why.match import Match
 from dsocr_core.trace.why.reader import Reading
 from dsocr_core.trace.why.run import PageAnswer
@@ -29,7 +30,7 @@ HOSTILE = "<script>alert(1)</script> ![x](http://evil)"
 
 
 def answer(explained: bool = True) -> PageAnswer:
-    by_name = {each.name: each for each in hypotheses()}
+    by_name = {each.name: each for each in FIRST.hypotheses}
     far, near = (by_name["roles"],), (by_name["no-newline"], ngram_hypothesis(30, 90))
     nearest = Match(True, 1200, 1200, 0.0) if explained else Match(False, 80, 1200, 0.25)
     finding = Finding("page.png", Reading((1,), "x", "eos", inputs()), Match(False, 10, 1200, 0.5))

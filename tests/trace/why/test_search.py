@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.models.family import FIRST
 from dsocr_core.reading.records import NgramPolicy, OcrRequest
 from dsocr_core.trace.why.exclude import Page
-from dsocr_core.trace.why.hypotheses import Attempt, applied, hypotheses
+from dsocr_core.trace.why.hypotheses import Attempt, applied
 from dsocr_core.trace.why.match import Match, Matcher, Other, common_prefix
 from dsocr_core.trace.why.reader import Reading
 from dsocr_core.trace.why.search import Budget, Finding, Search
 from tests.support.model_inputs import INPUTS
 
 A = Attempt(OcrRequest(Path("page.png"), "gundam", "<image>\nFree OCR."), "float32")
-BY_NAME = {each.name: each for each in hypotheses()}
+BY_NAME = {each.name: each for each in FIRST.hypotheses}
 SPECIAL = ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<td>")
 LINE = "the same line of the page again and again; "
 BIG = Page(4000, 4000, turned=True, swapped=False)
@@ -30,7 +31,10 @@ class FakeReader:
     prefills: int = 0
     runs: int = 0
 
-    def policy(self, request: OcrRequest) -> NgramPolicy:
+    window: int | None = None
+
+    def policy(self, attempt: Attempt) -> NgramPolicy:
+        request = attempt.request
         return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window)
 
     def encode(self, text: str) -> list[int]:

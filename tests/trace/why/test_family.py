@@ -1,0 +1,148 @@
+"""Causes of the further models, planted on small random checkpoints and found from the text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dsocr_core.models.blocks.attention import eager_core
+from dsocr_core.models.family import FAMILIES
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.settings import InferSettings, Settings
+from dsocr_core.trace.why.altered import _Spanned
+from dsocr_core.trace.why.exclude import Page
+from dsocr_core.trace.why.hypotheses import Attempt
+from dsocr_core.trace.why.match import Other
+from dsocr_core.trace.why.run import why
+from dsocr_core.trace.why.search import Budget, Search
+from tests.support.both_backends import noise_page
+from tests.support.planted_causes import MemoReader
+from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
+
+CONFIGS = {"deepseek_ocr2": tiny_ocr2_config, "unlimited_ocr": tiny_unlimited_config}
+Reads = Callable[[str, str], tuple[MemoReader, Path]]
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory: pytest.TempPathFactory) -> Reads:
+    """A reader of a model under a preset, and a page; each setting is read once for all tests."""
+    folder, made = tmp_path_factory.mktemp("family"), dict[tuple[str, str], MemoReader]()
+
+    def reader_of(model: str, preset: str) -> tuple[MemoReader, Path]:
+        size = (900, 1900) if preset in ("gundam", "default") else (500, 700)
+        if (model, preset) not in made:
+            checkpoint = folder / model
+            if not checkpoint.exists():
+                write_seeded_checkpoint(CONFIGS[model](), checkpoint, torch.float32)
+            infer = InferSettings(max_new_tokens=60)
+            made[model, preset] = MemoReader(
+                Settings(str(checkpoint), preset, infer=infer, device="cpu", dtype="float32")
+            )
+        return made[model, preset], noise_page(folder, *size)
+
+    return reader_of
+
+
+def found(reader: MemoReader, page: Path, name: str) -> Sequence[str]:
+    """Names of the causes found where one is planted."""
+    hypotheses = {each.name: each for each in reader.settings.family.hypotheses}
+    usual = reader.read(reader.attempt(page))
+    planted = reader.read(hypotheses[name].applied(reader.attempt(page)))
+    assert planted.text != usual.text, "it changes nothing here"
+    answer = why(
+        reader.settings,
+        [(page, page.name)],
+        lambda *_: Other("b", planted.text),
+        Budget(60, 1e6),
+        reader=reader,
+    )
+    cause = answer.pages[0].finding.cause
+    return () if cause is None else cause.names
+
+
+@pytest.mark.parametrize(
+    ("model", "preset", "name"),
+    [
+        ("unlimited_ocr", "base", "full-attention"),
+        ("unlimited_ocr", "base", "window-over-prompt"),
+        ("unlimited_ocr", "base", "newline"),
+        ("deepseek_ocr2", "768", "causal-encoder"),
+    ],
+)
+def test_a_cause_is_found_from_the_text_alone(reads: Reads, model: str, preset: str, name: str) -> None:
+    assert found(*reads(model, preset), name) == (name,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "preset", "name"),
+    [
+        *(
+            ("unlimited_ocr", "gundam", name)
+            for name in (
+                "full-attention", "window-1", "window+1", "window-half", "window-double",
+                "window-over-prompt", "newline", "grounding", "newline-grounding", "roles", "tiles-6",
+                "no-tiles", "rotary-bf16",
+            )
+        ),
+        *(("unlimited_ocr", "base", name) for name in ("ngram-off", "ngram-20", "tiles-9", "tiles-32")),
+        *(
+            ("deepseek_ocr2", "default", name)
+            for name in ("ngram-30-90", "no-newline", "roles", "causal-encoder", "tiles-640", "one-768")
+        ),
+    ],
+)  # fmt: skip
+def test_each_cause_that_changes_the_text_is_found(reads: Reads, model: str, preset: str, name: str) -> None:
+    assert found(*reads(model, preset), name) == (name,)
+
+
+def test_pages_in_another_order_are_found(reads: Reads, tmp_path: Path) -> None:
+    reader, page = reads("unlimited_ocr", "base")
+    attempt = Attempt(reader.settings.request(page, more=(noise_page(tmp_path, 700, 300),)), "float32")
+    turned = attempt.changed({"reversed": True})
+    assert turned.request.images == attempt.request.images[::-1]
+    text = reader.read(turned).text
+    assert text != reader.read(attempt).text
+    page_facts, first = Page(500, 700, turned=False, swapped=False), ("page-order",)
+    finding = Search(reader, attempt, Other("b", text), page_facts, first=first).run()
+    assert finding.cause is not None and finding.cause.names == ("page-order",)
+
+
+def test_a_window_is_excluded_where_the_texts_part_before_it_is_full(reads: Reads) -> None:
+    """The window has 8 tokens: with all keys in sight the first token that can differ is number 9."""
+    reader, page = reads("unlimited_ocr", "base")
+    text = reader.read(reader.attempt(page)).text
+    other = Other("b", text[:3] + "\N{SNOWMAN}" * 30)
+    finding = why(reader.settings, [(page, "p")], lambda *_: other, Budget(0), reader=reader).pages[0].finding
+    search = Search(reader, reader.attempt(page), other, Page(500, 700, False, False))
+    base = search._base((), finding.a, finding.match)
+    assert base.window == 8 and base.parted <= 4
+    reasons = {each.name: search._excluded(each, base) for each in reader.settings.family.hypotheses}
+    for name in ("full-attention", "window+1", "window-1", "time-order"):
+        assert reasons[name] is not None and "before" in reasons[name].words, name
+    assert reasons["window-over-prompt"] is None
+    assert reasons["page-order"] is not None and reasons["page-order"].words == "the prompt has one image"
+
+
+def test_a_span_is_cut_out_of_all_keys() -> None:
+    """Against attention over the keys that it is to see, laid out by hand."""
+    draw = np.random.default_rng(0)
+    keys, values, query = (
+        torch.from_numpy(draw.standard_normal((1, 2, count, 4))).float() for count in (9, 9, 1)
+    )
+    for keeps_prompt, places in ((True, [0, 1, 2, 6, 7, 8]), (False, [6, 7, 8])):
+        core = _Spanned(eager_core, 3, keeps_prompt)
+        core(keys[:, :, :3], keys[:, :, :3], values[:, :, :3])  # the prompt
+        expected = eager_core(query, keys[:, :, places], values[:, :, places])
+        assert torch.equal(core(query, keys, values), expected)
+
+
+def test_other_engines_presets_are_read_and_not_offered() -> None:
+    request = OcrRequest(Path("p"), "gundam-9", model="unlimited_ocr")
+    assert request.resolution.max_tiles == 9 and request.resolution.tile_size == 640
+    row = FAMILIES["deepseek_ocr2"]
+    assert "default-640" not in row.presets and row.others["default-640"].image_size == 640
