@@ -1,7 +1,7 @@
 """The operations of vision and prefill beside matrix products: kernels on a GPU, their references elsewhere.
 
-The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, D head dim,
-k experts a token, I inner width, P positions of the cache.
+The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, g heads of
+keys and of values, D head dim, k experts a token, I inner width, P positions of the cache.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Ops:
     def turn_and_cache(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
     ) -> Tensor:
-        """Turned queries (T, h, D) of `qkv` (T, 3, h, D); keys and values go to the cache, (h, P, D) each."""
+        """Turned queries (T, h, D) of `qkv` (T, h + 2 g, D); keys and values go to the caches (g, P, D)."""
         if self.kernels:
-            q = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+            q = qkv.new_empty(qkv.shape[0], qkv.shape[1] - 2 * len(keys), qkv.shape[2])
             rotary_cache.turn_and_cache(qkv, cos, sin, q, keys, values, start)
             return q
-        q, key_rows, value_rows = rotary_cache.turn_and_cache_reference(qkv, cos, sin, start)
+        q, key_rows, value_rows = rotary_cache.turn_and_cache_reference(qkv, cos, sin, len(keys), start)
         end = start + qkv.shape[0]
         keys[:, start:end], values[:, start:end] = key_rows.transpose(0, 1), value_rows.transpose(0, 1)
         return q

@@ -28,27 +28,32 @@ class Qwen2Encoder(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         x = features.flatten(2).transpose(1, 2)  # (B, T, C)
         count = x.shape[1]
-        queries = next((q for q in (self.query_768, self.query_1024) if q.num_embeddings == count), None)
-        if queries is None:
-            raise ValueError(f"{count} features of a view, and queries for {self.config.queries} alone")
-        x = torch.cat([x, queries.weight.expand(x.shape[0], -1, -1)], dim=1)  # (B, N, C)
-        turn, mask = self._turn(x), _mask(x.shape[0], count, x)
+        x = torch.cat([x, self.queries_for(count).expand(x.shape[0], -1, -1)], dim=1)  # (B, N, C)
+        cos, sin = (part[None, None].to(x.dtype) for part in self.turn(x.shape[1]))  # (1, 1, N, D)
+        mask = _mask(x.shape[0], count, x)
         for layer in self.layers:
-            x = layer(x, turn, mask)
+            x = layer(x, (cos, sin), mask)
         out: Tensor = self.norm(x)[:, count:]
         return out
 
-    def _turn(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of all positions, (1, 1, N, D), in the activations' dtype.
+    def queries_for(self, count: int) -> Tensor:
+        """The queries of a view of so many features, (T, C). Raises ValueError for a view of another size."""
+        queries = next((q for q in (self.query_768, self.query_1024) if q.num_embeddings == count), None)
+        if queries is None:
+            raise ValueError(f"{count} features of a view, and queries for {self.config.queries} alone")
+        return queries.weight
+
+    def turn(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of so many positions, (N, D) float32.
 
         The frequencies are rounded to the weights' dtype, as published loading does to every buffer.
         """
-        dim = self.config.head_dim
-        steps = torch.arange(0, dim, 2, dtype=torch.int64, device=x.device).float()
+        dim, device = self.config.head_dim, self.norm.weight.device
+        steps = torch.arange(0, dim, 2, dtype=torch.int64, device=device).float()
         frequencies = (1.0 / self.config.rope_theta ** (steps / dim)).to(self.norm.weight.dtype).float()
-        angles = torch.arange(x.shape[1], device=x.device).float()[:, None] * frequencies[None]  # (N, D/2)
-        angles = torch.cat([angles, angles], dim=-1)[None, None]  # (1, 1, N, D)
-        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        angles = torch.arange(positions, device=device).float()[:, None] * frequencies[None]  # (N, D/2)
+        angles = torch.cat([angles, angles], dim=-1)  # (N, D)
+        return angles.cos(), angles.sin()
 
 
 def _mask(views: int, count: int, like: Tensor) -> Tensor:

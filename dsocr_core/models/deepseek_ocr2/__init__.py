@@ -96,5 +96,6 @@ DEEPSEEK_OCR2 = Family(
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "encoder": ENCODER, "projector": PROJECTOR},
+    fast=True,
 )
 """The row."""

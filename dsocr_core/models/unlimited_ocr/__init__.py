@@ -59,6 +59,5 @@ UNLIMITED_OCR = replace(
     ),
     exact_rotary=True,
     markup="det",
-    fast=False,
 )
 """The row. Its names of weights are DeepSeek-OCR's: config.json alone tells the two apart."""

@@ -238,9 +238,10 @@ def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
 
 
 def test_what_a_slot_takes(model: OcrModel) -> None:
-    """By hand, of the published sizes: 61,440 bytes of cache a position in bfloat16."""
+    """By hand, of the published sizes: 61,440 bytes of cache a position in bfloat16; of a window fewer."""
     published = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
-    assert slot_bytes(published, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
+    assert slot_bytes(published, 1000, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
+    assert slot_bytes(published, 1000, 405, torch.bfloat16) == 405 * 61440 + 1000 * 12 + 2 * 129280
 
 
 def test_weights_are_joined_and_experts_are_not_copied(model: OcrModel) -> None:
