@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast.attention_extended_dims import extended_attention
 from dsocr_core.engine.fast.encoder import EncoderTower
 from dsocr_core.engine.fast.ops import Ops
@@ -180,10 +179,7 @@ TOWERS: dict[type[nn.Module], Callable[..., ClipTower | EncoderTower]] = {
 
 
 class VisionTowers:
-    """The row's stages over all views of an image: SAM, what is behind it, the projector.
-
-    Raises DsocrError where a model has another.
-    """
+    """The row's stages over all views of an image: SAM, what is behind it, the projector."""
 
     def __init__(
         self, model: OcrModel, ops: Ops | None = None, attention: WindowAttention = "lookup"
@@ -192,8 +188,6 @@ class VisionTowers:
         ops = ops or Ops(model.device.type == "cuda")
         self._sam = SamTower(model.sam, ops, attention)
         behind = getattr(model, model.family.vision[1].name)
-        if type(behind) not in TOWERS:
-            raise DsocrError(f"{model.family.title} has no fast engine here; read it with eager")
         self._behind, self._projector = (
             TOWERS[type(behind)](behind, ops),
             cast(nn.Linear, model.projector.layers),

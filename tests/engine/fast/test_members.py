@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 pytest.importorskip("triton")
 
@@ -28,20 +30,44 @@ CPU = torch.device("cpu")
 ANY: Any = object()
 
 
+class SameBuffers:
+    """A recorder whose replays write where the first run wrote, as a CUDA graph's do."""
+
+    def recorded(self, run: Any) -> Callable[[], None]:
+        held = run.__self__
+        before = vars(held).copy()
+        run()
+        (name,) = (name for name, value in vars(held).items() if value is not before.get(name))
+        buffers = getattr(held, name)
+
+        def replay() -> None:
+            run()
+            for buffer, made in zip(_several(buffers), _several(getattr(held, name)), strict=True):
+                buffer.copy_(made)
+            setattr(held, name, buffers)
+
+        return replay
+
+
+def _several(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tensors if isinstance(tensors, tuple) else (tensors,)
+
+
 class FastThenEager(FastEngine):
     """Fast vision and prefill; decoding token by token, which needs no GPU to be quick."""
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
         self._decoder = EagerDecoder(checkpoint.model, self.end_token, self.rotary_dtype)
+        self._vision._recorder = SameBuffers()  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pages")
     for number in range(3):
-        noise = np.random.default_rng(number).integers(0, 256, (60, 90, 3), np.uint8)
-        Image.fromarray(noise).resize((900, 700)).save(folder / f"{number}.png")
+        noise = np.random.default_rng(number).integers(0, 256, (40, 80, 3), np.uint8)
+        Image.fromarray(noise).resize((800, 400)).save(folder / f"{number}.png")
     return sorted(folder.iterdir())
 
 
@@ -67,7 +93,7 @@ def test_the_encoder_answers_as_its_modules_do(kernels: bool, device: torch.devi
         (tiny_unlimited, "gundam", 1),
         (tiny_unlimited, "base", 3),
     ],
-    ids=["tiles", "a view of 768", "many tiles", "three pages in a prompt"],
+    ids=["tiles", "a view of 768", "tiles in rows", "three pages in a prompt"],
 )
 def test_a_page_reads_the_same(config, preset: str, count: int, pages: list[Path], tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     source = written(config(), tmp_path)
