@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dsocr_core.engine.eager import EagerDecoder, EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.vision import VisionTowers
+from dsocr_core.models.deepseek_ocr2 import DeepseekOcr2Config
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import random_model
 from dsocr_core.settings import InferSettings, Settings
@@ -74,10 +76,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @torch.inference_mode()
 @pytest.mark.parametrize("kernels", [False, True], ids=["references", "kernels"])
 def test_the_encoder_answers_as_its_modules_do(kernels: bool, device: torch.device) -> None:
-    """Views of both sizes together: 2 of 144 features, one of 256, as SAM would leave them."""
+    """Views of both sizes together, as SAM would leave them: 2 of 4 features, one of 9."""
     config = parse_config(tiny_ocr2())
+    assert isinstance(config, DeepseekOcr2Config)
+    config = replace(config, encoder=replace(config.encoder, queries=(4, 9)))
     model = random_model(config, device, torch.float32, seed=3)
-    towers, groups = VisionTowers(model, Ops(kernels)), [(2, 12), (1, 16)]
+    towers, groups = VisionTowers(model, Ops(kernels)), [(2, 2), (1, 3)]
     generator = torch.Generator().manual_seed(0)
     maps = [torch.randn(count, 48, side, side, generator=generator).to(device) for count, side in groups]
     features = torch.cat([view.flatten(2).transpose(1, 2).flatten(0, 1) for view in maps])
