@@ -156,6 +156,7 @@ def _clip(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _encoder(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
+    """Take of the last block what comes before its attention: the rest is made of the answers alone."""
     norms, turned, gated = (
         [event.tensors for event in log if event.kind == kind] for kind in ("norm", "qkv", "gated")
     )
@@ -164,14 +165,15 @@ def _encoder(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
     for number, inner in enumerate(gated):
         name, middle, end = f"encoder.block{number}", norms[1 + 2 * number], norms[2 + 2 * number]
         yield from ((f"{name}.{part}", turned[number][part]) for part in "qkv")
+        if number == len(gated) - 1:
+            return
         yield f"{name}.attn", middle["added"]
         yield f"{name}.mid", middle["sum"]
         yield f"{name}.norm2", middle["normed"]
         yield from ((f"{name}.{part}", tensor) for part, tensor in inner.items())
         yield f"{name}.down", end["added"]
         yield f"{name}.out", end["sum"]
-        last = number == len(gated) - 1
-        yield "encoder.norm" if last else f"encoder.block{number + 1}.norm1", end["normed"]
+        yield f"encoder.block{number + 1}.norm1", end["normed"]
 
 
 def _record_prompt(recorder: Recorder, log: Sequence[Event], embeddings: Tensor, layers: int) -> None:

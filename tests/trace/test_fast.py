@@ -30,7 +30,7 @@ CLIP = {
 }  # fmt: skip
 ENCODER = {
     "encoder.embeddings", "encoder.block0.q", "encoder.block0.k", "encoder.block1.attn", "encoder.block1.act",
-    "encoder.block2.out", "encoder.norm",
+    "encoder.block1.out", "encoder.block2.v",
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A Qwen2 as the encoder behind SAM, over all views of an image at once.
 
-Letters: B views of one size, F features along a view's side, T = F F of them and as many queries, M features
-of all views together, h heads, k key-value heads, D head dim, C width, I inner width.
+Letters: V views, B of one size, F features along a view's side, T = F F of them and as many queries, M
+features of all views together, h heads, k key-value heads, D head dim, C width, I inner width.
 """
 
 from __future__ import annotations
@@ -45,6 +45,19 @@ class _Layer:
         )
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Turns of every row by its place in its view, (2 M, D); where views start, (V + 1,); how long one is at
+    most; the rows that are answers, (M,).
+    """
+
+    cos: Tensor
+    sin: Tensor
+    starts: Tensor
+    longest: int
+    answers: Tensor
+
+
 class EncoderTower:
     """SAM features (M, C) of views of (B, F) -> the queries' answers, (M, C)."""
 
@@ -53,61 +66,42 @@ class EncoderTower:
     def __init__(self, encoder: Qwen2Encoder, ops: Ops) -> None:
         self._encoder, self._config, self._ops = encoder, encoder.config, ops
         self._layers = [_Layer.of(cast(Qwen2Layer, layer)) for layer in encoder.layers]
-        self._turns: dict[tuple[tuple[int, int], ...], tuple[Tensor, Tensor]] = {}
+        self._places: dict[tuple[tuple[int, int], ...], _Places] = {}
 
     def __call__(self, features: Tensor, groups: Groups) -> Tensor:
         config, ops, eps = self._config, self._ops, self._config.rms_norm_eps
         # Of each view its features, then its queries.
         x = torch.cat([self._tokens(features[rows], *group) for rows, group in rows_of(groups)])  # (2 M, C)
-        cos, sin = self._turn(groups)
+        at = self._places_of(groups)
         _, y = ops.add_norm(x, self._layers[0].norm, eps)
         following = [layer.norm for layer in self._layers[1:]] + [self._encoder.norm.weight]
         keys, values = (y.new_empty(config.kv_heads, len(x), config.head_dim) for _ in "kv")
         for layer, norm in zip(self._layers, following, strict=True):
             qkv = F.linear(y, layer.qkv, layer.qkv_bias).view(len(x), -1, config.head_dim)
-            q = ops.turn_and_cache(qkv, cos, sin, keys, values, 0)  # (2 M, h, D)
-            mixed = torch.cat(
-                [
-                    _attend(q[rows], keys[:, rows], values[:, rows], *group)
-                    for rows, group in rows_of(groups, per_patch=2)
-                ]
-            )
+            q = ops.turn_and_cache(qkv, at.cos, at.sin, keys, values, 0)  # (2 M, h, D)
+            mixed = ops.prefix_attention(q, keys, values, at.starts, at.longest).flatten(1)
+            if norm is following[-1]:
+                mixed, x = mixed[at.answers], x[at.answers]  # (M, C): no other row is read any more
             x, y = ops.add_norm(x, layer.second_norm, eps, F.linear(mixed, layer.output))
             x, y = ops.add_norm(x, norm, eps, F.linear(ops.gated(F.linear(y, layer.gate_up)), layer.down))
-        answers = [
-            y[rows].view(count, 2, side**2, -1)[:, 1].flatten(0, 1)
-            for rows, (count, side) in rows_of(groups, per_patch=2)
-        ]
-        return torch.cat(answers)
+        return y
 
     def _tokens(self, features: Tensor, count: int, side: int) -> Tensor:
         """(B T, C) -> (B 2 T, C)"""
         queries = self._encoder.queries_for(side**2).expand(count, -1, -1)
         return torch.cat([features.view(count, side**2, -1), queries], dim=1).flatten(0, 1)
 
-    def _turn(self, groups: Groups) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of every row by its place in its view, (2 M, D)."""
+    def _places_of(self, groups: Groups) -> _Places:
         key = tuple(groups)
-        if key not in self._turns:
-            turns = [(count, self._encoder.turn(2 * side**2)) for count, side in groups]
-            cos, sin = (torch.cat([turn[part].repeat(count, 1) for count, turn in turns]) for part in (0, 1))
-            dtype = self._encoder.norm.weight.dtype
-            self._turns[key] = cos.to(dtype), sin.to(dtype)
-        return self._turns[key]
-
-
-def _attend(q: Tensor, keys: Tensor, values: Tensor, count: int, side: int) -> Tensor:
-    """Attention within each view: (B 2 T, h, D) and twice (k, B 2 T, D) -> (B 2 T, h D).
-
-    Features see features, a query the queries up to itself as well. So causal attention is right for the
-    queries, before which all features stand, and what it makes of the features is overwritten.
-    """
-    width, features = q.shape[1] * q.shape[2], side**2
-    q = q.view(count, 2 * features, *q.shape[1:]).transpose(1, 2)  # (B, h, 2 T, D)
-    k, v = (
-        part.view(len(part), count, 2 * features, -1).transpose(0, 1) for part in (keys, values)
-    )  # (B, k, 2 T, D)
-    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    own = (part[:, :, :features] for part in (q, k, v))
-    mixed[:, :, :features] = F.scaled_dot_product_attention(*own, enable_gqa=True)
-    return mixed.transpose(1, 2).reshape(-1, width)
+        if key not in self._places:
+            lengths = torch.tensor([2 * side**2 for count, side in groups for _ in range(count)])  # (V,)
+            starts = F.pad(lengths.cumsum(0), (1, 0))
+            own = torch.cat([torch.arange(length) for length in lengths.tolist()])  # (2 M,)
+            answers = (own >= lengths.repeat_interleave(lengths) // 2).nonzero()[:, 0]
+            longest, weight = int(lengths.max()), self._encoder.norm.weight
+            own = own.to(weight.device)
+            cos, sin = (part[own].to(weight.dtype) for part in self._encoder.turn(longest))
+            self._places[key] = _Places(
+                cos, sin, starts.to(weight.device, torch.int32), longest, answers.to(weight.device)
+            )
+        return self._places[key]

@@ -15,6 +15,7 @@ from dsocr_core.kernels.prefill import (
     add_norm,
     expert_order,
     grouped_experts,
+    prefix_attention,
     rotary_cache,
     route_tokens,
 )
@@ -84,6 +85,16 @@ class Ops:
             windows.window_attention(qkv, bias, terms, out, grid_side, window, launch)
         else:
             out.copy_(windows.window_attention_reference(qkv, bias, terms, grid_side, window))
+
+    def prefix_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, starts: Tensor, longest: int
+    ) -> Tensor:
+        """(N, h, D) within views: `kernels.prefix_attention`."""
+        if not self.kernels:
+            return prefix_attention.prefix_attention_reference(q, keys, values, starts)
+        out = torch.empty_like(q)
+        prefix_attention.prefix_attention(q, keys, values, out, starts, longest)
+        return out
 
     def experts(self, x: Tensor, mixture: MixtureWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
         """The routed experts' outputs (T, k, C) of normed tokens (T, C), and their weights (T, k) float32."""

@@ -13,13 +13,11 @@ Groups = list[tuple[int, int]]
 """(B, G) of each view size, in the order of their patches."""
 
 
-def rows_of(
-    groups: Groups, per_patch: int = 1, class_token: bool = False
-) -> Iterator[tuple[slice, tuple[int, int]]]:
+def rows_of(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
     """The rows of each view size, and the size."""
     start = 0
     for count, side in groups:
-        end = start + count * (per_patch * side**2 + class_token)
+        end = start + count * (side**2 + class_token)
         yield slice(start, end), (count, side)
         start = end
 
