@@ -78,7 +78,7 @@ class TappedOps(Ops):
         self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
     ) -> Tensor:
         q = super().turn_and_cache(qkv, cos, sin, keys, values, start)
-        each = qkv.split([q.shape[1], len(keys), len(keys)], dim=1)
+        each = torch.split(qkv, [q.shape[1], len(keys), len(keys)], dim=1)
         parts = {name: part.flatten(1) for name, part in zip("qkv", each, strict=True)}
         new = keys[:, start : start + len(qkv)]
         self.note("qkv", **parts, queries=q.flatten(1), keys=key_rows(new))

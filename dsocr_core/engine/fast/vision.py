@@ -204,7 +204,7 @@ class VisionTowers:
             return self._behind(features, groups)
 
     def projected(self, patches: Tensor, features: Tensor) -> Tensor:
-        """What the projector reads, (M, C) or (M, C + C_sam)."""
+        """Give the projector's input, (M, C) or (M, C + C_sam)."""
         return torch.cat([patches, features], dim=-1) if self._behind.joins_sam else patches
 
     def project(self, patches: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
