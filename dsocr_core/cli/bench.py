@@ -20,6 +20,7 @@ def bench(
     tokens: int = 100,
     batch: int = 1,
     pages: int | None = None,
+    images: int = 1,
     repeat: int = 5,
     nvtx_only: bool = False,
     save: bool = False,
@@ -36,6 +37,7 @@ def bench(
         tokens: new tokens; the end token is ignored
         batch: pages that the fast engine reads together
         pages: pages of one pass (default: --batch)
+        images: images of each prompt, for a model that takes several
         repeat: measured passes, after the warm-up
         save: record each engine as a run of the history
     """
@@ -48,7 +50,7 @@ def bench(
     if save:  # a package that it lacks is named before anything is measured
         from dsocr_core.measure.bench_record import record_bench
     plan = BenchPlan(
-        settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages
+        settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages, images
     )
     machine = MachineWatch()
     with cancelled_by_interrupt() as cancel:

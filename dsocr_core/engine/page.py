@@ -92,6 +92,11 @@ class Pixels:
         """Views in the order of their passes: all tiles together, then a global view at a time."""
         return (*(() if self.tiles is None else (self.tiles,)), *torch.split(self.global_view, 1))
 
+    @property
+    def images(self) -> tuple[tuple[Tensor, ...], ...]:
+        """The passes of each image."""
+        return (self.passes,) if self.tiles is not None else tuple((view,) for view in self.passes)
+
     def fused(self, features: Sequence[Tensor]) -> list[Tokens]:
         """The tokens of the passes, image by image."""
         if self.tiles is not None:

@@ -10,7 +10,8 @@ In a batch every slot has its own: (S, SIZE).
 | DONE     | 1 after the end token or LAST: steps then change nothing                       |
 | NGRAM    | size of the n-grams that may not repeat, 0 for no such rule                    |
 | WINDOW   | tokens that the rule looks back on, `EVERYTHING` without a window              |
-| FIRST    | position of the first token that counts: 0, with a window the first new one    |
+| FIRST    | position of the first token that counts: 0, or with a window the first new one |
+| PROMPT   | tokens of the prompt: of a cache with a ring the slots before it               |
 | EXEMPT   | the first of MOST_EXEMPT ids that the rule never forbids, -1 where there is none |
 """
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from dsocr_core.reading.records import MOST_EXEMPT, NgramPolicy
 
-POSITION, LAST, DONE, NGRAM, WINDOW, FIRST, EXEMPT = range(7)
+POSITION, LAST, DONE, NGRAM, WINDOW, FIRST, PROMPT, EXEMPT = range(8)
 SIZE = EXEMPT + MOST_EXEMPT
 
 EVERYTHING = 2**31 - 1
@@ -34,9 +35,24 @@ AT_DONE = tl.constexpr(DONE)
 AT_NGRAM = tl.constexpr(NGRAM)
 AT_WINDOW = tl.constexpr(WINDOW)
 AT_FIRST = tl.constexpr(FIRST)
+AT_PROMPT = tl.constexpr(PROMPT)
 AT_EXEMPT = tl.constexpr(EXEMPT)
 EXEMPT_COUNT = tl.constexpr(MOST_EXEMPT)
 AT_SIZE = tl.constexpr(SIZE)
+
+
+@triton.jit
+def place(position, state, RING: tl.constexpr):
+    """The cache's slot of a position, and the slots that hold something before it is written.
+
+    With a ring of RING slots behind the prompt the slot is one of these once it has turned. 0 is no ring.
+    """
+    slot, held = position, position
+    if RING:
+        prompt = tl.load(state + AT_PROMPT, cache_modifier=".cg")
+        slot = prompt + (position - prompt) % RING
+        held = tl.minimum(position, prompt + RING)
+    return slot, held
 
 
 @triton.jit
@@ -52,9 +68,10 @@ def forbidden(repeats, j, token, position, size, state):
 
 def state_row(position: int, last: int, done: int, policy: NgramPolicy, first_new: int) -> list[int]:
     """The numbers of a sequence that begins; `first_new` is the position of its first new token."""
-    window = (policy.window, first_new) if policy.window else (EVERYTHING, 0)
+    window = policy.window or EVERYTHING
+    first = first_new if policy.window and not policy.over_prompt else 0
     exempt = [*policy.exempt, *[NO_TOKEN] * (MOST_EXEMPT - len(policy.exempt))]
-    return [position, last, done, policy.size, *window, *exempt]
+    return [position, last, done, policy.size, window, first, first_new, *exempt]
 
 
 def forbidden_reference(tokens: Tensor, matched: Tensor, state: list[int]) -> Tensor:
@@ -66,6 +83,14 @@ def forbidden_reference(tokens: Tensor, matched: Tensor, state: list[int]) -> Te
     exempt = torch.tensor(state[EXEMPT:SIZE], dtype=row.dtype, device=row.device)
     counts = (matched[: position + 1] >= size - 1) & (j - (size - 1) >= lowest)
     return row[counts & ~torch.isin(row, exempt)].long()
+
+
+def place_reference(state: Tensor, ring: int = 0) -> tuple[int, int]:
+    """`place` of a sequence's position."""
+    position, prompt = int(state[POSITION]), int(state[PROMPT])
+    if not ring:
+        return position, position
+    return prompt + (position - prompt) % ring, min(position, prompt + ring)
 
 
 def position(state: Tensor) -> int:

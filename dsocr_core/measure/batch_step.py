@@ -4,7 +4,8 @@
 
 Streams stand where a batch with continuous refill has them: their contexts spread evenly from `--context` to
 `--context` + `--tokens`, the end token ignored. Prints the step recorded as a graph, with half and with all
-slots finished; then each part by itself, all its launches of a step in a row, beside what it must read; with
+slots finished; then each part by itself, all its launches of a step in a row, beside what it must read; of a
+model with a window the step beside one of full attention, spread and with all streams at the end; with
 `--sweep` other blocks, stages and splits of attention, other tiles of the experts and other numbers of
 streams. What fails prints one line and the rest goes on.
 """
@@ -29,6 +30,7 @@ from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 from dsocr_core.kernels.state import DONE, state_row
 from dsocr_core.measure.device import require_fast_engine_for
 from dsocr_core.measure.rows import Rows, each
+from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
@@ -72,8 +74,28 @@ class BatchSteps:
 
     def step(self, streams: int, launches: BatchLaunches | None = None) -> BatchStep:
         """A step of that many streams, all of them live."""
-        positions = self.context + self.tokens + SPARE
-        step = BatchStep(self.weights, self.config, streams, positions, torch.bfloat16, NO_TOKEN, launches)
+        new = self.tokens + SPARE
+        step = BatchStep(
+            self.weights, self.config, streams, self.context + new, torch.bfloat16, NO_TOKEN, launches,
+            held=KvCache.positions(self.config, self.context, new),
+        )  # fmt: skip
+        return self._filled(step)
+
+    def full_step(self, streams: int) -> BatchStep:
+        """The same without a window. All layers read one layer's caches, which the device's own cache is far
+        too small for: as many bytes move as of caches of their own, which its memory is too small for.
+        """
+        step = self.step(streams)
+        shape = (1, streams, self.config.heads, step.positions, self.config.head_dim)
+        step.keys, step.values = (step.keys.new_empty(shape) for _ in "kv")
+        self._filled(step)
+        step.keys, step.values = (
+            half.expand(self.config.layers, *shape[1:]) for half in (step.keys, step.values)
+        )
+        step.ring, step.held = 0, step.positions
+        return step
+
+    def _filled(self, step: BatchStep) -> BatchStep:
         generator = torch.Generator(self.device).manual_seed(0)
         for half in (step.keys, step.values):
             for layer in half:  # a layer at a time: less at once than the whole
@@ -85,18 +107,19 @@ class BatchSteps:
         self.spread(step)
         return step
 
-    def spread(self, step: BatchStep) -> None:
-        """Every stream at its own context, evenly apart, far from its last token."""
+    def spread(self, step: BatchStep, least: int = 0) -> None:
+        """Every stream at its own context, evenly apart from `least` new tokens on, far from its last."""
         last, policy = step.positions - 1, NgramPolicy(NGRAM_SIZE)
-        contexts = (self.context + torch.linspace(0, self.tokens, step.slots).int()).tolist()
+        contexts = (self.context + torch.linspace(least, self.tokens, step.slots).int()).tolist()
         rows = [state_row(context, last, 0, policy, first_new=self.context) for context in contexts]
         states = torch.tensor(rows, dtype=torch.int32)
         step.states.copy_(states)
 
-    def cache_bytes(self, streams: int) -> int:
-        """Keys and values that a step reads, the streams at their contexts."""
-        position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
-        return position * streams * (self.context + self.tokens // 2)
+    def cache_bytes(self, streams: int, least: int = 0, full: bool = False) -> int:
+        """Keys and values that a step reads, the streams at their contexts from `least` new tokens on."""
+        config = replace(self.config, window=None) if full else self.config
+        position = 2 * config.heads * config.head_dim * config.layers * 2
+        return position * streams * KvCache.positions(config, self.context, (least + self.tokens) // 2)
 
     def part_bytes(self, streams: int) -> dict[str, int]:
         """Count the bytes that all launches of a part must move in a step."""
@@ -142,13 +165,19 @@ def run(
             whole_step(rows, steps, streams)
         with rows.attempt("parts"):
             by_part(rows, steps, streams)
+        full_over_window = {}
+        if decoder.window:
+            with rows.attempt("full attention"):
+                full_over_window = against_full(rows, steps, streams)
         if sweep:
             with rows.attempt("sweep"):
                 variants(rows, steps, streams)
             for fewer in STREAMS:
                 with rows.attempt(f"{fewer} streams"):
                     whole_step(rows, steps, fewer)
-    print_json(rows.document(streams=streams, context=context, tokens=tokens))
+    print_json(
+        rows.document(streams=streams, context=context, tokens=tokens, full_over_window=full_over_window)
+    )
 
 
 def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
@@ -189,6 +218,26 @@ def whole_step(rows: Rows, steps: BatchSteps, streams: int) -> None:
 
         graph.replay()
         rows.row(name, graph.replay, repeat=REPLAYS, bytes=size if live == streams else None, note=note)
+
+
+def against_full(rows: Rows, steps: BatchSteps, streams: int) -> dict[str, float]:
+    """Time the step and one of full attention; return how many times the second takes the first's."""
+    places = {"spread": 0, "all at the end": steps.tokens}
+    times: dict[tuple[str, bool], float] = {}
+    for full in (False, True):
+        rows.table("full attention, layers sharing caches" if full else f"a window of {steps.config.window}")
+        step = steps.full_step(streams) if full else steps.step(streams)
+        graph = record(step.run, steps.device)
+        for name, least in places.items():
+            steps.spread(step, least)
+            graph.replay()
+            size = steps.weights.bytes_a_step() + steps.cache_bytes(streams, least, full)
+            times[name, full] = rows.row(name, graph.replay, repeat=REPLAYS, bytes=size).ms
+        del step, graph
+        torch.cuda.empty_cache()
+    ratios = {name: times[name, True] / times[name, False] for name in places}
+    rows.say("full over window: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+    return ratios
 
 
 def by_part(rows: Rows, steps: BatchSteps, streams: int) -> None:

@@ -66,9 +66,11 @@ class BenchPlan:
     nvtx_only: bool = False
     pages: int | None = None
     """Pages of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
+    images: int = 1
+    """Images of each page's prompt."""
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "batch", "repeat", "pages"):
+        for name in ("tokens", "batch", "repeat", "pages", "images"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}: give a positive integer")
         if min(self.size) < 1 or self.size[0] * self.size[1] > self.settings.max_pixels:
@@ -111,9 +113,10 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         for subject in subjects:  # what cannot run is named before anything is measured
             stack.enter_context(closing(subject.backend)).load()
         folder = Path(stack.enter_context(Temporary("bench")))
-        drawn = min(plan.pages_a_pass, DRAWN)
-        images = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
-        images = [images[n % drawn] for n in range(plan.pages_a_pass)]
+        drawn = min(plan.pages_a_pass * plan.images, DRAWN)
+        drawings = [draw_page(folder / f"page-{n}.png", plan.size, n) for n in range(drawn)]
+        each = range(plan.images)
+        images = [[drawings[(n * plan.images + m) % drawn] for m in each] for n in range(plan.pages_a_pass)]
         device = _device(subjects[-1].backend, plan)
         meters = [_Meter(subject, images, cancel, plan.batch) for subject in subjects]
         for meter in meters:
@@ -181,12 +184,17 @@ class _Meter:
     """Reads pages on one subject and keeps what it saw."""
 
     def __init__(
-        self, subject: _Subject, images: Sequence[Path], cancel: CancelToken | None, batch: int = 1
+        self,
+        subject: _Subject,
+        images: Sequence[Sequence[Path]],
+        cancel: CancelToken | None,
+        batch: int = 1,
     ) -> None:
         self.subject, self._cancel = subject, cancel
         self._slots = batch if subject.backend.reads_many else 1
         self.results: list[OcrResult] = []
-        self._requests = [subject.backend.settings.request(image) for image in images]
+        settings = subject.backend.settings
+        self._requests = [settings.request(first, more=tuple(more)) for first, *more in images]
         self._pages_per_s: list[float] = []
         self._peaks: list[int] = []
 
@@ -266,6 +274,9 @@ def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | No
     workload = Workload.from_image(
         *plan.size, result.request.preset, text_tokens, new_tokens, family=result.request.family
     )
+    # Each image but one has a separator that the work of one page does not count.
+    several = workload.views * plan.images, workload.prompt_tokens + plan.images - 1
+    workload = replace(workload, views=several[0], prompt_tokens=several[1])
     attention: Literal["eager", "sdpa"] = "eager" if inputs.attention == "eager" else "sdpa"
     dtype: Literal["bfloat16", "float32"] = "float32" if inputs.dtype == "float32" else "bfloat16"
     policy = Policy(ignore_torch_unsupported_flops=False, attention=attention, dtype=dtype)

@@ -1,10 +1,12 @@
 """Times the bare decode step on a GPU, for tuning: no page, no prefill, random weights and cache.
 
     dsocr measure decode-step --config PATH --tokens 1000 --context 741 --sweep
+    dsocr measure decode-step --config PATH --at 500 6000
 
 Prints the step by plain launches and as a graph, with and without dependent launch; then each kernel by
 itself, all its launches of a step in a row, so that one layer's weights push out another's; with
-`--sweep` searches the step's launches, each change timed inside the whole token, for `--sweep-seconds`.
+`--sweep` searches the step's launches, each change timed inside the whole token, for `--sweep-seconds`. With
+`--at` only tokens from these steps on are timed: where a step grows with what was written, and where not.
 The output product of attention is small enough to stay in the L2 cache when it runs by itself: its row
 is too good.
 """
@@ -26,16 +28,20 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
 from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.kernels.state import POSITION
 from dsocr_core.measure.device import milliseconds, require_fast_engine_for
 from dsocr_core.measure.rows import Rows, each
 from dsocr_core.measure.sweep_decode import FIELDS
 from dsocr_core.measure.sweep_decode import sweep as search_launches
+from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.weights import random_model
 from dsocr_core.settings import SettingsError
 
 NGRAM_SIZE = 20
+TIMED = 256
+"""Tokens that are timed from a step on."""
 LAUNCHES_A_GRAPH = 24
 """At least, of a kernel timed by itself: a graph's own start is several microseconds."""
 
@@ -49,8 +55,9 @@ class Steps:
 
     def step(self, launches: StepLaunches) -> DecodeStep:
         """A step in the middle of nowhere: random prompt, random cache, all tokens still to come."""
+        held = KvCache.positions(self.config, self.context, self.tokens + 1)
         positions = self.context + self.tokens + 1
-        step = DecodeStep(self.weights, self.config, positions, torch.bfloat16, NO_TOKEN, launches)
+        step = DecodeStep(self.weights, self.config, positions, torch.bfloat16, NO_TOKEN, launches, held=held)
         generator = torch.Generator(self.device).manual_seed(0)
         step.cache.keys.normal_(generator=generator)
         step.cache.values.normal_(generator=generator)
@@ -107,7 +114,7 @@ class Steps:
         """Weights, and the cache in the middle of the run."""
         position = 2 * self.config.heads * self.config.head_dim * self.config.layers * 2
         weights = self.weights.bytes_a_token(self.config.experts_per_token)
-        return weights + position * (self.context + self.tokens // 2)
+        return weights + position * KvCache.positions(self.config, self.context, self.tokens // 2)
 
 
 def run(
@@ -119,6 +126,7 @@ def run(
     sweep: tuple[str, ...] | None = None,
     sweep_seconds: float = 400.0,
     no_dependent: bool = False,
+    at: tuple[int, ...] | None = None,
 ) -> None:
     """Time the fast engine's decode step on random weights, on a GPU.
 
@@ -130,6 +138,7 @@ def run(
         sweep: also search better launches: in every field of StepLaunches, or in those named
         sweep_seconds: bound of that search
         no_dependent: without programmatic dependent launch
+        at: time tokens from these steps on, and nothing else
     """
     require_fast_engine_for("measure decode-step")
     if unknown := sorted(set(sweep or ()) - set(FIELDS)):
@@ -137,12 +146,18 @@ def run(
     device = torch.device("cuda")
     sizes = load_config(config)
     model = random_model(sizes, device, torch.bfloat16)
-    steps = Steps(sizes.decoder, PackedDecoder.of(model.decoder), context, tokens)
+    most = max(tokens, *(step + TIMED for step in at or ()))
+    steps = Steps(sizes.decoder, PackedDecoder.of(model.decoder), context, most)
     rows = Rows(device)
     defaults = launches_for(device)
     if no_dependent:
         defaults = defaults.with_dependent(False)
     found: dict[str, Any] = {}
+    if at:
+        with torch.inference_mode():
+            at_steps(rows, steps, defaults, at, repeat)
+        print_json(rows.document())
+        return
     with torch.inference_mode():
         whole_step(rows, steps, defaults, repeat)
         by_kernel(rows, steps, defaults)
@@ -171,6 +186,25 @@ def whole_step(rows: Rows, steps: Steps, defaults: StepLaunches, repeat: int) ->
             rows.row(
                 name, partial(repeated, count, run), before=partial(steps.begin, step), per=count * many,
                 repeat=repeat, bytes=size, note=partial(_tokens, written),
+            )  # fmt: skip
+
+
+def at_steps(rows: Rows, steps: Steps, launches: StepLaunches, at: tuple[int, ...], repeat: int) -> None:
+    """Time tokens from each of these steps on, in turn: a clock that falls is no step's."""
+    step = steps.step(launches)
+    steps.begin(step)
+    graph = StepGraph(step, STEPS_A_GRAPH)
+
+    def begin(number: int) -> None:
+        steps.begin(step)
+        step.state[POSITION] += number
+
+    rows.table("a token")
+    for _ in range(2):
+        for number in at:
+            rows.row(
+                f"from step {number} on", partial(graph.replay, TIMED), before=partial(begin, number),
+                per=TIMED, repeat=repeat, note=lambda ms: f"{1e3 / ms:.0f} tokens/s",
             )  # fmt: skip
 
 

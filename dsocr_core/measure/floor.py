@@ -16,7 +16,7 @@ import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import parse_json, read_bytes
 from dsocr_core.measure.floor_picture import draw
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import inside_prefill, load_config
+from dsocr_core.models.family import inside_prefill, load_config, row_of
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import Settings, history_location
@@ -179,7 +179,9 @@ def _rows(bench: Mapping[str, Any], sizes: ModelConfig, device: Hardware) -> lis
 def _single(prediction: Prediction, engine: Mapping[str, Any], device: Hardware) -> Iterator[Row]:
     dtype = prediction.policy.dtype
     measured = {name: stage["milliseconds"]["median"] for name, stage in engine["stages"].items()}
-    for stage in (Stage.SAM, Stage.CLIP, Stage.PROJECTOR):
+    for stage in prediction.stages:
+        if stage not in inside_prefill() or stage == Stage.VISION_FUSION:
+            continue
         yield stage.value, bound(prediction.stages[stage], device, dtype).time_ms, measured[stage.value]
     # The clock of prefill runs while vision does: the language model's own time is the rest.
     own = measured["prefill"] - sum(measured.get(stage.value, 0.0) for stage in inside_prefill())
@@ -201,9 +203,10 @@ def _batch(prediction: Prediction, engine: Mapping[str, Any], device: Hardware) 
 
 def _prediction(bench: Mapping[str, Any], engine: Mapping[str, Any], sizes: ModelConfig) -> Prediction:
     width, height = bench["size"]
-    work = Workload.from_image(width, height, bench["preset"], decode_tokens=engine["new_tokens"])
-    text = engine["prompt_tokens"] - work.image_tokens
-    work = Workload(work.views, work.grid, text, work.decode_tokens)
+    work = Workload.from_image(
+        width, height, bench["preset"], decode_tokens=engine["new_tokens"], family=row_of(sizes)
+    )
+    work = replace(work, prompt_tokens=engine["prompt_tokens"] - work.image_tokens)
     counted = Policy(ignore_torch_unsupported_flops=False, dtype=cast(Dtype, engine["dtype"]))
     flops, recorded = predict(sizes, work, counted).stages[Stage.SAM].cost.flops, engine["stages"]["sam"]
     if abs(flops - recorded["flops"]) > _ALIKE * flops:

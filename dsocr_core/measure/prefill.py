@@ -34,16 +34,16 @@ from dsocr_core.models.family import load_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
+from dsocr_core.page.tiling import NO_TILES
 
 WARM_UP = 2
 KERNELS_SHOWN = 12
-VISION = (Stage.SAM, Stage.CLIP, Stage.PROJECTOR)
 
 
 def run(
     *,
     config: Path,
-    preset: str = "gundam",
+    preset: str | None = None,
     grid: tuple[int, int] = (2, 2),
     text_tokens: int = 35,
     repeat: int = 10,
@@ -52,8 +52,8 @@ def run(
 
     Args:
         config: config.json of the sizes to run
-        preset: tiny, small, base, large or gundam
-        grid: columns and rows of tiles, under gundam
+        preset: of the model (default: its usual one)
+        grid: columns and rows of tiles, under a preset that cuts
         text_tokens: prompt tokens beside the image's
         repeat: measured passes
     """
@@ -61,12 +61,13 @@ def run(
     device = torch.device("cuda")
     rows = Rows(device, product=True)
     model = random_model(load_config(config), device, torch.bfloat16)
-    page = Page.random(model.config, preset_named(preset), grid, text_tokens, device)
+    chosen = preset_named(preset or model.family.preset, model.family)
+    page = Page.random(model.config, chosen, grid if chosen.crop_mode else NO_TILES, text_tokens, device)
     shapes = ", ".join("x".join(map(str, view.shape)) for view in page.views)
     rows.say(f"views {shapes}; prompt {len(page.prompt.ids)} tokens")
     with torch.inference_mode():
         errors = measure(rows, model, page, repeat)
-    print_json(rows.document(preset=preset, grid=grid, errors=errors))
+    print_json(rows.document(preset=chosen.name, grid=page.grid, errors=errors))
 
 
 def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> dict[str, list[str]]:
@@ -193,7 +194,7 @@ def median_position_error(variant: Variant, oracle: Variant) -> float:
 def _kernels(name: str, variant: Variant) -> None:
     """Print where a page's time goes, by kernel: the most of vision's and of prefill's."""
     parts = {
-        "vision": [variant.stages()[stage] for stage in VISION],
+        "vision": [variant.stages()[stage.name] for stage in variant.model.family.vision],
         "prefill": [variant.stages()[Stage.VISION_FUSION], variant.stages()[Stage.PREFILL]],
     }
     for part, runs in parts.items():

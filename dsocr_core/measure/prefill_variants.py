@@ -5,9 +5,9 @@ Letters: M features of all views, V vision tokens, N prompt tokens, C width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ from dsocr_core.engine.fast.vision_graphs import FastVision
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
-from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.family import row_of
+from dsocr_core.models.ocr_model import OcrModel, Tokens
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
@@ -44,9 +44,9 @@ class Page:
         side, tiles = preset.view_size, grid[0] * grid[1]
         shapes = [(1, 3, side, side)]
         if tiles > 1:
-            shapes.insert(0, (tiles, 3, preset.image_size, preset.image_size))
+            shapes.insert(0, (tiles, 3, preset.tile_size, preset.tile_size))
         views = tuple(torch.randn(shape, generator=generator).clamp(-1, 1).to(device) for shape in shapes)
-        count = image_token_count(preset, grid)
+        count = image_token_count(preset, grid, row_of(config).newline)
         ids = torch.randint(0, config.decoder.vocab_size, (1 + count + text_tokens,), generator=generator)
         return cls(views, PromptIds(tuple(ids.tolist()), ((1, count),)), grid)
 
@@ -65,26 +65,27 @@ class Variant:
 
     def stages(self) -> dict[Stage, Callable[[], None]]:
         """PREFILL is the language model alone."""
-        return {
-            Stage.SAM: self.sam,
-            Stage.CLIP: self.clip,
-            Stage.PROJECTOR: self.project,
-            Stage.VISION_FUSION: self.fuse,
-            Stage.PREFILL: self.prefill,
-        }
+        names = [stage.name for stage in self.model.family.vision]
+        vision = {name: partial(self.see, number) for number, name in enumerate(names)}
+        return {**vision, Stage.VISION_FUSION: self.fuse, Stage.PREFILL: self.prefill}
 
     def run(self) -> None:
         for stage in self.stages().values():
             stage()
 
-    def sam(self) -> None:
+    def see(self, number: int) -> None:
+        """Run the row's vision stage of that number."""
         raise NotImplementedError
 
-    def clip(self) -> None:
+    @property
+    def tokens_of_views(self) -> Sequence[Tensor]:
+        """Vision tokens of each view size, (B, F F, C)."""
         raise NotImplementedError
 
-    def project(self) -> None:
-        raise NotImplementedError
+    @property
+    def images(self) -> list[Tokens]:
+        tokens = self.tokens_of_views
+        return [(tokens[0] if len(tokens) > 1 else None, self.page.grid, tokens[-1])]
 
     def fuse(self) -> None:
         raise NotImplementedError
@@ -93,21 +94,22 @@ class Variant:
         raise NotImplementedError
 
     def joined(self) -> dict[Stage, Tensor]:
-        """Give what every stage made, the views' rows joined."""
+        """Give what SAM, the tower behind it and all stages after vision made, the views' rows joined."""
         raise NotImplementedError
 
 
 class EagerVariant(Variant):
     """As `EagerEngine` runs them."""
 
-    def sam(self) -> None:
-        self._sam = [self.model.sam(view) for view in self.views]
+    def see(self, number: int) -> None:
+        if not number:
+            self._seen = [[view] for view in self.views]
+        for outputs in self._seen:
+            outputs[number + 1 :] = [self.model.parts[number](*outputs[: number + 1])]
 
-    def clip(self) -> None:
-        self._clip = [cast(DeepseekOcr, self.model).clip(features) for features in self._sam]
-
-    def project(self) -> None:
-        self._tokens = [self.model.projector(c, s) for c, s in zip(self._clip, self._sam, strict=True)]
+    @property
+    def tokens_of_views(self) -> Sequence[Tensor]:
+        return [outputs[-1] for outputs in self._seen]
 
     def fuse(self) -> None:
         prompt, device = self.page.prompt, self.model.device
@@ -115,10 +117,7 @@ class EagerVariant(Variant):
         mask = torch.zeros(ids.shape, dtype=torch.bool, device=device)
         for start, length in prompt.mask:
             mask[:, start : start + length] = True
-        tiles = self._tokens[0] if len(self._tokens) > 1 else None
-        self.outputs[Stage.VISION_FUSION] = self.model.fuse(
-            ids, mask, [(tiles, self.page.grid, self._tokens[-1])]
-        )[0]
+        self.outputs[Stage.VISION_FUSION] = self.model.fuse(ids, mask, self.images)[0]
 
     def prefill(self) -> None:
         self.cache.length = 0
@@ -128,12 +127,13 @@ class EagerVariant(Variant):
         ]
 
     def joined(self) -> dict[Stage, Tensor]:
-        return {
-            Stage.SAM: torch.cat([x.flatten(2).transpose(1, 2).flatten(0, 1) for x in self._sam]),
-            Stage.CLIP: torch.cat([x[:, 1:].flatten(0, 1) for x in self._clip]),
-            Stage.PROJECTOR: torch.cat([x.flatten(0, 1) for x in self._tokens]),
-            **self.outputs,
-        }
+        sam, behind, tokens = zip(*(outputs[1:] for outputs in self._seen), strict=True)
+        # A class token stands before the features; no vision token is made of it.
+        patches = [x[:, x.shape[1] - last.shape[1] :] for x, last in zip(behind, tokens, strict=True)]
+        of_vision = ([x.flatten(2).transpose(1, 2) for x in sam], patches, tokens)
+        names = [stage.name for stage in self.model.family.vision]
+        rows = [torch.cat([x.flatten(0, 1) for x in each]) for each in of_vision]
+        return {**dict(zip(names, rows, strict=True)), **self.outputs}
 
 
 class FastVariant(Variant):
@@ -153,21 +153,17 @@ class FastVariant(Variant):
         recorder = recorder_for(model.device) if graphs else None
         self._prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder)
 
-    def sam(self) -> None:
-        self._pass = self._vision.start(self.views)
-        self._pass.sam()
+    def see(self, number: int) -> None:
+        if not number:
+            self._pass = self._vision.start(self.views)
+        self._pass.stages[number]()
 
-    def clip(self) -> None:
-        self._pass.clip()
-
-    def project(self) -> None:
-        self._tokens = self._pass.project()
+    @property
+    def tokens_of_views(self) -> Sequence[Tensor]:
+        return self._pass.tokens
 
     def fuse(self) -> None:
-        tiles = self._tokens[0] if len(self._tokens) > 1 else None
-        self.outputs[Stage.VISION_FUSION] = self._prefill.embed(
-            self.page.prompt, tiles, self.page.grid, self._tokens[-1]
-        )
+        self.outputs[Stage.VISION_FUSION] = self._prefill.embed(self.page.prompt, self.images)
 
     def prefill(self) -> None:
         keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
@@ -177,9 +173,7 @@ class FastVariant(Variant):
         )
 
     def joined(self) -> dict[Stage, Tensor]:
-        return {
-            Stage.SAM: self._pass.features,
-            Stage.CLIP: self._pass.patches,
-            Stage.PROJECTOR: torch.cat([x.flatten(0, 1) for x in self._tokens]),
-            **self.outputs,
-        }
+        names = [stage.name for stage in self.model.family.vision]
+        tokens = torch.cat([x.flatten(0, 1) for x in self._pass.tokens])
+        rows = (self._pass.features, self._pass.patches, tokens)
+        return {**dict(zip(names, rows, strict=True)), **self.outputs}

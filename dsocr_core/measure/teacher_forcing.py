@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled
@@ -23,7 +24,8 @@ from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.models.blocks.attention import flash_core, sdpa_core
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary, flash_core, sdpa_core
+from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.reading.records import CancelToken
 
@@ -76,11 +78,27 @@ def teacher_forced_oracle(
         prompt = model.fuse(ids, mask, pixels.fused(features))  # (1, N, C)
         fed = torch.tensor([tokens[:-1]], dtype=torch.long, device=model.device)  # (1, T - 1)
         x = torch.cat([prompt, model.embed(fed)], dim=1)  # (1, N + T - 1, C)
-        sequence = _sequence(engine, model, page, len(tokens))
+        whole = replace(model.config.decoder, window=None)
+        cache = KvCache(whole, x.shape[1], model.dtype, model.device)
+        rotary = Rotary(whole, x.shape[1], engine.rotary_dtype, model.dtype, model.device)
         core = sdpa_core if engine.core is flash_core else engine.core  # flash-attn has no float32
+        if (window := model.config.decoder.window) is not None:
+            core = remembering(prompt.shape[1], window)
         # The prompt's last position gives the first token.
-        logits = model.decoder.last_logits(x, sequence.cache, sequence.rotary, core, len(tokens))
+        logits = model.decoder.last_logits(x, cache, rotary, core, len(tokens))
         return logits[0]  # (T, V)
+
+
+def remembering(prompt: int, window: int) -> AttentionCore:
+    """Attention of all positions at once to the prompt and to the last `window` new ones, as a mask."""
+
+    def core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        at = torch.arange(k.shape[2], device=k.device)
+        query = at[-q.shape[2] :, None]
+        seen = (at <= query) & ((at < prompt) | (at > query - window))  # (N, P)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+    return core
 
 
 def teacher_forced_fast(

@@ -23,11 +23,17 @@ class NgramRule:
         # Of each n-gram without its last token: what followed, and where it began the last time.
         self._followers: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
         beside = self.policy.window and not self.policy.over_prompt
-        for token in () if beside else prompt_ids:
+        # Taken in when the rule is first asked, so that a device that reads the prompt need not wait for it.
+        self._prompt: Iterable[int] = () if beside or not self.policy.size else prompt_ids
+
+    def _take_prompt(self) -> None:
+        prompt, self._prompt = self._prompt, ()
+        for token in prompt:
             self.push(token)
 
     def push(self, token: int) -> None:
         """The sequence grew by one token."""
+        self._take_prompt()
         self._ids.append(token)
         size = self.policy.size
         if 0 < size <= len(self._ids):
@@ -35,6 +41,7 @@ class NgramRule:
 
     def banned(self) -> set[int]:
         """Tokens that may not come next."""
+        self._take_prompt()
         size, window = self.policy.size, self.policy.window
         if size == 0 or len(self._ids) + 1 < size:
             return set()

@@ -174,4 +174,5 @@ def _size(request: OcrRequest) -> int:
     """More for a page that may need a larger slot."""
     from dsocr_core.engine.fast.batch_reader import most_image_tokens
 
-    return most_image_tokens(request.resolution) + len(request.prompt) + (request.max_new_tokens or 0)
+    most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
+    return most + len(request.prompt) + (request.max_new_tokens or 0)

@@ -6,7 +6,6 @@ Letters: M patches of all views, N tokens, C width, k experts a token.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 from torch import Tensor
 
@@ -14,13 +13,12 @@ from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.cuda_graph import StepGraph, recorder_for
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
-from dsocr_core.engine.fast.vision import Groups
+from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision_graphs import FastVision
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.models.taps.files import DumpWriter
 from dsocr_core.models.taps.hooks import Recorder
 from dsocr_core.reading.records import NgramPolicy
@@ -50,15 +48,15 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         towers, prefill = TappedTowers(engine), TappedPrefill(engine)
         recorder.begin_call()
         vision = FastVision(towers).start(views)
-        vision.sam()
-        vision.clip()
-        features = vision.project()
-        local = None if pixels.tiles is None else features[0]
-        embeddings = prefill.embed(page.prompt, local, pixels.grid, features[-1])  # (N, C)
+        for run in vision.stages:
+            run()
+        embeddings = prefill.embed(page.prompt, pixels.fused(vision.tokens))  # (N, C)
         prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder_for(model.device))
         keys, values = step.cache.keys[:, 0], step.cache.values[:, 0]
         for _ in range(2):  # of a length that comes again the pass is a graph
             logits = prompt_pass.forward(embeddings, keys, values, step.rotary, prefill.core)
+        step.cache.length = 0
+        step.cache.advance(len(prompt))
         _record_vision(recorder, model.config, towers, views)
         _record_prompt(recorder, prefill.log, embeddings, model.config.decoder.layers)
 
@@ -97,10 +95,12 @@ def _record_vision(
     for name, rows in _sam(config, towers.of_sam):
         _split(recorder, name, rows, patches)
     _split(recorder, "sam.out", towers.features, features)
-    with_class = [(count, side, 1) for count, side in features]
-    for name, rows in _clip(cast(DeepseekOcrConfig, config), towers.of_clip):
-        _split(recorder, name, rows, with_class)
-    _split(recorder, "projector.in", towers.projected, features)
+    # CLIP has a class token beside a view's features, an encoder a query for each.
+    clip = any(event.kind == "gelu" for event in towers.of_behind)
+    beside = [(count, side, 1 if clip else side**2) for count, side in features]
+    for name, rows in (_clip if clip else _encoder)(towers.of_behind):
+        _split(recorder, name, rows, beside)
+    _split(recorder, "projector.in", towers.into_projector, features)
     for number, tokens in enumerate(towers.tokens):
         recorder.write(_key("projector", number), tokens)
 
@@ -136,23 +136,44 @@ def _sam(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tenso
     yield "sam.neck", norms[-1]["normed"]
 
 
-def _clip(config: DeepseekOcrConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
+def _clip(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
     norms = [event.tensors for event in log if event.kind == "norm"]
     gelus = [event.tensors for event in log if event.kind == "gelu"]
     yield "clip.embeddings", norms[0]["sum"]
     yield "clip.pre_norm", norms[0]["normed"]
     yield "clip.block0.norm1", norms[1]["normed"]
-    for number in range(config.clip.layers):
+    for number in range(len(gelus)):
         name, middle = f"clip.block{number}", norms[2 + 2 * number]
         yield f"{name}.attn", middle["added"]
         yield f"{name}.mid", middle["sum"]
         yield f"{name}.norm2", middle["normed"]
         yield from ((f"{name}.{part}", tensor) for part, tensor in gelus[number].items())
-        if number < config.clip.layers - 1:
+        if number < len(gelus) - 1:
             end = norms[3 + 2 * number]
             yield f"{name}.fc2", end["added"]
             yield f"{name}.out", end["sum"]
             yield f"clip.block{number + 1}.norm1", end["normed"]
+
+
+def _encoder(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
+    """Take of the last block what comes before its attention: the rest is made of the answers alone."""
+    norms, turned, gated = (
+        [event.tensors for event in log if event.kind == kind] for kind in ("norm", "qkv", "gated")
+    )
+    yield "encoder.embeddings", norms[0]["sum"]
+    yield "encoder.block0.norm1", norms[0]["normed"]
+    for number, inner in enumerate(gated):
+        name, middle, end = f"encoder.block{number}", norms[1 + 2 * number], norms[2 + 2 * number]
+        yield from ((f"{name}.{part}", turned[number][part]) for part in "qkv")
+        if number == len(gated) - 1:
+            return
+        yield f"{name}.attn", middle["added"]
+        yield f"{name}.mid", middle["sum"]
+        yield f"{name}.norm2", middle["normed"]
+        yield from ((f"{name}.{part}", tensor) for part, tensor in inner.items())
+        yield f"{name}.down", end["added"]
+        yield f"{name}.out", end["sum"]
+        yield f"encoder.block{number + 1}.norm1", end["normed"]
 
 
 def _record_prompt(recorder: Recorder, log: Sequence[Event], embeddings: Tensor, layers: int) -> None:

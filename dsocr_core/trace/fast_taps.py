@@ -21,7 +21,8 @@ from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.packed import MixtureWeights
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.vision import Groups, VisionTowers
+from dsocr_core.engine.fast.view_groups import Groups
+from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
@@ -77,7 +78,8 @@ class TappedOps(Ops):
         self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
     ) -> Tensor:
         q = super().turn_and_cache(qkv, cos, sin, keys, values, start)
-        parts = {name: qkv[:, number].flatten(1) for number, name in enumerate("qkv")}
+        each = torch.split(qkv, [q.shape[1], len(keys), len(keys)], dim=1)
+        parts = {name: part.flatten(1) for name, part in zip("qkv", each, strict=True)}
         new = keys[:, start : start + len(qkv)]
         self.note("qkv", **parts, queries=q.flatten(1), keys=key_rows(new))
         return q
@@ -95,15 +97,15 @@ class TappedOps(Ops):
 
 
 class TappedTowers(VisionTowers):
-    """Keeps each stage's log; `projected` is what went into the projector."""
+    """Keeps each stage's log, and what went into the projector."""
 
     def __init__(self, engine: Engine) -> None:
         model = engine.checkpoint.model
         self._tapped = TappedOps(model.device.type == "cuda")
         super().__init__(model, self._tapped)
         self.of_sam: list[Event] = []
-        self.of_clip: list[Event] = []
-        self.features = self.projected = torch.empty(0)
+        self.of_behind: list[Event] = []
+        self.features = self.into_projector = torch.empty(0)
         self.tokens: tuple[Tensor, ...] = ()
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:
@@ -112,15 +114,15 @@ class TappedTowers(VisionTowers):
         self.of_sam, self.features = self._tapped.log, out.clone()
         return out
 
-    def clip(self, features: Tensor, groups: Groups) -> Tensor:
+    def behind(self, features: Tensor, groups: Groups) -> Tensor:
         self._tapped.log = []
-        out = super().clip(features, groups)
-        self.of_clip = self._tapped.log
+        out = super().behind(features, groups)
+        self.of_behind = self._tapped.log
         return out
 
-    def project(self, clip: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
-        out = super().project(clip, features, groups)
-        self.projected = torch.cat([clip, features], dim=-1)  # (M, 2 C)
+    def project(self, patches: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
+        out = super().project(patches, features, groups)
+        self.into_projector = self.projected(patches, features).clone()
         self.tokens = tuple(tokens.clone() for tokens in out)
         return out
 
@@ -193,7 +195,8 @@ class TappedStep(DecodeStep):
 
     def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
         """Give what the last run left, one row each; `position` is that of the token it was fed."""
-        copies = dict(self._copies)
+        copies, self.cache.length = dict(self._copies), position
+        slot, _ = self.cache.place()
         for name, copy in copies.items():
             if name.endswith("router.ids"):
                 ids, order = copy.sort()
@@ -202,8 +205,8 @@ class TappedStep(DecodeStep):
             elif not name.endswith("router.weights"):
                 yield name, copy[None]
         for layer in range(self.config.layers):
-            yield f"decoder.layer{layer}.keys", self.cache.keys[layer, 0, :, position].flatten()[None]
-            yield f"decoder.layer{layer}.v", self.cache.values[layer, 0, :, position].flatten()[None]
+            yield f"decoder.layer{layer}.keys", self.cache.keys[layer, 0, :, slot].flatten()[None]
+            yield f"decoder.layer{layer}.v", self.cache.values[layer, 0, :, slot].flatten()[None]
         # The head's kernel keeps the best of its rows only: both are made of the last hidden state.
         normed = rms_norm_reference(self._x, self.weights.norm, self.config.rms_norm_eps)
         yield "norm", normed[None]

@@ -28,6 +28,7 @@ from dsocr_core.reading.records import StageTiming
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config
+from tests.support.tiny_members import tiny_unlimited, written
 
 DEVICE = DeviceFigures("a device", "2", 4e12, 8e14, "bfloat16")
 CPU = torch.device("cpu")
@@ -101,6 +102,22 @@ def test_every_pass_is_a_sample_and_every_token_is_decoded(checkpoint: str, smal
     assert eager.peak_memory_bytes and eager.peak_memory_bytes > 10**7
     assert (eager.kernels_per_token, eager.launches_per_token) == (None, None)
     assert found.device.copy_bytes_per_s and found.device.matmul_flops_per_s
+
+
+def test_images_of_one_prompt_are_counted_together(small_device: None, tmp_path: Path) -> None:
+    """By hand: each image 16 x 17 + 1 positions; one page's FLOPs of SAM twice."""
+    found = []
+    for images in (1, 2):
+        checkpoint = written(tiny_unlimited(), tmp_path)
+        settings = Settings(
+            checkpoint=checkpoint, preset="base", prompt="pages", device="cpu", dtype="float32"
+        )
+        (eager,) = bench(BenchPlan(settings, size=(60, 40), tokens=2, repeat=1, images=images)).engines
+        found.append(eager)
+    one, two = found
+    assert two.prompt_tokens - one.prompt_tokens == 273
+    assert (one.stages["sam"].calls, two.stages["sam"].calls) == (1, 2)
+    assert two.stages["sam"].flops == 2 * (one.stages["sam"].flops or 0) > 0
 
 
 def test_bytes_a_token_are_the_analytic_models(checkpoint: str, small_device: None) -> None:

@@ -26,8 +26,10 @@ from dsocr_core.measure.fast_parity_report import Agreement
 from dsocr_core.measure.teacher_forcing import oracle_of, teacher_forced_eager, teacher_forced_oracle
 from dsocr_core.models.blocks.attention import flash_core
 from dsocr_core.reading.records import OcrRequest, OcrResult
+from dsocr_core.settings import Settings
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.support.tiny_members import WINDOW, tiny_ocr2, tiny_unlimited, written
 
 COMMAND = ("measure", "fast-parity")
 
@@ -115,6 +117,31 @@ def test_the_oracle_in_one_pass_is_the_model_token_by_token(
     torch.testing.assert_close(
         teacher_forced_oracle(oracle_of(engine), engine, inputs, pixels, tokens[:1]), exact
     )
+
+
+def test_the_oracle_forgets_what_a_ring_does(page: Path, tmp_path: Path) -> None:
+    source = written(tiny_unlimited(), tmp_path)
+    engine = EagerEngine(load_checkpoint(source, torch.device("cpu"), torch.float32))
+    with engine.modes():
+        request = Settings(checkpoint=source, preset="base").request(page)
+        inputs, pixels = engine.take_in(request, None, StageTimer(torch.device("cpu"), marks=Marks.NONE))
+    tokens = torch.randint(3, 259, (3 * WINDOW,), generator=torch.Generator().manual_seed(0)).tolist()
+    exact = teacher_forced_oracle(oracle_of(engine), engine, inputs, pixels, tokens)
+    ring = teacher_forced_eager(engine, inputs, pixels, tokens).logits
+    torch.testing.assert_close(exact, ring, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("config", "preset"), [(tiny_ocr2, "768"), (tiny_unlimited, "base")])
+def test_the_other_models_are_compared(  # type: ignore[no-untyped-def]
+    config, preset: str, page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(
+        [*COMMAND, str(page), "--checkpoint", written(config(), tmp_path), "--preset", preset,
+         "--device", "cpu", "--tokens", "7", "--batch", "2"]
+    )  # fmt: skip
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (batch,) = found["agreements"]
+    assert code == OK and (batch["positions"], batch["misses"]) == (7, 0) and batch["error"] < 1e-5
 
 
 def test_the_oracle_does_without_tf32(checkpoint: Path, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:

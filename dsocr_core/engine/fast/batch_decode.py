@@ -43,7 +43,7 @@ class GroupTime:
     """Work and time of a group of steps on the device.
 
     `tokens` counts those of sequences that run to their limit; one that meets its end token ends earlier.
-    `positions` are those that its sequences held together, in the middle of the group.
+    `positions` are those that its sequences' caches held together, in the middle of the group.
     """
 
     steps: int
@@ -202,7 +202,8 @@ class BatchDecoder:
             one.queued += steps
             taken = max(0, min(steps, one.limit - 1 - before))
             tokens += taken
-            positions += one.prompt_tokens + before + taken // 2 if taken else 0
+            config, middle = self.step.config, before + taken // 2
+            positions += KvCache.positions(config, one.prompt_tokens, middle) if taken else 0
         return _Group(running, steps, tokens, positions, states, began, _Moment(device, self._timed))
 
     def _read(self, group: _Group) -> None:

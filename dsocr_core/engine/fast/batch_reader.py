@@ -36,6 +36,7 @@ from dsocr_core.engine.page import PageInputs
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
@@ -135,15 +136,17 @@ class BatchReader:
         `spare` more positions than they need.
         """
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
-        positions = positions_of(most_positions(page, config.max_positions), spare)
-        if self._decoder is None or self._decoder.step.positions < positions:
+        prompt, limit = most_tokens(page, config.max_positions)
+        if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
             self._decoder = None  # gives the memory back first
             if self._weights is None:
                 self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
-            slots = self._slots_that_fit(slot_bytes(config, positions, model.dtype))
+            held = positions_of(KvCache.positions(config, prompt, limit + spare), 0)
+            positions = positions_of(prompt, limit + spare)
+            slots = self._slots_that_fit(slot_bytes(config, positions, held, model.dtype))
             step = BatchStep(
                 self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos,
-                kernels=self._kernels,
+                kernels=self._kernels, held=held,
             )  # fmt: skip
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
@@ -290,11 +293,10 @@ class _Run:
             self._decoder.reset()
             reader.after_all()
         decoder, step = self._decoder, self._decoder.step
-        needed = len(page.prompt.ids) + page.limit
-        if needed > step.positions:
+        if not step.fits(prompt := len(page.prompt.ids), page.limit):
             raise DsocrError(
-                f"{page.request.name}: needs {needed} positions and the batch's slots hold {step.positions}; "
-                "read it by itself"
+                f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
+                f"{step.positions}, {step.held} of them cached; read it by itself"
             )
         slot, cache = decoder.take()
         try:
@@ -356,21 +358,21 @@ def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
     return page_error(error, request.name)
 
 
-def most_positions(page: PageInputs, context: int | None) -> int:
-    """Count the positions that a slot must hold for any page read like this one, however it is cut."""
-    preset = page.request.resolution
-    text = len(page.prompt.ids) - page.unhashed.image_token_count
-    prompt = text + most_image_tokens(preset)
-    if page.request.max_new_tokens is None and context is not None:
-        return max(context, len(page.prompt.ids) + page.limit)
-    return prompt + page.limit
+def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
+    """Count the prompt's and the new tokens of any page read like this one, however it is cut."""
+    request, ids = page.request, len(page.prompt.ids)
+    most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
+    prompt = ids - page.unhashed.image_token_count + most
+    if request.max_new_tokens is None and context is not None:
+        return prompt, max(context, ids + page.limit) - prompt
+    return prompt, page.limit
 
 
-def most_image_tokens(preset: Preset) -> int:
+def most_image_tokens(preset: Preset, newline: bool) -> int:
     """Count those of the grid that takes the most."""
     if not preset.crop_mode:
-        return image_token_count(preset, NO_TILES)
+        return image_token_count(preset, NO_TILES, newline)
     most = preset.max_tiles
     sides = range(1, most + 1)
     grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= most]
-    return max(image_token_count(preset, grid) for grid in grids)
+    return max(image_token_count(preset, grid, newline) for grid in grids)

@@ -3,6 +3,8 @@
 Letters: S slots, L layers, h heads, P positions a slot's cache holds, D head dim, N splits of attention,
 C hidden size, V vocabulary.
 
+With a window a slot's cache is its page's prompt and a ring, which each page has turned by its own.
+
 Matrix products over all slots are the library's; the kernels between them know where each slot stands from
 `states` on the device. A step of S slots has the same launches whatever its slots hold, so one captured graph
 serves all; kernels return early for finished slots. Each row of a product is summed by itself, so the other
@@ -66,10 +68,10 @@ def positions_of(prompt_tokens: int, limit: int) -> int:
     return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
 
 
-def slot_bytes(config: DecoderConfig, positions: int, dtype: torch.dtype) -> int:
+def slot_bytes(config: DecoderConfig, positions: int, held: int, dtype: torch.dtype) -> int:
     """Device memory of one slot: its cache, and per position a token and two match lengths; its logits."""
     cache = 2 * config.layers * config.heads * config.head_dim * dtype.itemsize
-    return positions * (cache + 12) + config.vocab_size * dtype.itemsize
+    return held * cache + positions * 12 + config.vocab_size * dtype.itemsize
 
 
 class BatchStep:
@@ -90,14 +92,16 @@ class BatchStep:
         eos_token_id: int,
         launches: BatchLaunches | None = None,
         kernels: BatchKernels = TRITON,
+        held: int | None = None,
     ) -> None:
+        """For pages of `positions`, of which with a window a slot's cache has to hold `held`."""
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
         dtype, device = weights.embedding.dtype, weights.embedding.device
-        positions = positions_of(positions, 0)
+        positions, held = positions_of(positions, 0), positions_of(held or positions, 0)
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches, self.kernels = launches or BatchLaunches(), kernels
-        self.slots, self.positions = slots, positions
+        self.slots, self.positions, self.held, self.ring = slots, positions, held, config.window or 0
 
         def empty(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.empty(shape, dtype=dtype, device=device)
@@ -106,14 +110,14 @@ class BatchStep:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         heads, head_dim = config.heads, config.head_dim
-        cache = (config.layers, slots, heads, positions, head_dim)
+        cache = (config.layers, slots, heads, held, head_dim)
         self.keys, self.values = empty(*cache), empty(*cache)
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
-        held = positions + POSITIONS_STEP  # the last token is written one behind the last position
-        self.tokens = zeros(slots, held, dtype=torch.int32)
+        written = positions + POSITIONS_STEP  # the last token is written one behind the last position
+        self.tokens = zeros(slots, written, dtype=torch.int32)
         self.states = zeros(slots, decode_state.SIZE, dtype=torch.int32)
         self.states[:, decode_state.DONE] = 1
-        self._matched = zeros(slots, 2, held, dtype=torch.int32)
+        self._matched = zeros(slots, 2, written, dtype=torch.int32)
 
         splits = self.launches.splits_for(slots, heads)
         chosen, pairs = config.experts_per_token, slots * config.experts_per_token
@@ -150,6 +154,10 @@ class BatchStep:
 
     # --- a page comes into its slot -------------------------------------------------------------
 
+    def fits(self, prompt: int, limit: int) -> bool:
+        """Tell whether a slot holds a page of so many tokens."""
+        return prompt + limit <= self.positions and KvCache.positions(self.config, prompt, limit) <= self.held
+
     def cache_of(self, slot: int) -> KvCache:
         """Give that slot's part of the cache, empty, for a prefill. The slot must be finished."""
         return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
@@ -163,7 +171,7 @@ class BatchStep:
         policy = NgramPolicy.of(ngram)
         if count < 1 or limit < 1:
             raise ValueError(f"{count} tokens, limit {limit}: nothing to decode")
-        if count + limit > self.positions:
+        if not self.fits(count, limit):
             raise ValueError(f"{count} + {limit} tokens do not fit a slot of {self.positions} positions")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
         matched = matched_at_start(ids[:-1], policy.size)
@@ -242,13 +250,29 @@ class BatchStep:
         yield (
             "rotary",
             lambda: kernels.rotary_rows(
-                self._qkv, self.rotary.cos, self.rotary.sin, self.states, self._q, keys, values, at.small
+                self._qkv,
+                self.rotary.cos,
+                self.rotary.sin,
+                self.states,
+                self._q,
+                keys,
+                values,
+                at.small,
+                self.ring,
             ),
         )
         yield (
             "attention",
             lambda: kernels.attend_rows(
-                self._q, keys, values, self.states, self._partial, self._log_sums, at.attention, at.stages
+                self._q,
+                keys,
+                values,
+                self.states,
+                self._partial,
+                self._log_sums,
+                at.attention,
+                at.stages,
+                self.ring,
             ),
         )
         yield "join", lambda: kernels.join_rows(self._partial, self._log_sums, self._mixed, at.small)

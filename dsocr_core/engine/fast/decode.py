@@ -22,6 +22,7 @@ from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, best_allowed
 from dsocr_core.models.blocks.attention import AttentionCore
+from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy
 
@@ -62,7 +63,7 @@ class FastDecoder:
         self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
     ) -> Sequence:
         """An empty sequence for the prefill of that prompt; it lasts until the next `start`."""
-        step = self._graph_for(len(prompt_ids) + limit).step
+        step = self._graph_for(len(prompt_ids), limit).step
         step.cache.length = 0
         return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))
 
@@ -129,19 +130,15 @@ class FastDecoder:
                 raise Cancelled
         return tokens, "length"
 
-    def _graph_for(self, positions: int) -> StepGraph:
+    def _graph_for(self, prompt: int, limit: int) -> StepGraph:
         """The present graph, or a new one when its cache is too small: with room for a pass's last rows."""
-        positions += MOST_ROWS if self._drafts else 0
-        if self._graph is None or self._graph.step.cache.capacity < positions:
+        config, spare = self._model.config.decoder, MOST_ROWS if self._drafts else 0
+        sizes = prompt + limit + spare, KvCache.positions(config, prompt, limit) + spare
+        if self._graph is None or not self._graph.step.holds(*sizes):
             self._graph = self._passes = None  # gives the memory back first
-            rounded = -(-positions // POSITIONS_STEP) * POSITIONS_STEP
+            positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
             step = DecodeStep(
-                self._weights,
-                self._model.config.decoder,
-                rounded,
-                self._rotary_dtype,
-                self._eos,
-                self._launches,
+                self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held
             )
             self._graph = StepGraph(step, min(STEPS_A_GRAPH, self._group))
             if self._drafts:

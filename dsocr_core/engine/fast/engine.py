@@ -1,4 +1,4 @@
-"""The fast engine: all views of a page at once, the prompt in few launches, eight decoded tokens a graph."""
+"""The fast engine: an image's views at once, the prompt in few launches, eight decoded tokens a graph."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from dsocr_core.reading.records import (
 
 
 class FastEngine(Engine):
-    """All views of a page at once, the prompt in few launches, eight decoded tokens a graph."""
+    """An image's views at once, the prompt in few launches, eight decoded tokens a graph."""
 
     name = "fast"
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
-        if not (row := checkpoint.model.family).fast:
+        row, window = checkpoint.model.family, checkpoint.model.config.decoder.window
+        if not row.fast:
             raise DsocrError(f"{checkpoint.source}: {row.title} has no fast engine here; read it with eager")
+        if self.options.drafts is not None and window:
+            # A refused draft has already overwritten what its place in the ring held.
+            raise DsocrError(
+                f"{row.title} remembers {window} new tokens, and a draft needs all: leave it out"
+            )
         # These need triton, which `require_fast_engine` checks first.
         from dsocr_core.engine.fast.cuda_graph import recorder_for
         from dsocr_core.engine.fast.decode import FastDecoder
@@ -48,19 +54,18 @@ class FastEngine(Engine):
         timer: StageTimer,
         cancel: CancelToken | None,
     ) -> Tensor:
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        views, tiles = pixels.passes, pixels.tiles
-        with timer.stage(Stage.SAM, len(views)):
+        features: list[Tensor] = []
+        for views in pixels.images:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
             vision = self._vision.start(views)
-            vision.sam()
-        with timer.stage(Stage.CLIP, len(views)):
-            vision.clip()
-        with timer.stage(Stage.PROJECTOR, len(views)):
-            features = vision.project()
+            for stage, run in zip(self.checkpoint.model.family.vision, vision.stages, strict=True):
+                with timer.stage(stage.name, len(views)):
+                    run()
+            # The next image's pass overwrites them.
+            features += vision.tokens if len(pixels.images) == 1 else [each.clone() for each in vision.tokens]
         with timer.stage(Stage.VISION_FUSION):
-            local = None if tiles is None else features[0]
-            return self._prompt.embed(prompt, local, pixels.grid, features[-1])[None]
+            return self._prompt.embed(prompt, pixels.fused(features))[None]
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

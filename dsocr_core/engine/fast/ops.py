@@ -1,7 +1,7 @@
 """The operations of vision and prefill beside matrix products: kernels on a GPU, their references elsewhere.
 
-The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, D head dim,
-k experts a token, I inner width, P positions of the cache.
+The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, g heads of
+keys and of values, D head dim, k experts a token, I inner width, P positions of the cache.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dsocr_core.kernels.prefill import (
     add_norm,
     expert_order,
     grouped_experts,
+    prefix_attention,
     rotary_cache,
     route_tokens,
 )
@@ -65,12 +66,12 @@ class Ops:
     def turn_and_cache(
         self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
     ) -> Tensor:
-        """Turned queries (T, h, D) of `qkv` (T, 3, h, D); keys and values go to the cache, (h, P, D) each."""
+        """Turned queries (T, h, D) of `qkv` (T, h + 2 g, D); keys and values go to the caches (g, P, D)."""
         if self.kernels:
-            q = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+            q = qkv.new_empty(qkv.shape[0], qkv.shape[1] - 2 * len(keys), qkv.shape[2])
             rotary_cache.turn_and_cache(qkv, cos, sin, q, keys, values, start)
             return q
-        q, key_rows, value_rows = rotary_cache.turn_and_cache_reference(qkv, cos, sin, start)
+        q, key_rows, value_rows = rotary_cache.turn_and_cache_reference(qkv, cos, sin, len(keys), start)
         end = start + qkv.shape[0]
         keys[:, start:end], values[:, start:end] = key_rows.transpose(0, 1), value_rows.transpose(0, 1)
         return q
@@ -84,6 +85,16 @@ class Ops:
             windows.window_attention(qkv, bias, terms, out, grid_side, window, launch)
         else:
             out.copy_(windows.window_attention_reference(qkv, bias, terms, grid_side, window))
+
+    def prefix_attention(
+        self, q: Tensor, keys: Tensor, values: Tensor, starts: Tensor, longest: int
+    ) -> Tensor:
+        """(N, h, D) within views: `kernels.prefix_attention`."""
+        if not self.kernels:
+            return prefix_attention.prefix_attention_reference(q, keys, values, starts)
+        out = torch.empty_like(q)
+        prefix_attention.prefix_attention(q, keys, values, out, starts, longest)
+        return out
 
     def experts(self, x: Tensor, mixture: MixtureWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
         """The routed experts' outputs (T, k, C) of normed tokens (T, C), and their weights (T, k) float32."""

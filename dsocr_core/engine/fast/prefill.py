@@ -9,6 +9,7 @@ layer only the keys and values of all tokens are read again, so the rest of it r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.packed import LayerWeights, MixtureWeights, PackedDecoder
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
-from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.ocr_model import OcrModel, Tokens
 from dsocr_core.page.prompt import PromptIds
 
 
@@ -58,16 +59,13 @@ class FastPrefill:
         self._weights = PackedDecoder.of(model.decoder)
         self._layers = tuple(_Layer.of(layer) for layer in self._weights.layers)
 
-    def embed(
-        self, prompt: PromptIds, tiles: Tensor | None, grid: tuple[int, int], global_view: Tensor
-    ) -> Tensor:
+    def embed(self, prompt: PromptIds, images: Sequence[Tokens]) -> Tensor:
         """The prompt's embeddings with vision at the image positions: (N, C). Only queues work.
 
-        `tiles` (T, q*q, C) or None, `global_view` (1, Q*Q, C). Raises ValueError when vision tokens and
-        image positions do not have the same count.
+        Raises ValueError when vision tokens and image positions do not have the same count.
         """
         model = self._model
-        vision = model.sequence(tiles, grid, global_view)
+        vision = torch.cat([model.sequence(*image) for image in images])  # (V, C)
         positions = sum(length for _, length in prompt.mask)
         if vision.shape[0] != positions:
             raise ValueError(f"{vision.shape[0]} vision tokens for {positions} image positions")
@@ -105,7 +103,7 @@ class FastPrefill:
         _, y = ops.add_norm(x, self._layers[0].attention_norm, eps)
         following = [layer.attention_norm for layer in self._layers[1:]] + [self._weights.norm]
         for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
-            qkv = F.linear(y, layer.qkv).view(tokens, 3, config.heads, config.head_dim)
+            qkv = F.linear(y, layer.qkv).view(tokens, -1, config.head_dim)
             q = ops.turn_and_cache(qkv, rotary.cos, rotary.sin, keys[number], values[number], 0)  # (N, h, D)
             if number == len(self._layers) - 1:
                 q, x = q[-1:], x[-1:]

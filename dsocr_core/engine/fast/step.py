@@ -1,6 +1,8 @@
 """One decode step: the kernels of one token in their order, over buffers that never move.
 
 Letters: L layers, h heads, P positions the cache holds, D head dim, S splits, V vocabulary.
+
+With a window the cache is a prompt and a ring, in which a token's slot follows from its position.
 """
 
 from __future__ import annotations
@@ -48,11 +50,14 @@ class DecodeStep:
         rotary_dtype: torch.dtype,
         eos_token_id: int,
         launches: StepLaunches | None = None,
+        held: int | None = None,
     ) -> None:
+        """For sequences of `positions`, of which with a window the cache has to hold `held`."""
         dtype, device = weights.embedding.dtype, weights.embedding.device
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches = launches or launches_for(device)
-        self.cache = KvCache(config, positions, dtype, device)
+        self.positions, self.ring = positions, config.window or 0
+        self.cache = KvCache(config, held or positions, dtype, device)
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
 
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
@@ -90,6 +95,10 @@ class DecodeStep:
     def device(self) -> torch.device:
         return self.state.device
 
+    def holds(self, positions: int, held: int) -> bool:
+        """Tell whether so many positions fit, of which the cache holds `held`."""
+        return positions <= self.positions and held <= self.cache.capacity
+
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
         """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
 
@@ -105,7 +114,8 @@ class DecodeStep:
         last = count - 1 + limit
         if count < 1 or limit < 1:
             raise ValueError(f"{count + 1} tokens, limit {limit}: nothing to decode")
-        if last > self.cache.capacity:
+        held = KvCache.positions(self.config, count, limit - 1)  # the last token is never fed
+        if not self.holds(last, held):
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
         self.upload(self.tokens[:count], ids)
@@ -179,21 +189,21 @@ class DecodeStep:
             "qkv_rotary",
             lambda: qkv_rotary(
                 self._x, weights.norm, weights.q, weights.k, weights.v, self.rotary.cos, self.rotary.sin,
-                self.state, self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary,
+                self.state, self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary, self.ring,
             ),
         )  # fmt: skip
         yield (
             "split_attention",
             lambda: split_attention(
                 self._q, keys, values, self.state, self._partial, self._log_sums, at.tiles,
-                at.split_attention,
+                at.split_attention, self.ring,
             ),
         )  # fmt: skip
         yield (
             "attention_output",
             lambda: attention_output(
                 self._partial, self._log_sums, weights.o, self._x, self.state, at.positions_at_once,
-                at.attention_output,
+                at.attention_output, self.ring,
             ),
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Both towers and the projector over all views of a page at once: the fast engine's vision.
+"""Both towers and the projector over all views of an image at once: the fast engine's vision.
 
 Letters: B views of one size, S a view's side in pixels, G patches along it, M patches of all views together,
-h heads, D head dim, C width, F = G/4 features along a view's side after SAM.
+h heads, k key-value heads, D head dim, C width, F = G/4 features along a view's side after SAM, T = F F.
 
 The patches of all views form one matrix, (M, C): products, norms and activations run over all views at once,
 so a page takes as few launches as a view. Only attention and convolutions run once for each view size. All
@@ -10,7 +10,7 @@ runs in the weights' dtype, without autocast; sums, norms and softmax are float3
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 import torch
@@ -18,7 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsocr_core.engine.fast.attention_extended_dims import extended_attention
+from dsocr_core.engine.fast.encoder import EncoderTower
 from dsocr_core.engine.fast.ops import Ops
+from dsocr_core.engine.fast.view_groups import Groups, map_rows, maps, rows_of
 from dsocr_core.kernels.prefill.window_attention import (
     position_tables,
     position_terms,
@@ -26,17 +28,14 @@ from dsocr_core.kernels.prefill.window_attention import (
 )
 from dsocr_core.models.blocks.clip import Clip, ClipBlock
 from dsocr_core.models.blocks.layers import LayerNorm2d, resize_position_grid
+from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
 from dsocr_core.models.blocks.sam import Sam, SamBlock, relative_positions
-from dsocr_core.models.deepseek_ocr.vision import DeepseekOcr
 from dsocr_core.models.ocr_model import OcrModel
 
 WindowAttention = Literal["lookup", "extended", "bias"]
 """Ways in which SAM's bias gets into attention: looked up by our kernel, as extra dimensions of queries and
 keys in torch's, or materialised.
 """
-
-Groups = list[tuple[int, int]]
-"""(B, G) of each view size, in the order of their patches."""
 
 
 class SamTower:
@@ -84,7 +83,7 @@ class SamTower:
         attention, bias = block.attn, block.attn.qkv.bias
         qkv = F.linear(y, attention.qkv.weight, bias).view(y.shape[0], 3, attention.heads, -1)  # (M, 3, h, D)
         out = torch.empty_like(y)
-        for rows, (_, side) in _rows(groups):
+        for rows, (_, side) in rows_of(groups):
             window = block.window or side
             terms = position_terms(qkv[rows], self._table(number, window))
             arguments = (qkv[rows], bias, terms)
@@ -110,17 +109,20 @@ class SamTower:
         x = F.linear(x, cast(nn.Conv2d, neck[0]).weight.flatten(1))  # (M, neck)
         _, x = self._ops.add_norm(x, norms[0].weight, norms[0].eps, bias=norms[0].bias)
         between, second, third = self._convolutions
-        x = torch.cat([_map_rows(F.conv2d(view, between, padding=1)) for view in _maps(x, groups)])
+        x = torch.cat([map_rows(F.conv2d(view, between, padding=1)) for view in maps(x, groups)])
         _, x = self._ops.add_norm(x, norms[1].weight, norms[1].eps, bias=norms[1].bias)
         features = []
-        for view in _maps(x, groups):
+        for view in maps(x, groups):
             halved = F.conv2d(view, second, stride=2, padding=1)  # (B, C, G/2, G/2)
-            features.append(_map_rows(F.conv2d(halved, third, stride=2, padding=1)))
+            features.append(map_rows(F.conv2d(halved, third, stride=2, padding=1)))
         return torch.cat(features)
 
 
 class ClipTower:
     """SAM features (M, C) of views of (B, F) -> (M, C), class tokens left out."""
+
+    joins_sam = True
+    """The projector reads SAM's features beside its own."""
 
     def __init__(self, clip: Clip, ops: Ops) -> None:
         self._clip, self._ops = clip, ops
@@ -129,7 +131,7 @@ class ClipTower:
 
     def __call__(self, features: Tensor, groups: Groups) -> Tensor:
         add_norm, before = self._ops.add_norm, self._clip.pre_layrnorm
-        x = torch.cat([self._tokens(features[rows], *group) for rows, group in _rows(groups)])
+        x = torch.cat([self._tokens(features[rows], *group) for rows, group in rows_of(groups)])
         # Under autocast the eager engine's norm gives float32, and so all of its sums are.
         _, x = add_norm(x.to(torch.float32), before.weight.float(), before.eps, bias=before.bias.float())
         first = self._blocks[0].layer_norm1
@@ -145,7 +147,7 @@ class ClipTower:
         x = (x + y).to(y.dtype)
         patches = [
             x[rows].view(count, -1, x.shape[1])[:, 1:].flatten(0, 1)
-            for rows, (count, _) in _rows(groups, class_token=True)
+            for rows, (count, _) in rows_of(groups, class_token=True)
         ]
         return torch.cat(patches)
 
@@ -162,15 +164,22 @@ class ClipTower:
         attention, width = block.self_attn, y.shape[1]
         qkv = F.linear(y, attention.qkv_proj.weight, attention.qkv_proj.bias)  # (M', 3 C)
         mixed = []
-        for rows, (count, _) in _rows(groups, class_token=True):
+        for rows, (count, _) in rows_of(groups, class_token=True):
             parts = qkv[rows].view(count, -1, 3, attention.heads, width // attention.heads)
             q, k, v = parts.permute(2, 0, 3, 1, 4)  # 3 x (B, h, 1 + F F, D)
             mixed.append(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, width))
         return F.linear(torch.cat(mixed), attention.out_proj.weight, attention.out_proj.bias)
 
 
+TOWERS: dict[type[nn.Module], Callable[..., ClipTower | EncoderTower]] = {
+    Clip: ClipTower,
+    Qwen2Encoder: EncoderTower,
+}
+"""Fast forms of what may stand behind SAM."""
+
+
 class VisionTowers:
-    """The three stages over all views of a page."""
+    """The row's stages over all views of an image: SAM, what is behind it, the projector."""
 
     def __init__(
         self, model: OcrModel, ops: Ops | None = None, attention: WindowAttention = "lookup"
@@ -178,45 +187,32 @@ class VisionTowers:
         self.device, self.dtype = model.device, model.dtype
         ops = ops or Ops(model.device.type == "cuda")
         self._sam = SamTower(model.sam, ops, attention)
-        model = cast(DeepseekOcr, model)
-        self._clip, self._projector = ClipTower(model.clip, ops), model.projector.layers
+        behind = getattr(model, model.family.vision[1].name)
+        self._behind, self._projector = (
+            TOWERS[type(behind)](behind, ops),
+            cast(nn.Linear, model.projector.layers),
+        )
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:
         """Normalised pixels (B, 3, S, S) of each view size -> features of all views, (M, C_sam)"""
         with torch.autocast(self.device.type, enabled=False):
             return self._sam(pixels)
 
-    def clip(self, features: Tensor, groups: Groups) -> Tensor:
-        """(M, C_sam) -> (M, C_clip); `groups` says (views, features along a side) of each size."""
+    def behind(self, features: Tensor, groups: Groups) -> Tensor:
+        """(M, C_sam) -> (M, C); `groups` says (views, features along a side) of each size."""
         with torch.autocast(self.device.type, enabled=False):
-            return self._clip(features, groups)
+            return self._behind(features, groups)
 
-    def project(self, clip: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
-        """Both towers' features -> vision tokens of each view size, (B, F F, C)"""
+    def projected(self, patches: Tensor, features: Tensor) -> Tensor:
+        """Give the projector's input, (M, C) or (M, C + C_sam)."""
+        return torch.cat([patches, features], dim=-1) if self._behind.joins_sam else patches
+
+    def project(self, patches: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
+        """The towers' features -> vision tokens of each view size, (B, F F, C)"""
         with torch.autocast(self.device.type, enabled=False):
-            both = torch.cat([clip, features], dim=-1)  # (M, 2 C_clip)
+            both = self.projected(patches, features)
             out = F.linear(both, self._projector.weight, self._projector.bias)  # (M, C)
-            return tuple(out[rows].view(count, side**2, -1) for rows, (count, side) in _rows(groups))
-
-
-def _rows(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
-    """The rows of each view size, and the size."""
-    start = 0
-    for count, side in groups:
-        end = start + count * (side**2 + class_token)
-        yield slice(start, end), (count, side)
-        start = end
-
-
-def _maps(x: Tensor, groups: Groups) -> Iterator[Tensor]:
-    """(M, C) -> (B, C, G, G) of each view size, channels last in memory."""
-    for rows, (count, side) in _rows(groups):
-        yield x[rows].view(count, side, side, -1).permute(0, 3, 1, 2)
-
-
-def _map_rows(view: Tensor) -> Tensor:
-    """(B, C, G, G) -> (B G G, C)"""
-    return view.permute(0, 2, 3, 1).reshape(-1, view.shape[1])
+            return tuple(out[rows].view(count, side**2, -1) for rows, (count, side) in rows_of(groups))
 
 
 def _offsets(table: Tensor, side: int) -> Tensor:

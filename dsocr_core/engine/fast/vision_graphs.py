@@ -1,4 +1,4 @@
-"""Vision captured: a page's three stages as a CUDA graph each, by the sizes of its views.
+"""Vision captured: an image's three stages as a CUDA graph each, by the sizes of its views.
 
 A shape's graphs are captured at its first page; the most recently used ones are cached. All share one memory
 pool: a graph may overwrite another's memory between nodes, as only one runs at a time; inputs and outputs are
@@ -8,13 +8,14 @@ not shared.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.cuda_graph import Recorder, recorder_for
-from dsocr_core.engine.fast.vision import Groups, VisionTowers
+from dsocr_core.engine.fast.view_groups import Groups
+from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 
 MOST_SHAPES = 12
@@ -24,9 +25,9 @@ _FEATURE_PIXELS = PATCH_SIZE * DOWNSAMPLE_RATIO
 
 
 class VisionPass:
-    """The stages of one shape, to be run in their order: `load`, `sam`, `clip`, `project`.
+    """The row's stages of one shape, to be run in their order after `load`.
 
-    Each only queues work. The tokens of `project` last until the next `project` of any shape.
+    Each only queues work. The tokens last until those of the next pass of any shape.
     """
 
     def __init__(
@@ -37,34 +38,24 @@ class VisionPass:
         self._pixels = [torch.zeros(shape, dtype=towers.dtype, device=towers.device) for shape in shapes]
         self.features = self.patches = torch.empty(0)
         """(M, C) after the towers, of all views; they last as long as the tokens."""
-        self._tokens: tuple[Tensor, ...] = ()
-        stages = (self._run_sam, self._run_clip, self._run_project)
-        self._stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
+        self.tokens: tuple[Tensor, ...] = ()
+        """Vision tokens of each view size, (B, F F, C)."""
+        stages: tuple[Callable[[], None], ...] = (self._sam, self._behind, self._project)
+        self.stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
 
     def load(self, views: Sequence[Tensor]) -> None:
         """Normalised pixels (B, 3, S, S) of each view size."""
         for held, view in zip(self._pixels, views, strict=True):
             held.copy_(view)
 
-    def sam(self) -> None:
-        self._stages[0]()
-
-    def clip(self) -> None:
-        self._stages[1]()
-
-    def project(self) -> tuple[Tensor, ...]:
-        """Vision tokens of each view size, (B, F F, C)."""
-        self._stages[2]()
-        return self._tokens
-
-    def _run_sam(self) -> None:
+    def _sam(self) -> None:
         self.features = self._towers.sam(self._pixels)
 
-    def _run_clip(self) -> None:
-        self.patches = self._towers.clip(self.features, self._groups)
+    def _behind(self) -> None:
+        self.patches = self._towers.behind(self.features, self._groups)
 
-    def _run_project(self) -> None:
-        self._tokens = self._towers.project(self.patches, self.features, self._groups)
+    def _project(self) -> None:
+        self.tokens = self._towers.project(self.patches, self.features, self._groups)
 
 
 class FastVision:

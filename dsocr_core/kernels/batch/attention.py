@@ -3,10 +3,10 @@
 
 Letters: S slots, h heads, D head dim, P positions a slot's cache holds, N splits, p a slot's position.
 
-A program takes one head of one slot and one of N equal parts of the positions up to p. Every lane of its
-block has a softmax of its own over every `rows`-th position, so that inside the loop only the product of
-query and key crosses threads; the lanes are merged once, at the end. It is bound by reading the cache:
-2 h D (p + 1) elements a slot, once.
+A program takes one head of one slot and one of N equal parts of the positions up to p, or of all that the
+cache has once a ring is full. Every lane of its block has a softmax of its own over every `rows`-th position,
+so that inside the loop only the product of query and key crosses threads; the lanes are merged once, at the
+end. It is bound by reading the cache: 2 h D (p + 1) elements a slot, once.
 
 Offsets into the cache are 64 bits wide: 256 slots of the published model are more than 2^31 elements.
 Programs return early for a finished slot; its output is zeros.
@@ -20,19 +20,21 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
-from dsocr_core.kernels.state import AT_DONE, AT_POSITION, AT_SIZE, DONE, POSITION, SIZE
+from dsocr_core.kernels.state import AT_DONE, AT_POSITION, AT_SIZE, DONE, SIZE, place, place_reference
 
 
 @triton.jit
 def _attend_rows(
     q, keys, values, states, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    RING: tl.constexpr,
 ):  # fmt: skip
     head, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     heads, splits = tl.num_programs(0), tl.num_programs(1)
     position = tl.load(states + slot * AT_SIZE + AT_POSITION)
     done = tl.load(states + slot * AT_SIZE + AT_DONE)
-    held = tl.where(done == 0, position + 1, 0)
+    own, before = place(position, states + slot * AT_SIZE, RING)
+    held = tl.where(done == 0, tl.maximum(own + 1, before), 0)
     share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
     start = tl.minimum(split * share, held)
     end = tl.minimum(start + share, held)
@@ -102,11 +104,13 @@ def attend_rows(
     log_sums: Tensor,
     launch: Launch,
     stages: int = 2,
+    ring: int = 0,
 ) -> None:
     """Write each part's average to `partial` (S, N, h, D) and its weight to `log_sums` (S, N, h), float32.
 
-    `q` (S, h, D), `keys` and `values` (S, h, P, D), `states` (S, 4) int32; `launch.rows` positions are read
-    at a time, `stages` of them in flight. Raises ValueError when these do not fit each other.
+    `q` (S, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
+    read at a time, `stages` of them in flight; `ring` slots behind each prompt are taken in turn. Raises
+    ValueError when these do not fit each other.
     """
     _check(q, keys, values, states, partial, log_sums)
     slots, heads, capacity, head_dim = keys.shape
@@ -114,7 +118,7 @@ def attend_rows(
     _attend_rows[(heads, partial.shape[1], slots)](
         q, keys, values, states, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
-        num_warps=launch.warps,
+        RING=ring, num_warps=launch.warps,
     )  # fmt: skip
 
 
@@ -127,15 +131,17 @@ def attend_rows_reference(
     log_sums: Tensor,
     launch: Launch | None = None,
     stages: int = 2,
+    ring: int = 0,
 ) -> None:
     """All of a slot's positions as its first part; the other parts stay empty."""
     _check(q, keys, values, states, partial, log_sums)
     partial.zero_()
     log_sums.fill_(float("-inf"))
-    for slot, state in enumerate(states.tolist()):
+    for slot, state in enumerate(states.cpu()):
         if state[DONE]:
             continue
-        held = state[POSITION] + 1
+        own, before = place_reference(state, ring)
+        held = max(own + 1, before)
         key, value = keys[slot, :, :held].float(), values[slot, :, :held].float()  # (h, p + 1, D)
         scores = torch.einsum("hd,hpd->hp", q[slot].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)
         partial[slot, 0] = torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), value)

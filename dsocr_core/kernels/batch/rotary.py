@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """A batch: rotary positions of queries and keys, and each slot's new row of the cache.
 
-Letters: S slots, h heads, D head dim, P positions a slot's cache holds.
+Letters: S slots, h heads, D head dim, P positions a slot's cache holds, T positions to turn by.
 
 A program is one head of one slot. A finished slot's cache stays as it is: the prefill of its next page may
 be writing it. Moves 6 h D elements a slot.
@@ -14,13 +14,22 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
 from dsocr_core.kernels.matvec import rounded
-from dsocr_core.kernels.state import AT_DONE, AT_POSITION, AT_SIZE, DONE, POSITION, SIZE
+from dsocr_core.kernels.state import (
+    AT_DONE,
+    AT_POSITION,
+    AT_SIZE,
+    DONE,
+    POSITION,
+    SIZE,
+    place,
+    place_reference,
+)
 
 
 @triton.jit
 def _rotary_rows(
     qkv, cos, sin, states, q, keys, values, capacity,
-    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr,
+    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr, RING: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = q.dtype.element_ty
     HALF: tl.constexpr = HEAD_DIM // 2
@@ -28,6 +37,7 @@ def _rotary_rows(
     slot, head = tl.program_id(0), tl.program_id(1)
     position = tl.load(states + slot * AT_SIZE + AT_POSITION)
     done = tl.load(states + slot * AT_SIZE + AT_DONE)
+    own, _ = place(position, states + slot * AT_SIZE, RING)
     pair = tl.arange(0, EVERY)
     live = pair < HALF
     turn = position * HEAD_DIM + pair
@@ -49,7 +59,7 @@ def _rotary_rows(
         mask=live,
     )
 
-    cached = (slot.to(tl.int64) * HEADS + head) * capacity * HEAD_DIM + position * HEAD_DIM + pair
+    cached = (slot.to(tl.int64) * HEADS + head) * capacity * HEAD_DIM + own * HEAD_DIM + pair
     write = live & (done == 0)
     first = tl.load(row + WIDTH, mask=live).to(tl.float32)
     second = tl.load(row + WIDTH + HALF, mask=live).to(tl.float32)
@@ -76,17 +86,19 @@ def rotary_rows(
     keys: Tensor,
     values: Tensor,
     launch: Launch,
+    ring: int = 0,
 ) -> None:
     """Write the turned `q` (S, h, D) and each live slot's current row of `keys`, `values` (S, h, P, D).
 
-    `qkv` (S, 3 h D) products of the normed rows; `cos`, `sin` (P, D); `states` (S, 4) int32. Raises
-    ValueError when these do not fit each other.
+    `qkv` (S, 3 h D) products of the normed rows; `cos`, `sin` (T, D); `states` (S, SIZE) int32; `ring`
+    slots behind each prompt are taken in turn. Raises ValueError when these do not fit each other.
     """
     _check(qkv, cos, sin, states, q, keys, values)
     slots, heads, capacity, head_dim = keys.shape
     _rotary_rows[(slots, heads)](
         qkv, cos, sin, states, q, keys, values, capacity,
-        HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), num_warps=launch.warps,
+        HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), RING=ring,
+        num_warps=launch.warps,
     )  # fmt: skip
 
 
@@ -99,6 +111,7 @@ def rotary_rows_reference(
     keys: Tensor,
     values: Tensor,
     launch: Launch | None = None,
+    ring: int = 0,
 ) -> None:
     """The same in plain torch."""
     _check(qkv, cos, sin, states, q, keys, values)
@@ -113,8 +126,9 @@ def rotary_rows_reference(
 
     q.copy_(turn(parts[:, 0]))
     live = (states[:, DONE] == 0).nonzero()[:, 0]
-    keys[live, :, position[live]] = turn(parts[:, 1])[live]
-    values[live, :, position[live]] = parts[live, 2]
+    own = [place_reference(state, ring)[0] for state in states[live].cpu()]
+    keys[live, :, own] = turn(parts[:, 1])[live]
+    values[live, :, own] = parts[live, 2]
 
 
 def _check(
@@ -123,7 +137,7 @@ def _check(
     slots, heads, capacity, head_dim = keys.shape
     if head_dim % 2:
         raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
-    cache, table = (slots, heads, capacity, head_dim), (capacity, head_dim)
+    cache, table = (slots, heads, capacity, head_dim), (cos.shape[0], head_dim)
     expect_all(
         q.dtype, q.device, qkv=(qkv, (slots, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
         q=(q, (slots, heads, head_dim)), keys=(keys, cache), values=(values, cache),

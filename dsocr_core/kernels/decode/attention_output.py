@@ -15,7 +15,7 @@ from torch import Tensor
 from dsocr_core.kernels.decode.split_attention import join_parts_reference, positions_a_part
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import dot_rows, extended, load_rows, product_reference, rounded
-from dsocr_core.kernels.state import AT_POSITION, SIZE
+from dsocr_core.kernels.state import AT_POSITION, SIZE, place
 
 
 @triton.jit
@@ -61,7 +61,7 @@ def merged(sums, parts, last, c: tl.constexpr, SPLITS: tl.constexpr, CHUNK: tl.c
 def _attention_output(
     partial, log_sums, weight, x, state, out_width,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     WIDTH: tl.constexpr = HEADS * HEAD_DIM
@@ -70,7 +70,8 @@ def _attention_output(
     live = row < out_width
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
-    last = filled_parts(position, SPLITS, AT_ONCE)
+    _, held = place(position, state, RING)
+    last = filled_parts(held, SPLITS, AT_ONCE)
 
     await_previous(PDL)
     # All loads before the first sum: one L2 round trip, not one a chunk.
@@ -95,12 +96,13 @@ def attention_output(
     state: Tensor,
     at_once: int,
     launch: Launch,
+    ring: int = 0,
 ) -> None:
     """Add attention's output product to `x` (C,) in place.
 
     `partial` (S, h, D) and `log_sums` (S, h) float32 as `split_attention` leaves them when it reads
-    `at_once` positions at once, `weight` (C, h D), `state` (4,) int32. Raises ValueError when these do not
-    fit each other.
+    `at_once` positions at once of a cache with that `ring`, `weight` (C, h D), `state` (SIZE,) int32. Raises
+    ValueError when these do not fit each other.
     """
     splits, heads, head_dim = partial.shape
     width, device = x.shape[0], x.device
@@ -111,7 +113,7 @@ def attention_output(
     _attention_output[(triton.cdiv(width, launch.rows),)](
         partial, log_sums, weight, x, state, width,
         HEADS=heads, HEAD_DIM=head_dim, SPLITS=splits, AT_ONCE=at_once, ROWS=launch.rows,
-        CHUNK=chunk_width(heads * head_dim), **launch.options(),
+        CHUNK=chunk_width(heads * head_dim), RING=ring, **launch.options(),
     )  # fmt: skip
 
 

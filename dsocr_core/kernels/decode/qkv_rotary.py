@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """Norm, query/key/value products, rotary positions, and the cache's new row.
 
-Letters: C hidden size, h heads, D head dim, P positions the cache holds.
+Letters: C hidden size, h heads, D head dim, P positions the cache holds, T positions to turn by.
 
 A program makes `rows` pairs (d, d + D/2) of one head of q, k or v, so that it can turn them itself.
 Moves 3 h D C weights and reads x of C.
@@ -15,13 +15,14 @@ from torch import Tensor
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import dot_rows, load_rows, load_vector, product_reference, rounded
 from dsocr_core.kernels.rms_norm import normed, rms_norm_reference
-from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
+from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE, place
 
 
 @triton.jit
 def _qkv_rotary(
     x, gain, q_weight, k_weight, v_weight, cos, sin, state, q, keys, values, eps, capacity,
-    WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, PAIRS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, PAIRS: tl.constexpr, CHUNK: tl.constexpr, RING: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     HALF: tl.constexpr = HEAD_DIM // 2
@@ -35,6 +36,7 @@ def _qkv_rotary(
     second_rows = load_rows(rows + HALF * WIDTH, live, WIDTH, CHUNK)
     gains = load_vector(gain, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    slot, _ = place(position, state, RING)
     turn = position * HEAD_DIM + pair
     cos_first = tl.load(cos + turn, mask=live).to(tl.float32)
     cos_second = tl.load(cos + turn + HALF, mask=live).to(tl.float32)
@@ -47,7 +49,7 @@ def _qkv_rotary(
     second = rounded(dot_rows(second_rows, y, COUNT, PAIRS, CHUNK), DTYPE)
     turned_first = rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)
     turned_second = rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)
-    cached = head.to(tl.int64) * capacity * HEAD_DIM + position * HEAD_DIM + pair
+    cached = head.to(tl.int64) * capacity * HEAD_DIM + slot * HEAD_DIM + pair
     if part == 0:
         tl.store(q + head * HEAD_DIM + pair, turned_first.to(DTYPE), mask=live)
         tl.store(q + head * HEAD_DIM + pair + HALF, turned_second.to(DTYPE), mask=live)
@@ -73,28 +75,30 @@ def qkv_rotary(
     values: Tensor,
     eps: float,
     launch: Launch,
+    ring: int = 0,
 ) -> None:
     """Write the turned `q` (h, D) and the current position's row of `keys` and `values` (h, P, D).
 
-    `x`, `gain` (C,); weights (h D, C); `cos`, `sin` (P, D); `state` (4,) int32. Raises ValueError when
-    these do not fit each other.
+    `x`, `gain` (C,); weights (h D, C); `cos`, `sin` (T, D); `state` (SIZE,) int32; `ring` slots
+    behind the prompt are taken in turn. Raises ValueError when these do not fit each other.
     """
     heads, capacity, head_dim = keys.shape
     width, device = x.shape[0], x.device
     if head_dim % 2:
         raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
-    matrix = (heads * head_dim, width)
+    matrix, table = (heads * head_dim, width), (cos.shape[0], head_dim)
     expect_all(
         x.dtype, device, x=(x, (width,)), gain=(gain, (width,)),
         q_weight=(q_weight, matrix), k_weight=(k_weight, matrix), v_weight=(v_weight, matrix),
-        cos=(cos, (capacity, head_dim)), sin=(sin, (capacity, head_dim)), q=(q, (heads, head_dim)),
+        cos=(cos, table), sin=(sin, table), q=(q, (heads, head_dim)),
         keys=(keys, (heads, capacity, head_dim)), values=(values, (heads, capacity, head_dim)),
     )  # fmt: skip
     expect("state", state, (SIZE,), torch.int32, device)
     pairs = min(launch.rows, triton.next_power_of_2(head_dim // 2))
     _qkv_rotary[(triton.cdiv(head_dim // 2, pairs), heads, 3)](
         x, gain, q_weight, k_weight, v_weight, cos, sin, state, q, keys, values, eps, capacity,
-        WIDTH=width, HEAD_DIM=head_dim, PAIRS=pairs, CHUNK=chunk_width(width), **launch.options(),
+        WIDTH=width, HEAD_DIM=head_dim, PAIRS=pairs, CHUNK=chunk_width(width), RING=ring,
+        **launch.options(),
     )  # fmt: skip
 
 

@@ -5,7 +5,8 @@ Letters: h heads, D head dim, P positions the cache holds, S splits, p the curre
 
 A program takes one head and one of S equal splits of the positions before p; the first split takes p as
 well. It writes the split's softmax average (D,) and the base-2 logarithm of its sum of exponentials;
-`attention_output` merges the splits. The older rows are loaded before the wait: only p's is new.
+`attention_output` merges the splits. The older rows are loaded before the wait: only p's is new. In a
+ring that has turned p's slot lies among theirs, and they leave it out.
 
 A program loads several tiles of rows at once. A split is at least that long: while the sequence is short some
 splits are empty, and fewer splits are less to merge.
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
 from dsocr_core.kernels.matvec import extended, load_tile, unpacked
-from dsocr_core.kernels.state import AT_POSITION, POSITION, SIZE
+from dsocr_core.kernels.state import AT_POSITION, SIZE, place, place_reference
 
 
 @triton.jit
@@ -33,25 +34,27 @@ def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
 
 @triton.jit
 def _load_tiles(
-    rows, start, end,
+    rows, start, end, skip,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """Rows of keys or values from `start` on, as tiles (TILE, EVERY_DIM); zeros from `end` on."""
+    """Rows of keys or values from `start` on, as tiles (TILE, EVERY_DIM); zeros at `skip`, from `end` on."""
     tiles = ()
     for t in tl.static_range(TILES):
         n = start + t * TILE + tl.arange(0, TILE)
-        tiles = extended(tiles, load_tile(rows + n * HEAD_DIM, n < end, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
+        live = (n < end) & (n != skip)
+        tiles = extended(tiles, load_tile(rows + n * HEAD_DIM, live, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
     return tiles
 
 
 @triton.jit
-def _scored(query, keys, start, end, top, TILE: tl.constexpr, TILES: tl.constexpr):
+def _scored(query, keys, start, end, skip, top, TILE: tl.constexpr, TILES: tl.constexpr):
     """Scores of tiles of positions and the running maximum with them: one barrier, not one a tile."""
     scores = ()
     tops = tl.full([TILE], float("-inf"), tl.float32)
     for t in tl.static_range(TILES):
         score = tl.sum(unpacked(keys[t]) * query[None, :], axis=1)
-        score = tl.where(start + t * TILE + tl.arange(0, TILE) < end, score, float("-inf"))
+        n = start + t * TILE + tl.arange(0, TILE)
+        score = tl.where((n < end) & (n != skip), score, float("-inf"))
         tops = tl.maximum(tops, score)
         scores = extended(scores, score)
     return scores, tl.maximum(top, tl.max(tops, axis=0))
@@ -81,7 +84,7 @@ def _included(
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
-    TILES: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
+    TILES: tl.constexpr, RING: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     AT_ONCE: tl.constexpr = TILE * TILES
     head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -91,33 +94,34 @@ def _split_attention(
     if FRESH:
         # The rows before this one in the pass have just been written.
         await_previous(PDL)
-    share = positions_a_part(position, SPLITS, AT_ONCE)
-    start = tl.minimum(split * share, position)
-    end = tl.minimum(start + share, position)
+    slot, held = place(position, state, RING)
+    share = positions_a_part(held, SPLITS, AT_ONCE)
+    start = tl.minimum(split * share, held)
+    end = tl.minimum(start + share, held)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
-    some_keys = _load_tiles(key_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    some_keys = _load_tiles(key_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
     if not FRESH:
-        some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(value_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
         await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    newest = position * HEAD_DIM + dims
+    newest = slot * HEAD_DIM + dims
     new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
     new_value = tl.load(value_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
     has_newest = split == 0
     top = tl.where(has_newest, tl.sum(query * new_key, axis=0), float("-inf"))
     total = tl.where(has_newest, 1.0, 0.0)
     mixed = tl.where(has_newest, new_value, 0.0)
-    scores, new_top = _scored(query, some_keys, start, end, top, TILE, TILES)
+    scores, new_top = _scored(query, some_keys, start, end, slot, top, TILE, TILES)
     if FRESH:
         # Nothing loads ahead of the wait here: keys and values in turn leave registers for a second program.
-        some_values = _load_tiles(value_rows, start, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(value_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
     total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
     top = new_top
     for after in range(start + AT_ONCE, end, AT_ONCE):
-        some_keys = _load_tiles(key_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        some_values = _load_tiles(value_rows, after, end, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        scores, new_top = _scored(query, some_keys, after, end, top, TILE, TILES)
+        some_keys = _load_tiles(key_rows, after, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(value_rows, after, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        scores, new_top = _scored(query, some_keys, after, end, slot, top, TILE, TILES)
         total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
         top = new_top
     # A split without positions has no weight: an average of 0 and a maximum of -inf.
@@ -136,12 +140,14 @@ def split_attention(
     log_sums: Tensor,
     tiles: int,
     launch: Launch,
+    ring: int = 0,
 ) -> None:
     """Write each split's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
-    `q` (h, D), `keys` and `values` (h, P, D), `state` (4,) int32; `tiles` of `launch.rows` positions are
-    read at once. For K rows `q`, `partial` and `log_sums` have a first dimension K, and row r attends to the
-    positions up to p + r. Raises ValueError when these do not fit each other.
+    `q` (h, D), `keys` and `values` (h, P, D), `state` (SIZE,) int32; `tiles` of `launch.rows` positions are
+    read at once; `ring` slots behind the prompt are taken in turn. For K rows `q`, `partial` and `log_sums`
+    have a first dimension K, and row r attends to the positions up to p + r. Raises ValueError when these do
+    not fit each other.
     """
     heads, capacity, head_dim = keys.shape
     splits, device, several = partial.shape[-3], q.device, q.shape[:-2]
@@ -156,13 +162,16 @@ def split_attention(
     _split_attention[(heads, splits, *several)](
         q, keys, values, state, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, TILE=launch.rows,
-        TILES=tiles, FRESH=bool(several), **launch.options(),
+        TILES=tiles, RING=ring, FRESH=bool(several), **launch.options(),
     )  # fmt: skip
 
 
-def split_attention_reference(q: Tensor, keys: Tensor, values: Tensor, state: Tensor) -> Tensor:
-    """All splits together: softmax attention of `q` (h, D) over the positions so far, (h, D) float32."""
-    held = int(state[POSITION]) + 1
+def split_attention_reference(
+    q: Tensor, keys: Tensor, values: Tensor, state: Tensor, ring: int = 0
+) -> Tensor:
+    """All splits together: softmax attention of `q` (h, D) over what the cache holds, (h, D) float32."""
+    slot, held = place_reference(state, ring)
+    held = max(slot + 1, held)
     q, keys, values = q.float(), keys[:, :held].float(), values[:, :held].float()
     scores = torch.einsum("hd,hpd->hp", q, keys) / math.sqrt(q.shape[-1])  # (h, P)
     return torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), values)

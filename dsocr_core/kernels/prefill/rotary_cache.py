@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """Rotary positions of many tokens, and their keys and values into the cache, in one launch.
 
-Letters: N tokens, h heads, D head dim, P positions of the cache.
+Letters: N tokens, h heads, g heads of keys and of values, D head dim, P positions of the cache.
 
 A program is one token's queries, keys or values. Computed in float32 and rounded once.
 """
@@ -17,15 +17,18 @@ from dsocr_core.kernels.launch import expect, expect_all
 @triton.jit(do_not_specialize=["start"])
 def _turn_and_cache(
     qkv, cos, sin, q, keys, values, start, key_stride, value_stride,
-    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr, PAIRS: tl.constexpr,
+    HEADS: tl.constexpr, GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr,
+    PAIRS: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = HEAD_DIM // 2
     token = tl.program_id(0)
     part = tl.program_id(1)
     head = tl.arange(0, EVERY)[:, None]
     pair = tl.arange(0, PAIRS)[None, :]
-    live = (head < HEADS) & (pair < HALF)
-    held = qkv + (token.to(tl.int64) * 3 + part) * HEADS * HEAD_DIM + head * HEAD_DIM + pair
+    own = tl.where(part == 0, HEADS, GROUPS)
+    before = tl.where(part == 0, 0, HEADS + (part - 1) * GROUPS)
+    live = (head < own) & (pair < HALF)
+    held = qkv + (token.to(tl.int64) * (HEADS + 2 * GROUPS) + before + head) * HEAD_DIM + pair
     first = tl.load(held, mask=live, other=0.0)
     second = tl.load(held + HALF, mask=live, other=0.0)
     position = start + token
@@ -56,36 +59,37 @@ def _turn_and_cache(
 def turn_and_cache(
     qkv: Tensor, cos: Tensor, sin: Tensor, q: Tensor, keys: Tensor, values: Tensor, start: int
 ) -> None:
-    """Write the turned `q` (N, h, D), and rows start to start + N of `keys` and `values` (h, P, D).
+    """Write the turned `q` (N, h, D), and rows start to start + N of `keys` and `values` (g, P, D).
 
-    `qkv` (N, 3, h, D); `cos`, `sin` (at least start + N, D). Heads of the cache may lie apart; all else is
-    contiguous. Raises ValueError when these do not fit each other.
+    `qkv` (N, h + 2 g, D): queries, keys, values; `cos`, `sin` (at least start + N, D). Heads of the cache may
+    lie apart; all else is contiguous. Raises ValueError when these do not fit each other.
     """
-    (tokens, heads, head_dim), (_, positions, _), device = q.shape, keys.shape, qkv.device
+    (tokens, heads, head_dim), (groups, positions, _), device = q.shape, keys.shape, qkv.device
     if head_dim % 2:
         raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
     end = start + tokens
     if not tokens or start < 0 or end > min(positions, cos.shape[0]):
         raise ValueError(f"positions {start} to {end} of a cache of {positions}, {cos.shape[0]} to turn by")
     expect_all(
-        qkv.dtype, device, qkv=(qkv, (tokens, 3, heads, head_dim)), q=(q, (tokens, heads, head_dim)),
+        qkv.dtype, device,
+        qkv=(qkv, (tokens, heads + 2 * groups, head_dim)), q=(q, (tokens, heads, head_dim)),
         cos=(cos, (cos.shape[0], head_dim)), sin=(sin, (cos.shape[0], head_dim)),
     )  # fmt: skip
     for name, cache in (("keys", keys), ("values", values)):
-        if tuple(cache.shape) != (heads, positions, head_dim):
-            raise ValueError(f"{name} is {list(cache.shape)}, expected {[heads, positions, head_dim]}")
+        if tuple(cache.shape) != (groups, positions, head_dim):
+            raise ValueError(f"{name} is {list(cache.shape)}, expected {[groups, positions, head_dim]}")
         expect(f"{name} of a head", cache[0], (positions, head_dim), qkv.dtype, device)
     _turn_and_cache[(tokens, 3)](
         qkv, cos, sin, q, keys, values, start, keys.stride(0), values.stride(0),
-        HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(heads),
+        HEADS=heads, GROUPS=groups, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(max(heads, groups)),
         PAIRS=triton.next_power_of_2(head_dim // 2), num_warps=4,
     )  # fmt: skip
 
 
 def turn_and_cache_reference(
-    qkv: Tensor, cos: Tensor, sin: Tensor, start: int
+    qkv: Tensor, cos: Tensor, sin: Tensor, groups: int, start: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(q, key rows, value rows), each (N, h, D)."""
+    """(q, key rows, value rows), (N, h, D) and twice (N, g, D)."""
     end = start + qkv.shape[0]
     turn_cos, turn_sin = (table[start:end, None].to(torch.float32) for table in (cos, sin))  # (N, 1, D)
 
@@ -94,4 +98,5 @@ def turn_and_cache_reference(
         turned = x.to(torch.float32) * turn_cos + torch.cat([-second, first], dim=-1) * turn_sin
         return turned.to(x.dtype)
 
-    return turn(qkv[:, 0]), turn(qkv[:, 1]), qkv[:, 2]
+    q, k, v = qkv.split([qkv.shape[1] - 2 * groups, groups, groups], dim=1)
+    return turn(q), turn(k), v

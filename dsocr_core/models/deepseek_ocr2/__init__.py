@@ -101,5 +101,6 @@ DEEPSEEK_OCR2 = Family(
     others=others.PRESETS,
     served=Served({"ngram_size": 20, "window_size": 90, "whitelist_token_ids": [128821, 128822]}),
     published=Published(check=later(f"{__name__}.published", "mask_problem")),
+    fast=True,
 )
 """The row."""

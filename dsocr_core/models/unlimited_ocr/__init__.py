@@ -65,6 +65,5 @@ UNLIMITED_OCR = replace(
     published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
     exact_rotary=True,
     markup="det",
-    fast=False,
 )
 """The row. Its names of weights are DeepSeek-OCR's: config.json alone tells the two apart."""

@@ -129,6 +129,47 @@ def test_a_pages_tokens_do_not_depend_on_the_batch(model: OcrModel, seed: int) -
             assert all(one.milliseconds is not None and one.milliseconds >= 0 for one in found.values())
 
 
+@pytest.fixture(scope="module")
+def windowed(model: OcrModel) -> OcrModel:
+    """The same weights, and a ring of three slots."""
+    decoder = replace(model.config.decoder, window=3)
+    return random_model(replace(model.config, decoder=decoder), DEVICE, torch.float32, seed=2)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("seed", range(2))
+def test_each_page_forgets_by_its_own_prompt(model: OcrModel, windowed: OcrModel, seed: int) -> None:
+    pages = mixed_pages(9, seed)
+    wanted = {page.key: eager(windowed, page) for page in pages}
+    assert any(eager(model, page) != wanted[page.key] for page in pages)
+    draw = random.Random(seed)
+    for slots, group in ((1, 4), (3, 1), (9, 7)):
+        decoder = batch(windowed, slots, group)
+        for _ in range(2):  # and once more in the same slots, in another order
+            found = decoded(decoder, windowed, draw.sample(pages, len(pages)))
+            assert {key: one.tokens for key, one in found.items()} == wanted
+
+
+@torch.inference_mode()
+def test_a_cache_of_a_prompt_and_its_ring_is_enough(windowed: OcrModel) -> None:
+    """64 positions, and of each layer 64 slots were more than 3 + 3: as many as alignment makes of them."""
+    step = batch(windowed, 1, 1).step
+    small = BatchStep(step.weights, step.config, 2, 200, torch.float32, NO_TOKEN, kernels=PLAIN, held=22)
+    assert (small.positions, small.held, small.keys.shape[3]) == (256, 64, 64)
+    page = Page(0, (3, 9, 4), 190, 3)
+    decoder = BatchDecoder(small, 8)
+    assert decoded(decoder, windowed, [page])[0].tokens == eager(windowed, page)
+    held = [group.positions for group in decoder.times]
+    assert max(held) == 3 + 3 and small.fits(61, 190) and not small.fits(62, 190)
+
+
+@torch.inference_mode()
+def test_the_kernels_turn_each_ring_by_itself(windowed: OcrModel) -> None:
+    pages = [Page(0, (3, 9, 4, 9), 8, 2), Page(1, (5, 6), 6, NgramPolicy(1, 5, (), True))]
+    found = decoded(batch(windowed, 2, 4, kernels=TRITON), windowed, pages)
+    assert {key: one.tokens for key, one in found.items()} == {p.key: eager(windowed, p) for p in pages}
+
+
 @torch.inference_mode()
 def test_the_kernels_decode_what_the_eager_engine_does(model: OcrModel) -> None:
     pages = [
@@ -238,9 +279,10 @@ def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
 
 
 def test_what_a_slot_takes(model: OcrModel) -> None:
-    """By hand, of the published sizes: 61,440 bytes of cache a position in bfloat16."""
+    """By hand, of the published sizes: 61,440 bytes of cache a position in bfloat16; of a window fewer."""
     published = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
-    assert slot_bytes(published, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
+    assert slot_bytes(published, 1000, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
+    assert slot_bytes(published, 1000, 405, torch.bfloat16) == 405 * 61440 + 1000 * 12 + 2 * 129280
 
 
 def test_weights_are_joined_and_experts_are_not_copied(model: OcrModel) -> None:

@@ -33,8 +33,10 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.blocks.token_step import TokenStep
+from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
 from dsocr_core.models.family import FIRST, preset_named
 from dsocr_core.models.stages import Stage
+from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 from dsocr_core.read.pages import read_pages, slots_for
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
@@ -202,8 +204,11 @@ def test_ranges_alone_read_no_clock(
 
 def test_slots_hold_the_page_that_is_cut_most() -> None:
     """By hand: 1 x 9 tiles are 11 x 90 places, the global view 16 x 17 + 1."""
-    assert most_image_tokens(preset_named("gundam")) == 11 * 90 + 273
-    assert most_image_tokens(preset_named("base")) == 273
+    assert most_image_tokens(preset_named("gundam"), True) == 11 * 90 + 273
+    assert most_image_tokens(preset_named("base"), True) == 273
+    # Without row ends six tiles of 144, and 1 x 32 tiles of the model that has so many.
+    assert most_image_tokens(preset_named("default", DEEPSEEK_OCR2), False) == 6 * 144 + 257
+    assert most_image_tokens(preset_named("gundam", UNLIMITED_OCR), True) == 3793
 
 
 # --- the whole run --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
+from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.attention import sdpa_core
@@ -96,6 +97,30 @@ def test_window_and_whitelist_give_the_eager_engines_tokens(model: OcrModel, fas
     assert fast_tokens(fast, model, 13, policy) == expected
     for other in (0, 2):  # no rule, and the published kind
         assert expected[0] != eager_tokens(model, 13, other)[0]
+
+
+@torch.inference_mode()
+def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
+    """It turns three times; decoding again from the same prefill keeps the prompt."""
+    config = replace(model.config, decoder=replace(model.config.decoder, window=3))
+    windowed = random_model(config, model.device, torch.float32, seed=2)
+    fast = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4)
+    policy = NgramPolicy(2, 9, (), over_prompt=True)
+    expected = eager_tokens(windowed, 11, policy)
+    assert fast_tokens(fast, windowed, 11, policy) == expected
+    assert expected[0] != eager_tokens(model, 11, policy)[0]
+
+    sequence = fast.start(PROMPT, 11, policy, sdpa_core)
+    logits = sequence.forward(windowed, windowed.embed(torch.tensor([PROMPT], device=model.device)))
+    for again in (policy, NgramPolicy(), policy):
+        sequence = replace(sequence, rule=NgramRule(again, PROMPT))
+        tokens, _ = fast.decode(sequence, PROMPT, logits, 8, lambda _: None, None)
+        assert tokens == eager_tokens(windowed, 8, again)[0]
+
+    step = DecodeStep(PackedDecoder.of(model.decoder), config.decoder, 64, torch.float32, 1, FEW, held=11)
+    step.begin((*PROMPT, 1), 40, 0)
+    with pytest.raises(ValueError, match="do not fit a cache of 11"):
+        step.begin((*PROMPT, 1, 1), 40, 0)
 
 
 @pytest.mark.gpu

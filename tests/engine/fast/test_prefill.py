@@ -67,7 +67,7 @@ def test_each_stage_of_vision(model: OcrModel, views: list[Tensor], attention: W
 
     features = towers.sam(parts)
     assert_close(features, torch.cat([x.flatten(2).transpose(1, 2).flatten(0, 1) for x in sam]))
-    patches = towers.clip(features, groups)
+    patches = towers.behind(features, groups)
     assert_close(patches, torch.cat([x[:, 1:].flatten(0, 1) for x in clip]), 1e-4)
     tokens = towers.project(patches, features, groups)
     for actual, one, other in zip(tokens, clip, sam, strict=True):
@@ -81,9 +81,9 @@ def test_a_pass_is_kept_by_its_shapes(model: OcrModel) -> None:
 
     def read(view: Tensor) -> Tensor:
         found = vision.start([view])
-        found.sam()
-        found.clip()
-        return found.project()[0].clone()
+        for stage in found.stages:
+            stage()
+        return found.tokens[0].clone()
 
     first, second = (torch.randn(1, 3, 512, 512, generator=generator) for _ in "ab")
     one = read(first)
@@ -111,9 +111,9 @@ def test_vision_goes_where_the_prompt_says(model: OcrModel) -> None:
     mask[0, 2:7] = mask[0, 9:11] = True
     expected = model.fuse(torch.tensor([prompt.ids]), mask, [(tiles, (1, 2), whole)])[0]
     prefill = FastPrefill(model)
-    assert torch.equal(prefill.embed(prompt, tiles, (1, 2), whole), expected)
+    assert torch.equal(prefill.embed(prompt, [(tiles, (1, 2), whole)]), expected)
     with pytest.raises(ValueError, match="7 vision tokens for 8 image positions"):
-        prefill.embed(prompt_of(14), tiles, (1, 2), whole)
+        prefill.embed(prompt_of(14), [(tiles, (1, 2), whole)])
 
 
 @torch.inference_mode()

@@ -36,9 +36,9 @@ def test_the_vision_stages_match_the_eager_engine(device: torch.device) -> None:
     vision = FastVision(VisionTowers(model, Ops(kernels=True)))
     for views in ([torch.randn(shape, generator=generator).to(device) for shape in each] for each in shapes):
         found = vision.start(views)
-        found.sam()
-        found.clip()
-        for tokens, view in zip(found.project(), views, strict=True):
+        for stage in found.stages:
+            stage()
+        for tokens, view in zip(found.tokens, views, strict=True):
             features = model.sam(view)
             expected = model.projector(model.clip(features), features)
             torch.testing.assert_close(tokens, expected, rtol=1e-4, atol=1e-4)

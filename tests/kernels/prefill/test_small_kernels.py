@@ -28,33 +28,34 @@ def tolerance(dtype: torch.dtype) -> dict[str, float]:
 
 @DTYPES
 @pytest.mark.parametrize(
-    ("tokens", "heads", "dim", "positions", "start"),
-    [(7, 5, 64, 20, 0), (3, 2, 12, 9, 6), (1, 10, 128, 4, 3)],
+    ("tokens", "heads", "groups", "dim", "positions", "start"),
+    [(7, 5, 5, 64, 20, 0), (3, 2, 2, 12, 9, 6), (1, 10, 10, 128, 4, 3), (5, 6, 2, 16, 9, 1)],
 )
 def test_turn_and_cache_matches_its_reference(
-    tokens: int, heads: int, dim: int, positions: int, start: int, dtype: torch.dtype, device: torch.device
-) -> None:
+    tokens: int, heads: int, groups: int, dim: int, positions: int, start: int, dtype: torch.dtype,
+    device: torch.device,
+) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(dim)
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator).to(device, dtype)
 
-    qkv = normal(tokens, 3, heads, dim)
+    qkv = normal(tokens, heads + 2 * groups, dim)
     config = parse_config(tiny_config()).decoder
     config = replace(config, hidden_size=heads * dim, heads=heads)
     rotary = Rotary(config, positions, torch.float32, dtype, device)
     # The heads of one sequence in a cache of two lie apart.
-    keys, values = (normal(heads, 2, positions, dim)[:, 1] for _ in "kv")
+    keys, values = (normal(groups, 2, positions, dim)[:, 1] for _ in "kv")
     before = keys.clone(), values.clone()
     q = torch.full((tokens, heads, dim), float("nan"), dtype=dtype, device=device)
     turn_and_cache(qkv, rotary.cos, rotary.sin, q, keys, values, start)
-    expected = turn_and_cache_reference(qkv, rotary.cos, rotary.sin, start)
-    end = start + tokens
+    expected = turn_and_cache_reference(qkv, rotary.cos, rotary.sin, groups, start)
+    end, own = start + tokens, qkv[:, heads:]
     for actual, wanted, eager in zip(
         (q.transpose(0, 1), keys[:, start:end], values[:, start:end]),
         expected,
-        (*(rotary.rotate(qkv[None, :, i].transpose(1, 2), start)[0] for i in (0, 1)),
-         qkv[:, 2].transpose(0, 1)),
+        (*(rotary.rotate(part[None].transpose(1, 2), start)[0] for part in (qkv[:, :heads], own[:, :groups])),
+         own[:, groups:].transpose(0, 1)),
         strict=True,
     ):  # fmt: skip
         torch.testing.assert_close(actual, wanted.transpose(0, 1), **tolerance(dtype))
@@ -92,11 +93,11 @@ def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
 
     table = zeros(9, 4)
     with pytest.raises(ValueError, match="positions 6 to 10 of a cache of 8, 9 to turn by"):
-        turn_and_cache(zeros(4, 3, 2, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 8, 4), 6)
+        turn_and_cache(zeros(4, 6, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 8, 4), 6)
     with pytest.raises(ValueError, match="head dim 3 is odd"):
-        turn_and_cache(zeros(4, 3, 2, 3), table, table, zeros(4, 2, 3), zeros(2, 8, 3), zeros(2, 8, 3), 0)
+        turn_and_cache(zeros(4, 6, 3), table, table, zeros(4, 2, 3), zeros(2, 8, 3), zeros(2, 8, 3), 0)
     with pytest.raises(ValueError, match=r"values is \[2, 7, 4\]"):
-        turn_and_cache(zeros(4, 3, 2, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 7, 4), 0)
+        turn_and_cache(zeros(4, 6, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 7, 4), 0)
     with pytest.raises(ValueError, match=r"gate_up is \[2, 9\], expected \[2, 8\]"):
         gated(zeros(2, 9), zeros(2, 4))
     with pytest.raises(ValueError, match="not contiguous"):

@@ -1,0 +1,43 @@
+"""Attention of views whose first half sees itself, against a softmax written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dsocr_core.kernels.prefill.prefix_attention import prefix_attention, prefix_attention_reference
+from tests.support.random_tensors import DTYPES, Random
+
+
+@DTYPES
+@pytest.mark.parametrize(("heads", "groups", "dim"), [(6, 2, 8), (2, 2, 16), (3, 1, 24)])
+def test_views_of_several_lengths_see_what_they_may(
+    heads: int, groups: int, dim: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Views of 6, 150 and 64 rows: less than a block, more than two, and as many as one."""
+    new, lengths = Random(heads, dtype, device), (6, 150, 64)
+    starts, rows = torch.tensor([0, 6, 156, 220], dtype=torch.int32, device=device), sum(lengths)
+    q, out = new.normal(rows, heads, dim), new.poison(rows, heads, dim)
+    keys, values = new.normal(groups, rows, dim), new.normal(groups, rows, dim)
+    prefix_attention(q, keys, values, out, starts, 150)
+
+    wanted = torch.empty(rows, heads, dim, device=device)
+    for row in range(rows):
+        start, length = next((s, n) for s, n in zip((0, 6, 156), lengths, strict=True) if s <= row < s + n)
+        end = start + length // 2 if row - start < length // 2 else row + 1
+        for head in range(heads):
+            k, v = (part[head * groups // heads, start:end].float() for part in (keys, values))
+            weights = (k @ q[row, head].float() / dim**0.5).softmax(0)
+            wanted[row, head] = weights @ v
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
+    torch.testing.assert_close(out.float(), wanted, **tolerance)
+    reference = prefix_attention_reference(q, keys, values, starts)
+    torch.testing.assert_close(reference.float(), wanted, **tolerance)
+
+
+def test_heads_that_do_not_share_are_refused(device: torch.device) -> None:
+    new = Random(1, torch.float32, device)
+    starts = torch.tensor([0, 4], dtype=torch.int32, device=device)
+    with pytest.raises(ValueError, match="3 heads of queries, 2 of keys"):
+        q, cache = new.normal(4, 3, 8), new.normal(2, 4, 8)
+        prefix_attention(q, cache, cache, q.clone(), starts, 4)
