@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from dsocr_core.reading.comparison import Comparison
+from dsocr_core.settings import Settings
+from pages.widgets.compare import cause_tab, details
 from pages.widgets.pair import sheets
 from pages.widgets.pair.shown import rows_of
 from pages.widgets.pair.text import segments
@@ -34,3 +38,11 @@ def test_rows_are_those_of_the_page_and_pages_that_differ_are_marked(other: str,
     assert sheets.differing(pair) == marked
     alone = Comparison(pair.request, read(TEXT))
     assert [len(rows_of(alone, n)) for n in range(3)] == [1, 2, 0] and sheets.differing(alone) == set()
+
+
+def test_the_command_that_reads_it_again_names_all_pages_and_causes_are_not_searched() -> None:
+    pair = Comparison(read(TEXT).request, read(TEXT), read(TEXT.replace("two", "2"), "vendor"))
+    words = shlex.split(details.reproduce_command(pair.request, Settings()))
+    assert words[3:7] == ["compare", "page.png", "page-2.png", "page-3.png"]
+    assert "--pages-together" in words and "<image>Multi page parsing." in words
+    assert "one page a prompt" in cause_tab.why_not(Settings(), pair)

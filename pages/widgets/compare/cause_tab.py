@@ -48,6 +48,8 @@ def why_not(settings: Settings, comparison: Comparison) -> str:
         return "Run both: without two outputs there is no difference."
     if a.text_raw == b.text_raw:
         return "A and B wrote the same text: there is nothing to explain."
+    if comparison.request.more:
+        return "Causes are searched on one page a prompt: switch All pages in one prompt off."
     if not isinstance(settings.spec("a"), EagerSpec | FastSpec):
         return "A has to be one of our engines, eager or fast: it is A that tries the causes."
     return ""

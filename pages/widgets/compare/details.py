@@ -45,12 +45,15 @@ def draw(shown: Shown, settings: Settings, picture: resources.Picture) -> None:
 def reproduce_command(request: OcrRequest, settings: Settings, command: str = "compare") -> str:
     """The command line that runs this page again under these settings, or asks `why` it differs."""
     name = next((name for name, words in PROMPTS.items() if words == request.prompt), request.prompt)
-    image = request.image
-    if image.is_relative_to(PROJECT_ROOT):
-        image = image.relative_to(PROJECT_ROOT)
+    images = [
+        str(image.relative_to(PROJECT_ROOT) if image.is_relative_to(PROJECT_ROOT) else image)
+        for image in request.images
+    ]
     limit = "inf" if request.max_new_tokens is None else str(request.max_new_tokens)
-    words = ["python", "-m", "dsocr_core", command, str(image), "--preset", request.preset, "--prompt", name,
+    words = ["python", "-m", "dsocr_core", command, *images, "--preset", request.preset, "--prompt", name,
              "--infer.max-new-tokens", limit]  # fmt: skip
+    if request.together:
+        words.append("--pages-together")
     for mode in ("eval_mode", "test_compress"):
         if getattr(request, mode):
             words += [f"--infer.{mode.replace('_', '-')}", "true"]
