@@ -1,4 +1,4 @@
-"""How other engines read it: docs/why.md has the sources. Cheap and likely ones first."""
+"""Ways in which other engines read it: docs/why.md has the sources. Cheap and likely ones first."""
 
 from dsocr_core.models.hypotheses import CELLS, NO_NEWLINE, OF_ALL, ROLES, Hypothesis, ngram_hypothesis
 from dsocr_core.models.resolution import Preset

@@ -61,7 +61,7 @@ class Altered:
 
     def _change_encoder(self, model: OcrModel) -> None:
         encoder = copy(model.get_submodule("encoder"))
-        encoder.causal, encoder.interpolates = self.causal_encoder, self.interpolated_queries
+        vars(encoder).update(causal=self.causal_encoder, interpolates=self.interpolated_queries)
         model._modules = {**model._modules, "encoder": encoder}
 
     def _ring(self, window: int | None) -> int | None:
