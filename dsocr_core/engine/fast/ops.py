@@ -7,6 +7,7 @@ keys and of values, D head dim, k experts a token, I inner width, P positions of
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.engine.fast.packed import MixtureWeights
@@ -54,6 +55,16 @@ class Ops:
             return activations.quick_gelu_reference(x)
         activations.quick_gelu(x)
         return x
+
+    def gelu_linear(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """GELU of a product with a bias: (T, C) by (I, C) -> (T, I).
+
+        In bf16 it is the tanh form at the end of the library's product: what it differs by is less than what
+        rounding the product first does, and nothing between goes through memory.
+        """
+        if not self.kernels or x.dtype != torch.bfloat16:
+            return F.gelu(F.linear(x, weight, bias))
+        return torch._addmm_activation(bias, x, weight.t(), use_gelu=True)
 
     def gated(self, gate_up: Tensor) -> Tensor:
         """(T, 2 I) -> (T, I)"""

@@ -62,7 +62,8 @@ class SamTower:
             mixed = self._attention(number, y, groups)
             x, y = self._ops.add_norm(x, block.norm2.weight, block.norm2.eps, mixed, bias=block.norm2.bias)
             mlp = block.mlp
-            y = F.linear(F.gelu(F.linear(y, mlp.lin1.weight, mlp.lin1.bias)), mlp.lin2.weight, mlp.lin2.bias)
+            y = self._ops.gelu_linear(y, mlp.lin1.weight, mlp.lin1.bias)
+            y = F.linear(y, mlp.lin2.weight, mlp.lin2.bias)
             if number + 1 < len(self._blocks):
                 norm = self._blocks[number + 1].norm1
                 x, y = self._ops.add_norm(x, norm.weight, norm.eps, y, bias=norm.bias)

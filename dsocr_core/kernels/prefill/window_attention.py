@@ -52,9 +52,9 @@ class WindowLaunch:
 
 
 def window_launch(side: int) -> WindowLaunch:
-    """The default for windows of that side: whole key rows, few of a block's positions empty."""
+    """The default for windows of that side: whole key rows, at most a quarter of a block empty."""
     for keys in (32, 64):
-        if side <= keys and keys % side <= keys // 8:
+        if side <= keys and keys % side <= keys // 4:
             return WindowLaunch(keys=keys)
     # A third stage would not fit the shared memory of smaller devices.
     return WindowLaunch(keys=max(128, triton.next_power_of_2(side)), stages=2)
