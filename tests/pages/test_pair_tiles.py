@@ -57,6 +57,4 @@ def test_a_picture_has_a_cell_a_tile_and_words_where_there_is_room() -> None:
 
 
 def test_pages_of_one_prompt_are_said_to_be_several() -> None:
-    assert (
-        "one of 3 images in one prompt" in layout_of(request("unlimited_ocr", "base", 2), (9, 9)).words
-    )
+    assert "one of 3 images in one prompt" in layout_of(request("unlimited_ocr", "base", 2), (9, 9)).words
