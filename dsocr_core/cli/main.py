@@ -2,8 +2,8 @@
 
 Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage or an error; `gate` has two
 more. `--json` prints one JSON document and nothing else on stdout; everything for people goes to stderr then.
-`bench` ends with one JSON line always. `--debug`, anywhere on the line, shows where an error came from. Heavy imports (torch,
-DuckDB, pandas) come after the command line is known to be good.
+`bench` ends with one JSON line always. `--debug`, anywhere on the line, shows where an error came from. Heavy
+imports (torch, DuckDB, pandas) come after the command line is known to be good.
 """
 
 from __future__ import annotations

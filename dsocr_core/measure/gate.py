@@ -245,11 +245,11 @@ def _judged(
 ) -> Gated:
     from dsocr_core.runs.store import SEED_LOCATION, History
 
-    of_b, baseline = [each[-1] for each in made], plan.baseline
+    of_b, baseline, engine = [each[-1] for each in made], plan.baseline, plan.work.engine
     of_a = [each[0] for each in made] if baseline is None else baseline.processes
     with History(plan.location, also=[SEED_LOCATION]) as history:
         return judged_processes(
-            history, of_a, of_b, question, (baseline.engine if baseline else plan.work.engine, plan.work.engine),
+            history, of_a, of_b, question, (baseline.engine if baseline else engine, engine),
             paired=baseline is None,
             names=(baseline.name if baseline else sides[0].name, sides[-1].name),
             rounds=(len(made), plan.most),

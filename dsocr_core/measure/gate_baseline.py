@@ -39,7 +39,7 @@ class Baseline:
 
 
 def find_baseline(history: History, name: str) -> str | None:
-    """The run of that id, or the newest bench with that tag; None where there is neither. Raises HistoryError."""
+    """The run of that id, or the newest bench with that tag; None for neither. Raises HistoryError."""
     if name in history:
         return name
     tagged = history.runs(tags=[name])["run_id"]

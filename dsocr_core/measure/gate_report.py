@@ -146,8 +146,8 @@ def _notes(gated: Gated) -> Iterator[str]:
         whole = len(gated.runs_a) + len(gated.runs_b)
         yield f"{count} of {whole} benches ran beside other programs (contended)"
     yield (
-        f"A change counts where its whole interval is beyond ±{percent(100 * gated.neutral)}; all intervals together "
-        "miss the truth in one gate of twenty."
+        f"A change counts where its whole interval is beyond ±{percent(100 * gated.neutral)}; all intervals "
+        "together miss the truth in one gate of twenty."
     )
 
 

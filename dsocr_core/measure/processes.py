@@ -60,7 +60,7 @@ class Work:
         ]  # fmt: skip
 
     def setting_words(self, of_pages: bool = False) -> list[str]:
-        """The settings that are not the usual ones, as options of a bench, or of a command that reads pages."""
+        """The settings that are not the usual ones, as options of a bench, or of what reads pages."""
         usual, skip = dict(flattened(asdict(Settings()))), _NOT_OF_PAGES if of_pages else _NOT_OF_A_BENCH
         return [
             f"--{name.replace('_', '-')}={value}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -89,7 +89,7 @@ def compare_processes(
 ) -> pd.DataFrame:
     """`statistics.compare_runs` of benches, a row a stage, one of whole pages and one a rate.
 
-    `rates` has by run what its process did a second, as all of its pages together: `tokens/s`, `pages/s`; their
+    `rates` has by run what its process did a second, all of its pages together (`tokens/s`, `pages/s`); their
     rows are of milliseconds, as all others. Empty where a side has no run. Raises HistoryError.
     """
     if not (given.a and given.b):
