@@ -9,9 +9,10 @@ from typing import Any
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.measure.gate import Gated, Question, judged_processes, metrics_of
 from dsocr_core.measure.processes import RATES, GateError, Measured, Work, engine_of
 from dsocr_core.runs.speed import alike
-from dsocr_core.runs.store import History
+from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import EngineName, settings_of
 
 FILE = "bench.json"
@@ -63,6 +64,18 @@ def read_baseline(history: History, run_id: str, contended: bool = False) -> Bas
     width, height = bench["size"]
     work = Work(settings, engine, f"{width}x{height}", *(bench[name] for name in _NUMBERS))
     return Baseline(f"{run_id} ({(record.git_commit or 'no commit')[:8]})", engine, tuple(found), work)
+
+
+def beside_baseline(location: str, baseline: Baseline, run_id: str, neutral: float) -> Gated:
+    """Judge a run and those like it by a baseline, as a gate of one look. Raises DsocrError."""
+    with History(location, also=[SEED_LOCATION]) as history:
+        own = read_baseline(history, run_id)
+        count = len(own.processes)
+        return judged_processes(
+            history, baseline.processes, own.processes,
+            Question(metrics_of(own.processes[0].bench, own.engine), neutral), (baseline.engine, own.engine),
+            paired=False, names=(baseline.name, own.name), rounds=(count, count),
+        )  # fmt: skip
 
 
 def read_bench(history: History, run_id: str) -> Mapping[str, Any] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.base.child import Child, ChildGone, module_environment
+from dsocr_core.base.child import Child, ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.temporary import Temporary
@@ -84,7 +85,8 @@ class Code:
         """
         # -P: no folder that happens to be the current one takes the place of the checkout.
         command = [sys.executable, "-P", "-m", "dsocr_core", *words]
-        environment = module_environment() | {"PYTHONPATH": str(self.root)}
+        paths = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         child = Child(command, environment, talks=True)
         said = bytearray()
         try:
