@@ -20,6 +20,8 @@ from dsocr_core.review.junit import junit_document, xml_text
 from dsocr_core.runs.statistics import outcome_words
 
 _COLUMNS = ("Metric", "Before", "After", "Change", "Interval", "Verdict")
+_LARGEST = 10.0
+"""A share beyond which a figure says nothing."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#&!~$@])")
 
 
@@ -184,6 +186,8 @@ def _changes(row: Row) -> tuple[float | None, float | None, float | None]:
 
 
 def _percent(share: float | None) -> str:
+    if share is not None and share > _LARGEST:
+        return f"over +{100 * _LARGEST:,.0f} %"
     words = percent(None if share is None else 100 * share)
     return f"+{words}" if share is not None and share > 0 else words
 

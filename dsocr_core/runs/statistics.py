@@ -93,10 +93,12 @@ def ratio_of_runs(
         of_runs = within / degrees * (1 / runs[0] + 1 / runs[1])
     of_pages = float(np.var(log_b.mean(axis=0) - log_a.mean(axis=0), ddof=1)) / pages
     half = student(error, degrees) * math.sqrt(of_runs + of_pages)
-    low, high = math.exp(middle - half), math.exp(middle + half)
+    low, high = math.exp(middle - half), math.exp(min(middle + half, _LARGEST_LOG))
     return replace(nothing, ratio=math.exp(middle), low=low, high=high, verdict=verdict(low, high, neutral))
 
 
+_LARGEST_LOG = 700.0
+"""The exponential of more is no float: two runs that differ much may say nothing."""
 _ONE_RUN = "how much runs of one commit differ is not known; record more"
 
 

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +132,21 @@ def planted(folder: Path, extra: float, tokens: int) -> Code:
 def lane_of_gates(
     lane: int, lanes: int, gates: Sequence[int], sides: Sequence[Code], to: Path, most: int, until: float
 ) -> None:
-    """Measure gates one after the other; what each has is written after every round."""
+    """Measure gates round by round, so that all have as many; what each has is written after every round."""
     take_cores(lane, lanes)
-    for gate in gates:
-        location, made = to / f"gate-{gate}", []
-        going = rounds(sides, WORK, str(location), most, threading.Event(), say=lambda _: None)
-        for number in count():
+    going = {
+        gate: rounds(sides, WORK, str(to / f"gate-{gate}"), most, threading.Event(), say=lambda _: None)
+        for gate in gates
+    }
+    made: dict[int, list[list[dict[str, Any]]]] = {gate: [] for gate in gates}
+    for number in range(most):
+        for gate in gates:
             started = time.monotonic()
-            if started > until or (measured := next(going, None)) is None:
-                break
-            made.append([{"run": each.run_id, "bench": dict(each.bench)} for each in measured])
-            text = json.dumps({"sides": [code.name for code in sides], "rounds": made})
+            if started > until:
+                return
+            measured = next(going[gate])
+            made[gate].append([{"run": each.run_id, "bench": dict(each.bench)} for each in measured])
+            text = json.dumps({"sides": [code.name for code in sides], "rounds": made[gate]})
             (to / f"gate-{gate}.json").write_text(text)
             print(f"gate {gate}, round {number}: {time.monotonic() - started:.1f} s", flush=True)
 
