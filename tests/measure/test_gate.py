@@ -260,7 +260,7 @@ def test_looks_are_half_way_and_at_the_end() -> None:
 def drawn_gate(
     random: np.random.Generator, slower: Sequence[float], between: float, strays: bool = False, most: int = 10
 ) -> list[str]:
-    """Verdicts of a gate by its looks and levels: rounds are 30 % apart, processes `between`, pages as much."""
+    """Verdicts of a gate by its looks and levels; rounds are 30 % apart, processes and pages `between`."""
     metrics, pages = len(slower), 5
     question = Question(tuple(map(str, range(metrics))), 0.03, len(looks(most)))
     load = random.lognormal(0, 0.3, (most, 1, 1))  # of the machine, in both processes of a round
