@@ -134,7 +134,7 @@ def recorded_baseline(location: str, name: str, contended: bool) -> Baseline | N
 
 
 def _work(settings: Settings, chosen: WorkOptions, baseline: Baseline | None) -> Work:
-    """What is measured. Raises DsocrError for other work than the baseline's."""
+    """Make the work of each process. Raises DsocrError for other work than the baseline's."""
     from dsocr_core.measure.processes import Work
     from dsocr_core.measure.synthetic_page import parse_size
 

@@ -119,7 +119,7 @@ class Measured:
 
 
 def engine_of(bench: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What a bench says of one engine; empty where it has not measured it."""
+    """Figures that a bench has of one engine; empty where it has not measured it."""
     found: Mapping[str, Any] = next((each for each in bench["engines"] if each["name"] == name), {})
     return found
 
