@@ -69,12 +69,12 @@ def read_baseline(history: History, run_id: str, contended: bool = False) -> Bas
 def beside_baseline(location: str, baseline: Baseline, run_id: str, neutral: float) -> Gated:
     """Judge a run and those like it by a baseline, as a gate of one look. Raises DsocrError."""
     with History(location, also=[SEED_LOCATION]) as history:
-        own = read_baseline(history, run_id)
-        count = len(own.processes)
+        own, before = read_baseline(history, run_id), {each.run_id for each in baseline.processes}
+        of_b = [each for each in own.processes if each.run_id not in before]  # they may be of one commit
         return judged_processes(
-            history, baseline.processes, own.processes,
-            Question(metrics_of(own.processes[0].bench, own.engine), neutral), (baseline.engine, own.engine),
-            paired=False, names=(baseline.name, own.name), rounds=(count, count),
+            history, baseline.processes, of_b,
+            Question(metrics_of(of_b[0].bench, own.engine), neutral), (baseline.engine, own.engine),
+            paired=False, names=(baseline.name, own.name), rounds=(len(of_b), len(of_b)),
         )  # fmt: skip
 
 

@@ -99,6 +99,8 @@ class Benches:
 
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     noise: float = 1e-4
+    drift: float = 0.0
+    """Each round is slower by this share of the first."""
     host: str = "lab-1"
     contended: Sequence[int] = ()
     """Numbers of the processes beside which something else ran."""
@@ -127,7 +129,8 @@ class Benches:
         run = record(f"{commit}-{number}-{self.seed}", host=self.host, git_commit=commit * 40,
                      environment=environment)  # fmt: skip
         random = np.random.default_rng([self.seed, number])
-        of = self.factors.get(commit, {})
+        drift = 1 + self.drift * (number // 2)
+        of = {name: drift * self.factors.get(commit, {}).get(name, 1.0) for name in BASE_MS}
         document = write_bench(Path(options["--history"]), run, of, random, self.noise)
         return 0, "a table\n" + json.dumps(document | {"saved": [run.id]}) + "\n", ""
 
