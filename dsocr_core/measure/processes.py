@@ -30,6 +30,17 @@ log = logging.getLogger(__name__)
 
 RATES: Mapping[str, str] = {"tokens/s": "tokens_per_s", "pages/s": "pages_per_s"}
 """Metrics that are of a process as a whole, and their names in a bench."""
+_BEGIN = """
+import runpy, sys
+root = sys.argv.pop(1)
+sys.path.insert(0, root)
+import dsocr_core
+if not dsocr_core.__file__.startswith(root):
+    sys.exit(f"this Python imports {dsocr_core.__file__} in place of the code in {root}")
+runpy.run_module("dsocr_core", run_name="__main__", alter_sys=True)
+"""
+"""Start of a checkout's command. Its code comes before all else: a .pth file of the environment may put
+another checkout before PYTHONPATH, and the wrong code would be measured without a word."""
 _POLL_S, _LEAVING_S = 0.2, 30.0
 _NOT_OF_PAGES = ("history", "engine", "a", "b", "backends")
 _NOT_OF_A_BENCH = (*_NOT_OF_PAGES, "vendor", "tolerance", "clean_pages")
@@ -83,8 +94,7 @@ class Code:
 
         Raises Cancelled, after which it has ended.
         """
-        # -P: no folder that happens to be the current one takes the place of the checkout.
-        command = [sys.executable, "-P", "-m", "dsocr_core", *words]
+        command = [sys.executable, "-P", "-c", _BEGIN, str(self.root), *words]
         paths = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         child = Child(command, environment, talks=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -226,6 +228,26 @@ def test_what_cannot_be_judged_is_one_line(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(tmp_path: Path) -> None:
+    """Here another checkout comes first, as PYTHONPATH, a .pth file or the current folder would have it."""
+    root = tmp_path / "code"
+    (root / "dsocr_core").mkdir(parents=True)
+    (root / "dsocr_core" / "__init__.py").touch()
+    (root / "dsocr_core" / "__main__.py").write_text("import sys; print(__file__, sys.argv[1:]); sys.exit(3)")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(f"import sys; sys.path.insert(0, {str(processes.PROJECT_ROOT)!r})")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(site))
+        code, said, _ = processes.Code("code", root).run(["bench", "--json"], threading.Event())
+        assert (code, said.strip()) == (3, f"{root}/dsocr_core/__main__.py ['bench', '--json']")
+        (site / "sitecustomize.py").write_text("import dsocr_core")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(site), str(processes.PROJECT_ROOT)]))
+        other = processes.Code("code", tmp_path / "gone")
+        code, _, last = other.run(["bench"], threading.Event())
+        assert code == 1 and "in place of the code in" in last
+
+
 def test_a_bench_that_fails_says_what_it_said(
     clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -373,13 +395,14 @@ def test_what_is_inconclusive_is_an_error_of_junit(
 
 
 @pytest.mark.slow
-def test_a_gate_of_one_commit_of_this_clone(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_of_two_commits_of_this_clone(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real processes with the embedded checkpoint: two checkouts, four benches."""
-    if processes.commit_of("HEAD") is None:
-        pytest.skip("this is no clone")
+    commits = [processes.commit_of(name) for name in ("HEAD~1", "HEAD")]
+    if None in commits:
+        pytest.skip("this clone has no two commits")
     before = {line.split()[0] for line in worktrees(processes.PROJECT_ROOT)}
     code, document = told(
-        capsys, history, "data/samples/01-letter.png", "--baseline=HEAD", "--commit=HEAD", "--repeats=2",
+        capsys, history, "data/samples/01-letter.png", "--baseline=HEAD~1", "--commit=HEAD", "--repeats=2",
         "--preset=tiny", "--size=64x64", "--tokens=4", "--passes=1", "--infer.max-new-tokens=20",
         "--contended",
     )  # fmt: skip
@@ -388,5 +411,6 @@ def test_a_gate_of_one_commit_of_this_clone(history: Path, capsys: pytest.Captur
     assert all(row["before"] > 0 and row["after"] > 0 for row in document["metrics"])
     with History(history) as opened:
         assert len(opened) == 4
-        assert len({opened.record(run).git_commit for run in opened.run_ids()}) == 1
+        for side, commit in zip(("before", "after"), commits, strict=True):
+            assert {opened.record(run).git_commit for run in document[side]["runs"]} == {commit}
     assert {line.split()[0] for line in worktrees(processes.PROJECT_ROOT)} <= before

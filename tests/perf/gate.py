@@ -33,7 +33,7 @@ from dsocr_core.measure.processes import Code, Measured, Work, rounds
 from dsocr_core.settings import Settings
 
 WORK = Work(
-    Settings(checkpoint=str(EMBEDDED_CHECKPOINT), preset="tiny", device="cpu"), size="512x512", tokens=16,
+    Settings(preset="tiny", device="cpu"), size="512x512", tokens=16,
     pages=5, passes=2,
 )  # fmt: skip
 _BLOCK = "            x = block(x)  # (B, H, W, C)\n"
@@ -122,6 +122,7 @@ def planted(folder: Path, extra: float, tokens: int) -> Code:
     root = folder / f"extra-{extra:g}"
     for package in ("dsocr_core", "analytic_model"):
         shutil.copytree(PROJECT_ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "data").symlink_to(PROJECT_ROOT / "data")  # the usual checkpoint is that of the code
     file = root / "dsocr_core" / "models" / "blocks" / "sam.py"
     text = file.read_text()
     assert text.count(_BLOCK) == 1
