@@ -30,17 +30,15 @@ log = logging.getLogger(__name__)
 
 RATES: Mapping[str, str] = {"tokens/s": "tokens_per_s", "pages/s": "pages_per_s"}
 """Metrics that are of a process as a whole, and their names in a bench."""
-_BEGIN = """
-import runpy, sys
-root = sys.argv.pop(1)
-sys.path.insert(0, root)
-import dsocr_core
-if not dsocr_core.__file__.startswith(root):
-    sys.exit(f"this Python imports {dsocr_core.__file__} in place of the code in {root}")
-runpy.run_module("dsocr_core", run_name="__main__", alter_sys=True)
+_FIRST = """
+import importlib.util, sys
+sys.path.insert(0, {root!r})
+found = importlib.util.find_spec("dsocr_core")
+if found is None or not (found.origin or "").startswith({root!r}):
+    sys.exit(f"this Python imports {{found and found.origin}} in place of the code in {root}")
 """
-"""Start of a checkout's command. Its code comes before all else: a .pth file of the environment may put
-another checkout before PYTHONPATH, and the wrong code would be measured without a word."""
+"""Start of every Python below a checkout's command. Its code comes before all else: a .pth file of the
+environment may put another checkout before PYTHONPATH, and that would be measured without a word."""
 _POLL_S, _LEAVING_S = 0.2, 30.0
 _NOT_OF_PAGES = ("history", "engine", "a", "b", "backends")
 _NOT_OF_A_BENCH = (*_NOT_OF_PAGES, "vendor", "tolerance", "clean_pages")
@@ -94,25 +92,31 @@ class Code:
 
         Raises Cancelled, after which it has ended.
         """
-        command = [sys.executable, "-P", "-c", _BEGIN, str(self.root), *words]
-        paths = [str(self.root), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        child = Child(command, environment, talks=True)
-        said = bytearray()
-        try:
-            while True:
-                if cancel.is_set():
-                    raise Cancelled
-                said += child.receive(_POLL_S) or b""
-        except ChildGone:
-            child.wait(_LEAVING_S)
-            code = child.returncode
-            return (
-                -1 if code is None else code, said.decode("utf-8", "replace"),
-                child.last_line(300) or child.how_it_ended(),
-            )  # fmt: skip
-        finally:
-            child.close()
+        with Temporary("gate") as first:
+            (Path(first) / "sitecustomize.py").write_text(_FIRST.format(root=str(self.root)))
+            paths = [first, *filter(None, [os.environ.get("PYTHONPATH")])]
+            # Nor does the folder that happens to be the current one come first: it may be another checkout.
+            own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+            environment = {**os.environ, **own}
+            command = [sys.executable, "-m", "dsocr_core", *words]
+            return _finished(Child(command, environment, talks=True), cancel)
+
+
+def _finished(child: Child, cancel: threading.Event) -> tuple[int, str, str]:
+    """Hear a process to its end: its exit code, its output, its last words. Raises Cancelled."""
+    said = bytearray()
+    try:
+        while True:
+            if cancel.is_set():
+                raise Cancelled
+            said += child.receive(_POLL_S) or b""
+    except ChildGone:
+        child.wait(_LEAVING_S)
+        code = child.returncode
+        last = child.last_line(300) or child.how_it_ended()
+        return -1 if code is None else code, said.decode("utf-8", "replace"), last
+    finally:
+        child.close()
 
 
 @dataclass(frozen=True)

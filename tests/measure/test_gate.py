@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -228,24 +227,24 @@ def test_what_cannot_be_judged_is_one_line(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(tmp_path: Path) -> None:
-    """Here another checkout comes first, as PYTHONPATH, a .pth file or the current folder would have it."""
+def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here another checkout is PYTHONPATH and the current folder."""
     root = tmp_path / "code"
     (root / "dsocr_core").mkdir(parents=True)
     (root / "dsocr_core" / "__init__.py").touch()
-    (root / "dsocr_core" / "__main__.py").write_text("import sys; print(__file__, sys.argv[1:]); sys.exit(3)")
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(f"import sys; sys.path.insert(0, {str(processes.PROJECT_ROOT)!r})")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(site))
-        code, said, _ = processes.Code("code", root).run(["bench", "--json"], threading.Event())
-        assert (code, said.strip()) == (3, f"{root}/dsocr_core/__main__.py ['bench', '--json']")
-        (site / "sitecustomize.py").write_text("import dsocr_core")
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(site), str(processes.PROJECT_ROOT)]))
-        other = processes.Code("code", tmp_path / "gone")
-        code, _, last = other.run(["bench"], threading.Event())
-        assert code == 1 and "in place of the code in" in last
+    (root / "dsocr_core" / "__main__.py").write_text(
+        "import subprocess, sys; print(__file__, sys.argv[1:], flush=True)\n"
+        "sys.argv[1:] and subprocess.run([sys.executable, '-m', 'dsocr_core']); sys.exit(3)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(processes.PROJECT_ROOT))
+    monkeypatch.chdir(processes.PROJECT_ROOT)
+    code, said, _ = processes.Code("code", root).run(["bench"], threading.Event())
+    main = f"{root}/dsocr_core/__main__.py"
+    assert (code, said.splitlines()) == (3, [f"{main} ['bench']", f"{main} []"]), "a child of it, too"
+    code, _, last = processes.Code("code", tmp_path / "gone").run(["bench"], threading.Event())
+    assert code == 1 and "in place of the code in" in last
 
 
 def test_a_bench_that_fails_says_what_it_said(
