@@ -45,8 +45,8 @@ def print_json(data: Any) -> None:
     print(json_line(data))
 
 
-OK, FAILED, BAD_USAGE = 0, 1, 2
-"""Exit codes: all well; a page failed or differs; bad usage."""
+OK, FAILED, BAD_USAGE, SLOWER, INCONCLUSIVE = 0, 1, 2, 3, 4
+"""Exit codes: all well; a page failed or differs; bad usage; of a gate, slower and neither."""
 
 _VERDICT_STYLES = {"identical": "green", "within_tolerance": "yellow",
                    "not_comparable": "bright_black"}  # fmt: skip

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
 from dsocr_core.base.console import OK, cancelled_by_interrupt, print_json
+from dsocr_core.cli.gate import recorded_baseline, share_of
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
+
+if TYPE_CHECKING:
+    from dsocr_core.measure.bench import BenchPlan
+    from dsocr_core.measure.gate_baseline import Baseline
 
 
 def bench(
@@ -24,11 +29,14 @@ def bench(
     repeat: int = 5,
     nvtx_only: bool = False,
     save: bool = False,
+    baseline: str | None = None,
+    fail_above: str = "3%",
     json: bool = False,
     console: Console,
     typed: str,
 ) -> int:
-    """Measure what a page costs, engine by engine. The last line is one JSON document.
+    """Measure what a page costs, engine by engine. The last line is one JSON document. With --baseline the
+    exit codes are those of gate.
 
     Args:
         engine: engines to measure
@@ -40,7 +48,10 @@ def bench(
         images: images of each prompt, for a model that takes several
         repeat: measured passes, after the warm-up
         save: record each engine as a run of the history
+        baseline: a run or tag of the history to judge this and the runs like it by; records it too
+        fail_above: change beyond which a metric is slower, or faster, than the baseline's
     """
+    save = save or baseline is not None
     if save and nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
     from dsocr_core.measure.bench import BenchPlan
@@ -52,14 +63,41 @@ def bench(
     plan = BenchPlan(
         settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages, images
     )
+    share, location = share_of(fail_above), history_location(settings)
+    before = _baseline(plan, location, baseline) if baseline is not None else None
     machine = MachineWatch()
     with cancelled_by_interrupt() as cancel:
         measured = measured_bench(plan, cancel)
     machine.look()
-    document = measured.document()
+    document, code = measured.document(), OK
     if not json:
         measured.print(console)
     if save:
-        document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
+        document["saved"] = record_bench(plan, measured, typed, location, machine.facts())
+    if before is not None:
+        from dsocr_core.measure.gate_baseline import beside_baseline
+        from dsocr_core.measure.gate_report import document as gate_document
+        from dsocr_core.measure.gate_report import exit_code, print_gate
+
+        names = [figures.name for figures in measured.engines]
+        gated = beside_baseline(location, before, document["saved"][names.index(before.engine)], share)
+        document["gate"], code = gate_document(gated), exit_code(gated)
+        if not json:
+            print_gate(gated, console)
     print_json(document)
-    return OK
+    return code
+
+
+def _baseline(plan: BenchPlan, location: str, name: str) -> Baseline:
+    """The recorded bench of that name. Raises DsocrError for one of other work."""
+    from dsocr_core.measure.processes import Work
+
+    if (found := recorded_baseline(location, name, contended=False)) is None:
+        raise SettingsError(f"--baseline: '{name[:60]}' is a commit, and no run: dsocr gate measures both")
+    if found.engine not in plan.engines:
+        raise SettingsError(f"the baseline is of the {found.engine} engine: give --engine {found.engine}")
+    width, height = plan.size
+    found.check(
+        Work(plan.settings, found.engine, f"{width}x{height}", plan.tokens, plan.batch, plan.pages_a_pass)
+    )
+    return found

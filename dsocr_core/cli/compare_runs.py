@@ -117,15 +117,16 @@ def _reports(chosen: CompareOptions, review: Review, truth: Truth) -> list[str]:
     from dsocr_core.review.html import html_report
     from dsocr_core.review.junit import junit_report
 
-    written = []
+    lines = []
     if chosen.html:
-        written.append(_written(chosen.html, html_report(review, truth)))
+        lines.append(written(chosen.html, html_report(review, truth)))
     if chosen.junit:
-        written.append(_written(chosen.junit, junit_report(review)))
-    return written
+        lines.append(written(chosen.junit, junit_report(review)))
+    return lines
 
 
-def _written(file: str, content: str) -> str:
+def written(file: str, content: str) -> str:
+    """Write a report; returns the line that says so. Raises CompareError."""
     try:
         Path(file).write_text(content, encoding="utf-8")
     except OSError as error:

@@ -124,26 +124,27 @@ def list_runs(where: Where, *, limit: int = 50, trash: bool = False, console: Co
 
 def sql(
     where: Where,
-    statement: str,
+    statement: str | None = None,
     *,
     csv: bool = False,
     time_limit_s: float = 60.0,
     memory_limit_mib: int = 1024,
     console: Console,
 ) -> int:
-    """Answer one SELECT; tables: runs, facts, annotations, marks and those of a run.
+    """Answer one SELECT; without one list the tables that it may name, with their columns.
 
     Args:
-        statement: SELECT ...
+        statement: SELECT ... (default: the list of tables)
         csv: print CSV
         time_limit_s: seconds until it is stopped
         memory_limit_mib: memory that it may take
     """
     from dsocr_core.runs.statements import Limits
+    from dsocr_core.runs.store import READABLE
 
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
     with where.opened() as history, most_memory(memory_limit_mib):
-        pieces: Any = history.sql_pieces(statement, Limits(time_limit_s, memory_limit_mib))
+        pieces: Any = history.sql_pieces(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
         with contextlib.closing(pieces):
             if where.json:
                 _write_json(pieces)

@@ -1,9 +1,9 @@
 """The command line: `dsocr COMMAND` or `python -m dsocr_core COMMAND`; one file a subcommand beside this one.
 
-Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage or an error. `--json` prints
-one JSON document and nothing else on stdout; everything for people goes to stderr then. `bench` ends with one
-JSON line always. `--debug`, anywhere on the line, shows where an error came from. Heavy imports (torch,
-DuckDB, pandas) come after the command line is known to be good.
+Exit codes (`console.py`): 0 all well, 1 a page failed or differs, 2 bad usage or an error; `gate` has two
+more. `--json` prints one JSON document and nothing else on stdout; everything for people goes to stderr then.
+`bench` ends with one JSON line always. `--debug`, anywhere on the line, shows where an error came from. Heavy
+imports (torch, DuckDB, pandas) come after the command line is known to be good.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dsocr_core.cli.accuracy import accuracy
 from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
+from dsocr_core.cli.gate import gate
 from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
 from dsocr_core.cli.run import run
@@ -69,6 +70,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "accuracy": accuracy,
     "why": why,
     "bench": bench,
+    "gate": gate,
     "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),
     "history": Group("Recorded runs: list, query, import, export, move to the trash.", history.COMMANDS),
     "measure": Group(
@@ -76,7 +78,9 @@ COMMANDS: Mapping[str, Command | Group] = {
     ),
     "doctor": doctor,
 }
-WIDTHS = {"bench": 100, "flops": 110, "inputs": 110, "measure": 110, "trace": 140, "history": 400}
+WIDTHS = {
+    "bench": 100, "gate": 110, "flops": 110, "inputs": 110, "measure": 110, "trace": 140, "history": 400
+}  # fmt: skip
 """By command the width of its tables where no terminal has one."""
 
 

@@ -11,7 +11,6 @@ from dsocr_core.measure.bench_report import Bench, EngineFigures
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.record import json_bytes, record_run
 from dsocr_core.runs.storage.entries import open_storage
-from dsocr_core.runs.store import DEFAULT_LOCATION
 from dsocr_core.runs.writer import RunWriter
 
 
@@ -19,7 +18,7 @@ def record_bench(
     plan: BenchPlan,
     measured: Bench,
     command: str,
-    location: str | None = None,
+    location: str,
     machine: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
@@ -38,7 +37,7 @@ def record_bench(
             own = {"pages_per_s": round(figures.pages_per_s.median, 4)}
             environment[figures.name] = environment.get(figures.name, {}) | own
         record = replace(record, environment=environment)
-        with RunWriter(open_storage(location or DEFAULT_LOCATION), record) as run:
+        with RunWriter(open_storage(location), record) as run:
             for number, result in enumerate(results):
                 # Of a pass that draws a page again the number tells the copies apart.
                 turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number

@@ -28,7 +28,7 @@ def junit_report(review: Review) -> str:
     failed = [page for page in review.pages if page not in errors and fails(page, given)]
     suite = Element(
         "testsuite",
-        name=_xml(f"parity review {review.key}"),
+        name=xml_text(f"parity review {review.key}"),
         tests=str(len(review.pages)),
         failures=str(len(failed)),
         errors=str(len(errors)),
@@ -36,6 +36,11 @@ def junit_report(review: Review) -> str:
     )
     for page in sorted(review.pages, key=lambda page: page.name):
         _case(suite, review.key, page, given)
+    return junit_document(suite)
+
+
+def junit_document(suite: Element) -> str:
+    """Write a report of one suite."""
     root = Element("testsuites")
     root.append(suite)
     indent(root)
@@ -43,15 +48,15 @@ def junit_report(review: Review) -> str:
 
 
 def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
-    case = SubElement(suite, "testcase", classname=_xml(key), name=_xml(page.name))
+    case = SubElement(suite, "testcase", classname=xml_text(key), name=xml_text(page.name))
     properties = SubElement(case, "properties")
     parity = "; ".join((VERDICT_WORDS[page.verdict], *page.reasons))
-    SubElement(properties, "property", name="parity", value=_xml(parity))
+    SubElement(properties, "property", name="parity", value=xml_text(parity))
     for reviewer, row in sorted(given.get(page.name, {}).items()):
         value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
-        SubElement(properties, "property", name=_xml(f"verdict of {reviewer}"), value=_xml(value))
+        SubElement(properties, "property", name=xml_text(f"verdict of {reviewer}"), value=xml_text(value))
     if page.in_one_run and verdict_of(page.name, given) != REJECTED:
-        SubElement(case, "skipped", message=_xml("; ".join(page.reasons)))
+        SubElement(case, "skipped", message=xml_text("; ".join(page.reasons)))
     elif page.verdict == _ERROR and not page.in_one_run:
         _outcome(case, "error", "not comparable", page)
     elif page_fails(page):
@@ -62,10 +67,10 @@ def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
 
 def _outcome(case: Element, name: str, kind: str, page: PageReview, message: str = "") -> None:
     words = [*(item.words for item in page.differences[:_MOST_WORDS]), *(hint.words for hint in page.hints)]
-    found = SubElement(case, name, type=kind, message=_xml(message or "; ".join(page.reasons)))
-    found.text = _xml("\n".join(words))
+    found = SubElement(case, name, type=kind, message=xml_text(message or "; ".join(page.reasons)))
+    found.text = xml_text("\n".join(words))
 
 
-def _xml(text: str) -> str:
-    """Without the characters that XML does not have."""
+def xml_text(text: str) -> str:
+    """Leave out the characters that XML does not have."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

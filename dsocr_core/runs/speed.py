@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.statistics import NEUTRAL_BAND, TOTAL, Ratio, compare_runs
+from dsocr_core.runs.statistics import ERROR, NEUTRAL_BAND, TOTAL, Ratio, compare_runs
 from dsocr_core.runs.store import History
 
 RunSide = tuple[str, str | None]
@@ -38,8 +38,8 @@ def compare_speed(
     With `contended` runs beside other programs count, and drafted ones beside undrafted ones. Raises
     HistoryError.
     """
-    alike = {run: _alike(history, run, contended) for run in dict.fromkeys((a[0], b[0]))}
-    runs_a, runs_b = alike[a[0]], alike[b[0]]
+    kinds = {run: alike(history, run, contended) for run in dict.fromkeys((a[0], b[0]))}
+    runs_a, runs_b = kinds[a[0]], kinds[b[0]]
     if one_kind := a[0] != b[0] and b[0] in runs_a:
         runs_a, runs_b = [a[0]], [b[0]]
     draws, _ = history.query(
@@ -54,12 +54,76 @@ def compare_speed(
     if not contended and any(record.contended for record in records):
         why = why or CONTENDED
     if why:
-        return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
+        return _no_speed(found, why)
     return found.assign(why=ONE_KIND) if one_kind else found
 
 
-def _alike(history: History, run_id: str, contended: bool) -> list[str]:
-    """The run and the newest like it."""
+def _no_speed(found: pd.DataFrame, why: str) -> pd.DataFrame:
+    return found.assign(verdict="inconclusive", ratio=math.nan, low=math.nan, high=math.nan, why=why)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Benches of two sides, each a run of its own; `paired`: those in one place followed each other."""
+
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    backends: tuple[str, str]
+    paired: bool
+
+    def without(self, runs: set[str]) -> Processes:
+        """The others; of pairs both go."""
+        if self.paired:
+            pairs = [pair for pair in zip(self.a, self.b, strict=True) if runs.isdisjoint(pair)]
+            return replace(self, a=tuple(a for a, _ in pairs), b=tuple(b for _, b in pairs))
+        a, b = (tuple(run for run in side if run not in runs) for side in (self.a, self.b))
+        return replace(self, a=a, b=b)
+
+
+def compare_processes(
+    history: History,
+    given: Processes,
+    rates: Mapping[str, Mapping[str, float]],
+    neutral: float = NEUTRAL_BAND,
+    error: float = ERROR,
+) -> pd.DataFrame:
+    """`statistics.compare_runs` of benches, a row a stage, one of whole pages and one a rate.
+
+    `rates` has by run what its process did a second, all of its pages together (`tokens/s`, `pages/s`); their
+    rows are of milliseconds, as all others. Empty where a side has no run. Raises HistoryError.
+    """
+    if not (given.a and given.b):
+        return pd.DataFrame(columns=["stage", *Ratio.__dataclass_fields__])
+    a, b = given.a[0], given.b[0]
+    draws, _ = history.query(
+        "draws", run_ids=[*given.a, *given.b], runs_a=list(given.a), runs_b=list(given.b), a=a, b=b,
+        backend_a=given.backends[0], backend_b=given.backends[1],
+    )  # fmt: skip
+    pages = draws[["side", "run_id", "page"]].drop_duplicates()
+    of_processes = [
+        pages.assign(stage=name, ms=1000 / pages["run_id"].map({run: rates[run][name] for run in rates}))
+        for name in {name for run in rates.values() for name in run}
+    ]
+    draws = pd.concat([_with_totals(draws), *of_processes], ignore_index=True)
+    if given.paired:
+        rounds = {run: str(place) for side in (given.a, given.b) for place, run in enumerate(side)}
+        draws, a, b = draws.assign(run_id=draws["run_id"].map(rounds)), "0", "0"
+    found = compare_runs(draws, (a, b), neutral, error)
+    why = _other_machine(history.record(given.a[0]), history.record(given.b[0]))
+    return _no_speed(found, why) if why else found
+
+
+def _other_machine(a: RunRecord, b: RunRecord) -> str:
+    """Say in what the machines of two runs differ; empty where they are one."""
+    for name, words in (("gpu", "GPU"), ("host", "host"), ("device", "device")):
+        before, now = (getattr(record, name) or "none known" for record in (a, b))
+        if before != now:
+            return f"a baseline of another machine: {words} {before}, and now {now}"
+    return ""
+
+
+def alike(history: History, run_id: str, contended: bool) -> list[str]:
+    """The run and the newest of its commit, machine and setting. Raises HistoryError."""
     found, _ = history.query("alike", run_id=run_id, contended=contended, limit=_MOST_RUNS)
     return list(dict.fromkeys([run_id, *found["run_id"]]))
 

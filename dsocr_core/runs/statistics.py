@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Literal
 
@@ -20,6 +21,9 @@ Array = npt.NDArray[np.float64]
 
 NEUTRAL_BAND = 0.02
 """Differences up to 2% are noise: clocks and other processes cause as much."""
+
+ERROR = 0.05
+"""Share of intervals that may miss the truth."""
 
 FEWEST_PAGES, FEWEST_RUNS = 5, 2
 """With fewer pages, or runs a side, no interval is believed."""
@@ -52,12 +56,15 @@ class Ratio:
     """Why it is inconclusive, where more of the same would not change that."""
 
 
-def ratio_of_runs(a: Array, b: Array, paired: bool = False, neutral: float = NEUTRAL_BAND) -> Ratio:
+def ratio_of_runs(
+    a: Array, b: Array, paired: bool = False, neutral: float = NEUTRAL_BAND, error: float = ERROR
+) -> Ratio:
     """The ratio of B's times to A's: milliseconds (runs, pages), the same pages in the same order.
 
     A run's place is the median of its pages' log times, each from the page's mean over all runs; the interval
-    is Student's on the runs' places, with the pages' own scatter added. `paired`: row for row both sides are
-    of one run. Raises ValueError where the pages are not the same, or a time is not positive and finite.
+    is Student's on the runs' places, with the pages' own scatter added, and misses the truth with probability
+    `error`. `paired`: row for row both sides are of one run, or of two that followed each other. Raises
+    ValueError where the pages are not the same, or a time is not positive and finite.
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or not (a.size and b.size):
         raise ValueError(f"runs of the same pages are needed, got {a.shape} and {b.shape}")
@@ -85,17 +92,38 @@ def ratio_of_runs(a: Array, b: Array, paired: bool = False, neutral: float = NEU
         within = sum(float(((side - side.mean()) ** 2).sum()) for side in (places_a, places_b))
         of_runs = within / degrees * (1 / runs[0] + 1 / runs[1])
     of_pages = float(np.var(log_b.mean(axis=0) - log_a.mean(axis=0), ddof=1)) / pages
-    half = _T_975[min(degrees, len(_T_975)) - 1] * math.sqrt(of_runs + of_pages)
-    low, high = math.exp(middle - half), math.exp(middle + half)
+    half = student(error, degrees) * math.sqrt(of_runs + of_pages)
+    low, high = math.exp(middle - half), math.exp(min(middle + half, _LARGEST_LOG))
     return replace(nothing, ratio=math.exp(middle), low=low, high=high, verdict=verdict(low, high, neutral))
 
 
+_LARGEST_LOG = 700.0
+"""The exponential of more is no float: two runs that differ much may say nothing."""
 _ONE_RUN = "how much runs of one commit differ is not known; record more"
-_T_975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-"""Student's 97.5 % by degrees of freedom from 1 on; the last for all above."""
+
+
+@cache
+def student(error: float, degrees: int) -> float:
+    """Student's t that is exceeded, on either side, with probability `error`.
+
+    The probability within is a finite sum of the angle's cosines (Abramowitz and Stegun 26.7.3 and 26.7.4).
+    """
+
+    def within(angle: float) -> float:
+        odd, cosine = degrees % 2, math.cos(angle)
+        term = cosine if odd else 1.0
+        terms = 0.0 if degrees == 1 else term
+        for n in range(2 + odd, degrees - 1, 2):
+            term *= cosine**2 * (n - 1) / n
+            terms += term
+        inner = math.sin(angle) * terms
+        return 2 / math.pi * (angle + inner) if odd else inner
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle) < 1 - error else (low, middle)
+    return math.tan(low) * math.sqrt(degrees)
 
 
 def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
@@ -114,10 +142,13 @@ def outcome_words(outcome: str, neutral: float = NEUTRAL_BAND) -> str:
     return f"within ±{100 * neutral:g} %" if outcome == "within" else outcome
 
 
-def compare_runs(draws: pd.DataFrame, chosen: tuple[str, str], neutral: float = NEUTRAL_BAND) -> pd.DataFrame:
+def compare_runs(
+    draws: pd.DataFrame, chosen: tuple[str, str], neutral: float = NEUTRAL_BAND, error: float = ERROR
+) -> pd.DataFrame:
     """`ratio_of_runs` as one row a stage, from the query `draws`: side, run_id, stage, page, ms.
 
-    The `chosen` runs of A and B say which pages count; another run that lacks one of them is left out.
+    The `chosen` runs of A and B say which pages count; another run that lacks one of them is left out. Where
+    both are one, sides are paired run by run.
     """
     rows = []
     named = draws[draws["ms"] > 0]
@@ -135,7 +166,7 @@ def compare_runs(draws: pd.DataFrame, chosen: tuple[str, str], neutral: float = 
             continue
         if paired := chosen[0] == chosen[1]:
             a, b = a[a.index.isin(b.index)], b[b.index.isin(a.index)]
-        found = ratio_of_runs(a.to_numpy(), b.to_numpy(), paired, neutral)
+        found = ratio_of_runs(a.to_numpy(), b.to_numpy(), paired, neutral, error)
         rows.append(vars(found) | {"stage": stage})
     rows.sort(key=lambda row: row["stage"] == TOTAL)
     return pd.DataFrame(rows, columns=["stage", *Ratio.__dataclass_fields__])

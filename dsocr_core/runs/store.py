@@ -26,7 +26,7 @@ from dsocr_core.runs.checksums import CHECKSUMS, read_checksums
 from dsocr_core.runs.index import LATER, SHARED
 from dsocr_core.runs.index_file import Entry, Index, IndexFolder, Listing, attach
 from dsocr_core.runs.queries import QUERIES
-from dsocr_core.runs.queries.query import Query
+from dsocr_core.runs.queries.query import Query, literal
 from dsocr_core.runs.queries.run_filter import LISTED
 from dsocr_core.runs.queries.statement import select_only
 from dsocr_core.runs.record import RunRecord, json_bytes
@@ -51,6 +51,16 @@ _OF_A_FILE = (
     pa.ArrowException, OSError,
 )  # fmt: skip
 """Errors that a damaged or deleted file explains."""
+_NAMES = sorted({*SHARED, *TABLES, *VIEWS, "marks", "listed"})
+READABLE = f"""
+SELECT name, string_agg(column_name, ', ' ORDER BY place) AS columns
+FROM (
+    SELECT table_name AS name, column_name, min(column_index) AS place FROM duckdb_columns()
+    WHERE table_name IN ({", ".join(map(literal, _NAMES))}) GROUP BY ALL
+)
+GROUP BY name ORDER BY name
+"""
+"""Statement that lists every table that one can read, with its columns; naming them makes them there."""
 _LATEST_NS = 2**62
 """The year 2116: a file that claims more does not move what is written after it."""
 

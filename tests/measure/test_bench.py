@@ -16,7 +16,9 @@ import dsocr_core.measure.bench as bench_module
 import dsocr_core.measure.device as measure_device
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step
+from dsocr_core.base.console import INCONCLUSIVE
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.cli.main import main
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
 from dsocr_core.measure.bench_record import record_bench
@@ -210,6 +212,24 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     assert record["tables"]["readings"] == 4
     assert record["tables"]["timings"] == 4 * len(FIRST.stages)
     assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
+
+
+def test_a_bench_is_judged_by_a_recorded_one(
+    checkpoint: str, small_device: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["bench", f"--checkpoint={checkpoint}", "--preset=tiny", "--device=cpu", "--size=64x64",
+             "--tokens=2", "--repeat=1", "--pages=5", "--json", f"--history={tmp_path}"]  # fmt: skip
+    assert main([*words, "--save"]) == 0
+    [before] = json.loads(capsys.readouterr().out)["saved"]
+    assert main([*words, f"--baseline={before}", "--fail-above=5%"]) == INCONCLUSIVE
+    document = json.loads(capsys.readouterr().out)
+    assert document["gate"]["before"]["runs"] == [before] != document["saved"]
+    assert document["gate"]["after"]["runs"] == document["saved"] and document["gate"]["fail_above"] == 0.05
+    assert {row["verdict"] for row in document["gate"]["metrics"]} == {"inconclusive"}, "one process a side"
+    for other, said in (("--tokens=3", "the baseline's tokens is 2, and 3 is given"),
+                        ("--baseline=nothing", "'nothing' is no run and no bench's tag")):  # fmt: skip
+        assert main([*words, f"--baseline={before}", other]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 # --- the device -----------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ import duckdb
 import pandas as pd
 import pytest
 
+from dsocr_core.runs.schema import TABLES as OF_A_RUN
 from dsocr_core.runs.statements import Limits
-from dsocr_core.runs.store import History, HistoryError
+from dsocr_core.runs.store import READABLE, History, HistoryError
 from tests.support.made_up_runs import timing, write_run
 
 TABLES = ("runs", "facts", "annotations", "times", "stage_timings", "marks", "images", "boxes", "page_totals")
@@ -115,6 +116,14 @@ def test_what_would_write_is_refused_in_one_line(history: History) -> None:
             pytest.fail(statement)
         assert "\n" not in str(refused.value)
     assert content(history) == before
+
+
+def test_every_table_that_can_be_read_is_listed_with_its_columns(history: History) -> None:
+    listed = history.sql(READABLE).set_index("name")["columns"]
+    assert {*TABLES, *OF_A_RUN, "steps", "inputs", "tokens"} <= set(listed.index)
+    assert listed["marks"] == "run_id, tags, note, trashed"
+    for name, columns in listed.items():
+        assert history.sql(f"FROM {name} LIMIT 0").columns.tolist() == columns.split(", "), name
 
 
 def test_a_question_may_be_explained(history: History) -> None:

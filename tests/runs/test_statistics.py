@@ -16,6 +16,7 @@ from dsocr_core.runs.statistics import (
     change_points,
     compare_runs,
     ratio_of_runs,
+    student,
     verdict,
 )
 
@@ -42,9 +43,26 @@ def test_a_ratio_by_hand() -> None:
     assert (found.n, found.runs_a, found.runs_b, found.pages) == (2, 2, 2, 14)
     assert found.ratio == pytest.approx(2)
     # Each side's sum of squares is log(1.02)^2 / 2; pooled over two degrees of freedom, for two means of two.
-    half = 4.303 * math.sqrt(2 * math.log(1.02) ** 2 / 2 / 2 * (1 / 2 + 1 / 2))
+    half = 4.302653 * math.sqrt(2 * math.log(1.02) ** 2 / 2 / 2 * (1 / 2 + 1 / 2))
     assert (found.low, found.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)))
     assert found.verdict == "slower"
+
+
+@pytest.mark.parametrize(
+    "error, degrees, expected",
+    [
+        (0.05, 1, 12.706), (0.05, 2, 4.303), (0.05, 9, 2.262), (0.05, 30, 2.042), (0.01, 1, 63.657),
+        (0.01, 4, 4.604), (0.01, 7, 3.499), (0.001, 5, 6.869), (0.001, 120, 3.373),
+    ],
+)  # fmt: skip
+def test_students_t_is_the_printed_tables(error: float, degrees: int, expected: float) -> None:
+    assert student(error, degrees) == pytest.approx(expected, abs=6e-4)
+
+
+def test_runs_that_say_nothing_have_an_interval_all_the_same() -> None:
+    a, b = np.outer([1.0, 100.0], PAGE_MS), np.outer([80.0, 1.0], PAGE_MS)
+    found = ratio_of_runs(a, b, paired=True, error=1e-4)
+    assert found.verdict == "inconclusive" and math.isfinite(found.high) and found.low < 1 < found.high
 
 
 def test_sides_of_the_same_runs_are_paired() -> None:

@@ -1,0 +1,313 @@
+"""The speed gate: benches before and after a change, judged metric by metric until they answer.
+
+What processes measured is judged twice at most, half way and at the end. Every interval is so much wider that
+the gate as a whole, all its looks and metrics, errs no oftener than one interval does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.words import plural
+from dsocr_core.measure.processes import (
+    RATES,
+    Code,
+    GateError,
+    Measured,
+    Work,
+    checked_out,
+    engine_of,
+    rounds,
+    working_tree,
+)
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.stages import Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dsocr_core.measure.gate_baseline import Baseline
+    from dsocr_core.runs.speed import Processes
+    from dsocr_core.runs.store import History
+
+log = logging.getLogger(__name__)
+
+ERROR = 0.05
+"""Probability that a gate calls one code slower, or faster: of all its looks and metrics together."""
+FEWEST_ROUNDS = 2
+_SHARE = 0.05
+"""Least share of a page's time of a stage that is judged without being named."""
+
+Verdict = Literal["faster", "slower", "within", "inconclusive"]
+
+
+def looks(most: int) -> tuple[int, ...]:
+    """Rounds after which is judged: half way and at the end."""
+    return tuple(sorted({max(FEWEST_ROUNDS, -(-most // 2)), most}))
+
+
+def metrics_of(bench: Mapping[str, Any], engine: str, named: Sequence[str] = ()) -> tuple[str, ...]:
+    """Metrics of a bench: those that are named, else its rates, prefill and each stage that takes a while.
+
+    Decode is `tokens/s`. Of pages read together only the rates are: a stage's time holds the others' work.
+    Raises GateError for a name there is not.
+    """
+    stages = {
+        name: each["milliseconds"]["median"] for name, each in engine_of(bench, engine)["stages"].items()
+    }
+    there = (*RATES, *stages)
+    if unknown := [name for name in named if name not in there]:
+        raise GateError(f"--on: there is no '{unknown[0][:40]}' in this bench; there is {', '.join(there)}")
+    if named:
+        return tuple(dict.fromkeys(named))
+    if bench["batch"] > 1:
+        return tuple(RATES)
+    nested = {stage.value for stage in inside_prefill()}
+    page = sum(ms for name, ms in stages.items() if name not in nested)
+    long = [name for name, ms in stages.items() if ms >= _SHARE * page and name != Stage.DECODE]
+    return tuple(dict.fromkeys(["tokens/s", Stage.PREFILL.value, *long, "pages/s"]))
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """Question to the processes: which metrics, and beyond which band they differ."""
+
+    metrics: tuple[str, ...]
+    neutral: float
+    looks: int = 1
+    contended: bool = False
+    """Count runs beside other programs, too."""
+
+    @property
+    def error(self) -> float:
+        """Give that of one interval: each may err, so their errors are added up."""
+        return ERROR / (self.looks * len(self.metrics))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric. Times are milliseconds; the ratio is of B's time to A's, for rates too."""
+
+    metric: str
+    a_ms: float | None
+    b_ms: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    why: str
+    runs_a: int
+    runs_b: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Outcome of the processes so far."""
+
+    rows: tuple[Row, ...]
+    contended: tuple[str, ...] = ()
+    """Runs beside which other programs took the machine."""
+
+    def metrics(self, verdict: Verdict) -> list[str]:
+        """Those with that outcome."""
+        return [row.metric for row in self.rows if row.verdict == verdict]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Slower if one is; else inconclusive if one is; else faster if one is."""
+        order: tuple[Verdict, ...] = ("slower", "inconclusive", "faster")
+        return next((each for each in order if self.metrics(each)), "within")
+
+    @property
+    def answered(self) -> bool:
+        """Tell whether more processes would change nothing: all is known, or which stage is slower."""
+        wholes = {Stage.PREFILL.value, "pages/s"} if len(self.rows) > 1 else set()
+        return not self.metrics("inconclusive") or bool({*self.metrics("slower")} - wholes)
+
+
+def judge(
+    history: History, given: Processes, rates: Mapping[str, Mapping[str, float]], question: Question
+) -> Judged:
+    """Judge processes by the rule of all speeds, `runs.speed.compare_processes`. Raises HistoryError."""
+    from dsocr_core.runs.speed import CONTENDED, compare_processes
+
+    busy = {run for run in (*given.a, *given.b) if history.record(run).contended}
+    used = given if question.contended else given.without(busy)
+    found = compare_processes(history, used, rates, question.neutral, question.error)
+    missing = CONTENDED if busy and not (used.a and used.b) else "not measured on both sides"
+    return Judged(tuple(_rows(found, question.metrics, missing)), tuple(sorted(busy)))
+
+
+def _rows(found: pd.DataFrame, metrics: Sequence[str], missing: str) -> Iterator[Row]:
+    by_stage = {row["stage"]: row for row in found.to_dict("records")}
+    for metric in metrics:
+        if (row := by_stage.get(metric)) is None:
+            yield Row(metric, None, None, None, None, None, "inconclusive", missing, 0, 0, 0)
+            continue
+        ratio, low, high = (
+            row[name] if row[name] == row[name] else None for name in ("ratio", "low", "high")
+        )
+        yield Row(
+            metric, row["median_a"], row["median_b"], ratio, low, high, row["verdict"], row["why"],
+            row["runs_a"], row["runs_b"], row["pages"],
+        )  # fmt: skip
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a gate: `before` names a commit where there is no recorded `baseline`."""
+
+    work: Work
+    location: str
+    before: str = ""
+    baseline: Baseline | None = None
+    after: str | None = None
+    """A commit; None is the working tree."""
+    most: int = 10
+    """Rounds at most."""
+    on: tuple[str, ...] = ()
+    neutral: float = 0.03
+    contended: bool = False
+    pages: tuple[str, ...] = ()
+    """Pages to read too, or a recorded run to read again."""
+    verified: bool = False
+    """Pages are a recorded run."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Outcome of the pages that were read: the command, and whether it was content."""
+
+    command: str
+    equal: bool
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Outcome of a gate."""
+
+    before: str
+    after: str
+    engine: str
+    neutral: float
+    judged: Judged
+    runs_a: tuple[str, ...]
+    runs_b: tuple[str, ...]
+    rounds: int
+    most: int
+    machine: str
+    seconds: float
+    parity: Parity | None = None
+
+
+def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.info) -> Gated:
+    """Measure and judge. Raises DsocrError, and Cancelled, which says what is recorded."""
+    started, made = time.monotonic(), list[tuple[Measured, ...]]()
+    try:
+        with ExitStack() as stack:
+            after = stack.enter_context(checked_out(plan.after)) if plan.after else working_tree()
+            sides = [after]
+            if plan.baseline is None:
+                sides.insert(0, stack.enter_context(checked_out(plan.before)))
+            parity = _parity(plan, sides, cancel, say) if plan.pages else None
+            at = looks(plan.most)
+            for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
+                made.append(round_)
+                if len(made) == 1:  # a metric that is not there is named before the rest is measured
+                    metrics = metrics_of(made[0][0].bench, plan.work.engine, plan.on)
+                    question = Question(metrics, plan.neutral, len(at), plan.contended)
+                if len(made) in at:
+                    gated = _judged(plan, sides, made, question)
+                    if gated.judged.answered:
+                        break
+    except Cancelled:
+        count = sum(map(len, made))
+        raise Cancelled(f"cancelled; {plural(count, 'bench', 'benches')} measured in full") from None
+    return replace(gated, parity=parity, seconds=time.monotonic() - started)
+
+
+def _judged(
+    plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], question: Question
+) -> Gated:
+    from dsocr_core.runs.store import SEED_LOCATION, History
+
+    of_b, baseline, engine = [each[-1] for each in made], plan.baseline, plan.work.engine
+    of_a = [each[0] for each in made] if baseline is None else baseline.processes
+    with History(plan.location, also=[SEED_LOCATION]) as history:
+        return judged_processes(
+            history, of_a, of_b, question, (baseline.engine if baseline else engine, engine),
+            paired=baseline is None,
+            names=(baseline.name if baseline else sides[0].name, sides[-1].name),
+            rounds=(len(made), plan.most),
+        )  # fmt: skip
+
+
+def judged_processes(
+    history: History,
+    of_a: Sequence[Measured],
+    of_b: Sequence[Measured],
+    question: Question,
+    engines: tuple[str, str],
+    *,
+    paired: bool,
+    names: tuple[str, str],
+    rounds: tuple[int, int],
+) -> Gated:
+    """Judge processes, and say of what they are. Raises HistoryError."""
+    from dsocr_core.runs.speed import Processes
+
+    runs_a, runs_b = (tuple(each.run_id for each in side) for side in (of_a, of_b))
+    rates = {
+        each.run_id: each.rates(engine)
+        for side, engine in zip((of_a, of_b), engines, strict=True)
+        for each in side
+    }
+    judged = judge(history, Processes(runs_a, runs_b, engines, paired), rates, question)
+    record = history.record(runs_b[0])
+    machine = ", ".join(filter(None, (record.gpu or of_b[0].bench["device"]["name"], record.host)))
+    return Gated(*names, engines[1], question.neutral, judged, runs_a, runs_b, *rounds, machine, seconds=0.0)
+
+
+def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> Parity:
+    """Read pages: a recorded run again, with both commits, or with the published code beside."""
+    from pathlib import Path
+
+    from dsocr_core.base.temporary import Temporary
+
+    engine, settings = ["--engine", plan.work.engine], plan.work.setting_words(of_pages=True)
+    with Temporary("gate") as folder:
+        if plan.verified:
+            words = ["verify", *plan.pages, "--json", f"--history={plan.location}", f"--out={folder}/out"]
+        elif len(sides) == 1:
+            words = ["compare", *plan.pages, "--json", f"--out={folder}/out", *engine, *settings]
+        else:
+            read = []
+            for place, code in enumerate(sides):
+                say(f"parity: pages read by {code.name}")
+                words = ["run", *plan.pages, "--json", "--save", f"--history={folder}/{place}",
+                         f"--out={folder}/out-{place}", *engine, *settings]  # fmt: skip
+                ended, _, last = code.run(words, cancel)
+                if ended == 2 or not (found := list(Path(folder, str(place), "runs").glob("*"))):
+                    raise GateError(f"gate: the pages read by {code.name}: {last}")
+                read.append(str(found[0]))
+            words = ["compare", *read, "--json"]
+        say(f"parity: {words[0]}")
+        ended, _, last = sides[-1].run(words, cancel)
+    if ended not in (0, 1):
+        raise GateError(f"gate: {words[0]} of the pages: {last}")
+    shown = " ".join(["dsocr", words[0], *plan.pages])
+    return Parity(shown, ended == 0)

@@ -1,0 +1,197 @@
+"""The report of a gate: a table, JSON, JUnit with times, Markdown for a pull request, and its exit code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement
+
+from rich.console import Console
+from rich.text import Text
+
+from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, page_table
+from dsocr_core.base.words import NOT_MEASURED, amount, duration, percent, plural
+from dsocr_core.measure.gate import Gated, Row
+from dsocr_core.measure.processes import RATES
+from dsocr_core.models.stages import Stage
+from dsocr_core.review.junit import junit_document, xml_text
+from dsocr_core.runs.statistics import outcome_words
+
+_COLUMNS = ("Metric", "Before", "After", "Change", "Interval", "Verdict")
+_LARGEST = 10.0
+"""A share beyond which a figure says nothing."""
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#&!~$@])")
+
+
+def exit_code(gated: Gated) -> int:
+    """Parity before speed: 1, then 3 slower, 4 inconclusive, 0."""
+    if gated.parity is not None and not gated.parity.equal:
+        return FAILED
+    return {"slower": SLOWER, "inconclusive": INCONCLUSIVE}.get(gated.judged.verdict, OK)
+
+
+def document(gated: Gated) -> dict[str, Any]:
+    """JSON-ready values. A change is of the metric itself: a rate that falls has one below 0."""
+    rows = []
+    for row in gated.judged.rows:
+        values = asdict(row)
+        for name in ("a_ms", "b_ms", "ratio", "low", "high"):
+            del values[name]
+        before, after = (_value(row, ms) for ms in (row.a_ms, row.b_ms))
+        change, low, high = _changes(row)
+        rows.append(
+            {"metric": row.metric, "unit": row.metric if row.metric in RATES else "ms", "before": before,
+             "after": after, "change": change, "low": low, "high": high} | values
+        )  # fmt: skip
+    parity = None if gated.parity is None else asdict(gated.parity)
+    return {
+        "before": {"name": gated.before, "runs": list(gated.runs_a)},
+        "after": {"name": gated.after, "runs": list(gated.runs_b)},
+        "engine": gated.engine, "machine": gated.machine, "rounds": gated.rounds, "most": gated.most,
+        "fail_above": gated.neutral, "seconds": round(gated.seconds, 1),
+        "contended": list(gated.judged.contended), "metrics": rows, "parity": parity,
+        "verdict": gated.judged.verdict, "slower": gated.judged.metrics("slower"),
+        "faster": gated.judged.metrics("faster"), "exit_code": exit_code(gated),
+    }  # fmt: skip
+
+
+def headline(gated: Gated) -> str:
+    """The outcome in a sentence: "SLOWER: sam +5.1 %, prefill +4.2 %"."""
+    verdict = gated.judged.verdict
+    named = [
+        f"{_name(row)} {_percent(_changes(row)[0])}" for row in gated.judged.rows if row.verdict == verdict
+    ]
+    words = outcome_words(verdict, gated.neutral).upper()
+    if verdict in ("slower", "faster"):
+        words += f": {', '.join(named)}"
+    elif verdict == "inconclusive":
+        words += f": {', '.join(gated.judged.metrics(verdict))}"
+    if gated.parity is not None and not gated.parity.equal:
+        words = f"PARITY: {gated.parity.command} found pages that differ; speed {words}"
+    return words
+
+
+def print_gate(gated: Gated, console: Console) -> None:
+    """A table for people."""
+    table = page_table(*_COLUMNS, words="Verdict")
+    for cells in _cells(gated):
+        table.add_row(*map(Text, cells))
+    console.print(Text(f"{gated.before} -> {gated.after}, {_measured(gated)}"))
+    console.print(table)
+    for line in _notes(gated):
+        console.print(Text(line))
+    console.print(Text(headline(gated)))
+
+
+def markdown(gated: Gated) -> str:
+    """The report as a comment of a pull request."""
+    lines = [
+        f"### Speed gate: {_plain(headline(gated))}", "",
+        f"{_plain(gated.before)} → {_plain(gated.after)}, {_plain(_measured(gated))}", "",
+        f"| {' | '.join(_COLUMNS)} |", "|---|--:|--:|--:|--:|---|",
+        *(f"| {' | '.join(map(_plain, cells))} |" for cells in _cells(gated)),
+        *(text for note in _notes(gated) for text in ("", _plain(note))),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def junit(gated: Gated) -> str:
+    """JUnit XML: a test case a metric, its time that of a page or token after the change.
+
+    Failed where it is slower, an error where nothing can be said; pages that differ fail in a case of theirs.
+    """
+    rows, parity = gated.judged.rows, gated.parity
+    differs = parity is not None and not parity.equal
+    suite = Element(
+        "testsuite",
+        name=xml_text(f"speed gate {gated.before} -> {gated.after}"),
+        tests=str(len(rows) + (parity is not None)),
+        failures=str(len(gated.judged.metrics("slower")) + differs),
+        errors=str(len(gated.judged.metrics("inconclusive"))),
+        time=f"{gated.seconds:.3f}",
+    )
+    for row, cells in zip(rows, _cells(gated), strict=True):
+        case = SubElement(suite, "testcase", classname="speed", name=xml_text(_name(row)))
+        if row.b_ms is not None:
+            case.set("time", f"{row.b_ms / 1000:.6f}")
+        words = ", ".join(
+            f"{name.lower()} {cell}" for name, cell in zip(_COLUMNS[1:], cells[1:], strict=True)
+        )
+        outcome = {"slower": "failure", "inconclusive": "error"}.get(row.verdict)
+        if outcome:
+            SubElement(case, outcome, type="speed", message=xml_text(words))
+        else:
+            SubElement(case, "system-out").text = xml_text(words)
+    if parity is not None:
+        case = SubElement(suite, "testcase", classname="parity", name=xml_text(parity.command))
+        if differs:
+            SubElement(case, "failure", type="parity", message="pages differ")
+    return junit_document(suite)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _measured(gated: Gated) -> str:
+    return (
+        f"engine {gated.engine} on {gated.machine}: {plural(gated.rounds, 'round')} of at most {gated.most}, "
+        f"{len(gated.runs_a)} and {len(gated.runs_b)} processes, {duration(1000 * gated.seconds)}"
+    )
+
+
+def _notes(gated: Gated) -> Iterator[str]:
+    if gated.parity is not None:
+        yield f"{gated.parity.command}: {'equal' if gated.parity.equal else 'pages differ'}"
+    if count := len(gated.judged.contended):
+        whole = len(gated.runs_a) + len(gated.runs_b)
+        yield f"{count} of {whole} benches ran beside other programs (contended)"
+    yield (
+        f"A change counts where its whole interval is beyond ±{percent(100 * gated.neutral)}; all intervals "
+        "together miss the truth in one gate of twenty."
+    )
+
+
+def _cells(gated: Gated) -> Iterator[list[str]]:
+    for row in gated.judged.rows:
+        change, low, high = _changes(row)
+        verdict = outcome_words(row.verdict, gated.neutral)
+        yield [
+            _name(row), _shown(row, row.a_ms), _shown(row, row.b_ms), _percent(change),
+            NOT_MEASURED if low is None else f"{_percent(low)} to {_percent(high)}",
+            f"{verdict} ({row.why})" if row.why else verdict,
+        ]  # fmt: skip
+
+
+def _name(row: Row) -> str:
+    return f"{row.metric} ({Stage.DECODE.value})" if row.metric == "tokens/s" else row.metric
+
+
+def _value(row: Row, ms: float | None) -> float | None:
+    return 1000 / ms if ms and row.metric in RATES else ms
+
+
+def _shown(row: Row, ms: float | None) -> str:
+    return amount(_value(row, ms), row.metric) if row.metric in RATES else duration(ms)
+
+
+def _changes(row: Row) -> tuple[float | None, float | None, float | None]:
+    """The change of the metric and its interval, as shares."""
+    if row.ratio is None or row.low is None or row.high is None:
+        return None, None, None
+    if row.metric in RATES:
+        return 1 / row.ratio - 1, 1 / row.high - 1, 1 / row.low - 1
+    return row.ratio - 1, row.low - 1, row.high - 1
+
+
+def _percent(share: float | None) -> str:
+    if share is not None and share > _LARGEST:
+        return f"over +{100 * _LARGEST:,.0f} %"
+    words = percent(None if share is None else 100 * share)
+    return f"+{words}" if share is not None and share > 0 else words
+
+
+def _plain(text: str) -> str:
+    """Text in Markdown as it stands: a machine's name is a stranger's."""
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))

@@ -1,0 +1,228 @@
+"""Benches as processes of their own: of a checkout, or of two in turn, each recorded as a run.
+
+Two sides take turns, before and after and after and before, so that a machine that grows slower is no
+difference of theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dsocr_core.base.child import Child, ChildGone
+from dsocr_core.base.errors import Cancelled, DsocrError, one_line
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.runs.record import flattened
+from dsocr_core.settings import EngineName, Settings
+
+log = logging.getLogger(__name__)
+
+RATES: Mapping[str, str] = {"tokens/s": "tokens_per_s", "pages/s": "pages_per_s"}
+"""Metrics that are of a process as a whole, and their names in a bench."""
+_FIRST = """
+import importlib.util, sys
+sys.path.insert(0, {root!r})
+found = importlib.util.find_spec("dsocr_core")
+if found is None or not (found.origin or "").startswith({root!r}):
+    sys.exit(f"this Python imports {{found and found.origin}} in place of the code in {root}")
+"""
+"""Start of every Python below a checkout's command. Its code comes before all else: a .pth file of the
+environment may put another checkout before PYTHONPATH, and that would be measured without a word."""
+_POLL_S, _LEAVING_S = 0.2, 30.0
+_NOT_OF_PAGES = ("history", "engine", "a", "b", "backends")
+_NOT_OF_A_BENCH = (*_NOT_OF_PAGES, "vendor", "tolerance", "clean_pages")
+
+
+class GateError(DsocrError):
+    """A gate that cannot be held; says what to give."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of one process: what `bench` is given."""
+
+    settings: Settings
+    engine: EngineName = "eager"
+    size: str = "1280x1280"
+    tokens: int = 100
+    batch: int = 1
+    pages: int = 5
+    passes: int = 3
+
+    def words(self) -> list[str]:
+        """The options of a bench."""
+        numbers = {"tokens": self.tokens, "batch": self.batch, "pages": self.pages, "repeat": self.passes}
+        return [
+            "--engine", self.engine, "--size", self.size,
+            *(word for name, number in numbers.items() for word in (f"--{name}", str(number))),
+            *self.setting_words(),
+        ]  # fmt: skip
+
+    def setting_words(self, of_pages: bool = False) -> list[str]:
+        """The settings that are not the usual ones, as options of a bench, or of what reads pages."""
+        usual, skip = dict(flattened(asdict(Settings()))), _NOT_OF_PAGES if of_pages else _NOT_OF_A_BENCH
+        return [
+            f"--{name.replace('_', '-')}={value}"
+            for name, value in flattened(asdict(self.settings))
+            if name.partition(".")[0] not in skip and value is not None and value != usual.get(name)
+        ]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A checkout of the project: `root` is its directory, `commit` None where it is no clone."""
+
+    name: str
+    root: Path
+    commit: str | None = None
+
+    def run(self, words: Sequence[str], cancel: threading.Event) -> tuple[int, str, str]:
+        """Run a command of this checkout in this interpreter: its exit code, its output, its last words.
+
+        Raises Cancelled, after which it has ended.
+        """
+        with Temporary("gate") as first:
+            (Path(first) / "sitecustomize.py").write_text(_FIRST.format(root=str(self.root)))
+            paths = [first, *filter(None, [os.environ.get("PYTHONPATH")])]
+            # Nor does the folder that happens to be the current one come first: it may be another checkout.
+            own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+            environment = {**os.environ, **own}
+            command = [sys.executable, "-m", "dsocr_core", *words]
+            return _finished(Child(command, environment, talks=True), cancel)
+
+
+def _finished(child: Child, cancel: threading.Event) -> tuple[int, str, str]:
+    """Hear a process to its end: its exit code, its output, its last words. Raises Cancelled."""
+    said = bytearray()
+    try:
+        while True:
+            if cancel.is_set():
+                raise Cancelled
+            said += child.receive(_POLL_S) or b""
+    except ChildGone:
+        child.wait(_LEAVING_S)
+        code = child.returncode
+        last = child.last_line(300) or child.how_it_ended()
+        return -1 if code is None else code, said.decode("utf-8", "replace"), last
+    finally:
+        child.close()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One process: the run that it recorded, and its bench."""
+
+    run_id: str
+    bench: Mapping[str, Any]
+
+    def rates(self, engine: str) -> dict[str, float]:
+        """Tokens and pages a second of the process as a whole, where it has them."""
+        of = engine_of(self.bench, engine)
+        return {name: float(of[key]["median"]) for name, key in RATES.items() if of.get(key)}
+
+
+def engine_of(bench: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Figures that a bench has of one engine; empty where it has not measured it."""
+    found: Mapping[str, Any] = next((each for each in bench["engines"] if each["name"] == name), {})
+    return found
+
+
+# --- code -----------------------------------------------------------------------------------------
+
+
+def git(*words: str) -> str:
+    """Answer of git about this project. Raises GateError with its last line."""
+    try:
+        # A session of its own: Ctrl-C is ours to handle, and a checkout that is half made cannot be removed.
+        done = subprocess.run(
+            ["git", "-C", str(PROJECT_ROOT), *words], capture_output=True, text=True, start_new_session=True
+        )
+    except OSError as error:
+        raise GateError(f"gate: git cannot be run ({error.strerror}): install it, or name a run") from error
+    if done.returncode:
+        raise GateError(f"gate: git {words[0]}: {one_line(Exception(done.stderr.strip()))}")
+    return done.stdout.strip()
+
+
+def commit_of(name: str) -> str | None:
+    """The commit that a name means in this clone; None where it means none."""
+    try:
+        return git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except GateError:
+        return None
+
+
+def commit_before() -> str:
+    """Name what the working tree is held against unless told: HEAD, or HEAD's parent where they are one."""
+    return "HEAD" if git("status", "--porcelain", "-uno") else "HEAD~1"
+
+
+def working_tree() -> Code:
+    """The checkout that runs this."""
+    commit = commit_of("HEAD")
+    changed = commit is not None and bool(git("status", "--porcelain", "-uno"))
+    name = (commit[:8] + (" with changes" if changed else "")) if commit else "this checkout"
+    return Code(name, PROJECT_ROOT, commit)
+
+
+@contextmanager
+def checked_out(name: str) -> Iterator[Code]:
+    """A commit beside this checkout, in a temporary directory, as long as it is needed. Raises GateError."""
+    if (commit := commit_of(name)) is None:
+        raise GateError(f"gate: '{name[:60]}' is no commit of this clone; see: git log")
+    with Temporary("gate") as folder:
+        root = Path(folder) / "code"
+        try:
+            git("worktree", "add", "--detach", "--quiet", str(root), commit)
+            yield Code(commit[:8], root, commit)
+        finally:
+            if root.exists():
+                git("worktree", "remove", "--force", "--force", str(root))
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def rounds(
+    sides: Sequence[Code],
+    work: Work,
+    location: str,
+    most: int,
+    cancel: threading.Event,
+    say: Callable[[str], None] = log.info,
+) -> Iterator[tuple[Measured, ...]]:
+    """Bench every side once a round, in turn; each bench is recorded at `location`. Raises DsocrError."""
+    took = ""
+    for number in range(most):
+        order = sides if number % 2 == 0 else sides[::-1]
+        found = []
+        for code in order:
+            say(f"round {number + 1} of at most {most}: {code.name}{took}")
+            started = time.monotonic()
+            found.append(_bench(code, work, location, cancel))
+            took = f" ({time.monotonic() - started:.0f} s a process)"
+        yield tuple(found if order is sides else found[::-1])
+
+
+def _bench(code: Code, work: Work, location: str, cancel: threading.Event) -> Measured:
+    words = ["bench", "--json", "--save", f"--history={location}", *work.words()]
+    ended, said, last = code.run(words, cancel)
+    try:
+        if ended:
+            raise ValueError(last)
+        bench = json.loads(said.strip().splitlines()[-1])
+        [run_id] = bench.pop("saved")
+        return Measured(run_id, bench)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise GateError(f"gate: the bench of {code.name}: {one_line(error)}") from error

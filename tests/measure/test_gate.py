@@ -1,0 +1,415 @@
+"""The speed gate: its outcomes and exit codes, when it stops, how often it errs, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from dsocr_core.cli.main import main, parse
+from dsocr_core.cli.options import settings_of as settings_on_the_line
+from dsocr_core.measure import gate_baseline, processes
+from dsocr_core.measure.gate import Judged, Question, Row, looks, metrics_of
+from dsocr_core.measure.processes import GateError, Work
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.statistics import ratio_of_runs
+from dsocr_core.runs.store import History
+from dsocr_core.settings import InferSettings, Settings
+from tests.support.fabricated_benches import (
+    BASE_MS,
+    Benches,
+    bench_document,
+    install,
+    made_clone,
+    worktrees,
+    write_bench,
+)
+from tests.support.made_up_runs import record
+
+
+@pytest.fixture(autouse=True)
+def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr_core.runs.store.SEED_LOCATION", tmp_path / "examples")
+    monkeypatch.setattr(gate_baseline, "SEED_LOCATION", tmp_path / "examples")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    return made_clone(tmp_path / "clone")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return tmp_path / "history"
+
+
+def told(capsys: pytest.CaptureFixture[str], history: Path, *words: str) -> tuple[int, Any]:
+    code = main(["gate", f"--history={history}", "--json", *words])
+    return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+SLOW_SAM = {"1": {Stage.SAM: 1.1, Stage.PREFILL: 1.06}}
+
+
+@pytest.mark.parametrize(
+    ("benches", "code", "verdict", "slower"),
+    [
+        (Benches(), 0, "within", []),
+        (Benches({"1": {Stage.DECODE: 0.9}}, drift=0.5), 0, "faster", []),
+        (Benches(SLOW_SAM), 3, "slower", ["prefill", "sam"]),
+        (Benches({"1": {Stage.DECODE: 1.05}}), 3, "slower", ["tokens/s", "pages/s"]),
+        (Benches({"1": dict.fromkeys(BASE_MS, 1.1)}, noise=0.3), 4, "inconclusive", []),
+        (Benches(SLOW_SAM, contended=range(100)), 4, "inconclusive", []),
+    ],
+)  # fmt: skip
+def test_outcomes_and_exit_codes(
+    benches: Benches, code: int, verdict: str, slower: list[str], clone: Path, history: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    install(monkeypatch, clone, benches)
+    found, document = told(capsys, history, "--repeats=2")
+    assert (found, document["exit_code"], document["verdict"]) == (code, code, verdict)
+    assert document["slower"] == slower and bool(document["contended"]) == bool(benches.contended)
+    by_metric = {row["metric"]: row for row in document["metrics"]}
+    assert list(by_metric) == ["tokens/s", "prefill", "sam", "pages/s"], "short stages are not asked for"
+    if verdict == "slower" and "sam" in slower:
+        sam = by_metric["sam"]
+        assert 0.08 < sam["low"] < 0.1 < sam["high"] < 0.12 and sam["change"] == pytest.approx(0.1, abs=0.01)
+        assert (sam["unit"], sam["before"]) == ("ms", pytest.approx(60, rel=0.02))
+    with History(history) as opened:  # what was measured is there
+        runs = [*document["before"]["runs"], *document["after"]["runs"]]
+        assert sorted(runs) == sorted(opened.run_ids())
+
+
+def test_a_rate_falls_by_what_its_time_grows(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, clone, Benches({"1": {Stage.DECODE: 1.25}}, noise=1e-6))
+    _, document = told(capsys, history, "--repeats=2", "--on=tokens/s")
+    [row] = document["metrics"]
+    assert row["change"] == pytest.approx(-0.2, abs=1e-3) and row["low"] <= row["change"] <= row["high"]
+    assert (row["before"], row["after"]) == (pytest.approx(247.5, rel=1e-3), pytest.approx(198, rel=1e-3))
+
+
+def test_processes_take_turns_and_stop_when_all_is_known(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benches = install(monkeypatch, clone, Benches())
+    told(capsys, history, "--baseline=first", "--repeats=4")
+    assert [commit for _, commit in benches.ran] == list("0110"), "half way all was known"
+    noisy = install(monkeypatch, clone, Benches(noise=0.2, seed=1))
+    told(capsys, history, "--baseline=first", "--commit=HEAD", "--repeats=3")
+    assert [commit for _, commit in noisy.ran] == list("011001")
+    assert len(worktrees(clone)) == 1
+
+
+def test_contended_processes_are_left_out_with_those_beside_them(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, clone, Benches(contended=[3]))
+    _, document = told(capsys, history, "--repeats=3")
+    assert {row["runs_a"] for row in document["metrics"]} == {2} and document["rounds"] == 3
+    assert len(document["contended"]) == 1
+    install(monkeypatch, clone, Benches(contended=[3], seed=1))
+    _, document = told(capsys, history, "--repeats=3", "--contended")
+    assert {row["runs_a"] for row in document["metrics"]} == {2} and document["rounds"] == 2
+
+
+@pytest.mark.parametrize(
+    ("pages", "parity", "code", "commands"),
+    [
+        (["page.png"], 1, 1, ["run", "run", "compare"]), (["page.png"], 0, 3, ["run", "run", "compare"]),
+        (["some-run"], 1, 1, ["verify"]),
+    ],
+)  # fmt: skip
+def test_pages_are_compared_too_and_come_before_speed(
+    pages: list[str], parity: int, code: int, commands: list[str], clone: Path, history: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    benches = install(monkeypatch, clone, Benches(SLOW_SAM, parity=parity))
+    found, document = told(capsys, history, *pages, "--repeats=2", "--preset=small")
+    assert (found, document["parity"]["equal"]) == (code, not parity)
+    assert [command for command, _ in benches.ran][: len(commands)] == commands
+    assert document["slower"], "speed is told as well"
+
+
+def test_a_page_that_cannot_be_read_is_no_parity(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, clone, Benches(parity=2))
+    assert main(["gate", "page.png", f"--history={history}"]) == 2
+    assert "gate: compare of the pages" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_stop_leaves_no_checkout_and_keeps_what_was_measured(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, clone, Benches(cancel_at=3))
+    assert main(["gate", "--commit=HEAD", f"--history={history}"]) == 1
+    assert "2 benches measured in full" in capsys.readouterr().out
+    assert len(worktrees(clone)) == 1 and not list((clone / ".git").glob("worktrees/*"))
+    with History(history) as opened:
+        assert len(opened) == 3, "and the one that had no partner"
+
+
+# --- a recorded baseline ----------------------------------------------------------------------------
+
+
+def recorded(history: Path, count: int = 4, host: str = "lab-1", name: str = "old", **work: int) -> str:
+    """Benches of one commit, made before; returns the newest's id."""
+    random = np.random.default_rng(7)
+    for number in range(count):
+        run = record(f"{name}-{number}", created=f"2026-01-0{number + 1}", host=host, git_commit="a" * 40)
+        write_bench(history, run, {}, random, 1e-4, **work)
+    return f"{name}-{count - 1}"
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_a_recorded_baseline_is_not_measured_again(
+    tagged: bool, clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    name = recorded(history, tokens=33)
+    recorded(history, 1, name="other", tokens=34)
+    if tagged:
+        with History(history) as opened:
+            opened.tag(name, "release")
+    benches = install(monkeypatch, clone, Benches(SLOW_SAM))
+    code, document = told(capsys, history, f"--baseline={'release' if tagged else name}", "--repeats=2")
+    assert code == 3 and document["slower"] == ["prefill", "sam"]
+    assert {commit for _, commit in benches.ran} == {"1"} and len(benches.ran) == 2
+    assert {row["runs_a"] for row in document["metrics"]} == {4}, "those like it count"
+    words = benches.words[0]
+    assert words[words.index("--tokens") + 1] == "33", "its work is the baseline's"
+
+
+def test_a_baseline_of_another_machine_is_inconclusive_and_says_so(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = recorded(history, host="lab-2")
+    install(monkeypatch, clone, Benches(SLOW_SAM))
+    code, document = told(capsys, history, f"--baseline={name}", "--repeats=2")
+    assert code == 4
+    assert {row["why"] for row in document["metrics"]} == {
+        "a baseline of another machine: host lab-2, and now lab-1"
+    }
+    assert {row["change"] for row in document["metrics"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--baseline=nothing"], "'nothing' is no run and no bench's tag of the history"),
+        (["--baseline=pages"], "run pages has no bench of our engines"),
+        (["--baseline=broken"], "broken/bench.json: not whole"),
+        (["--baseline=old-0", "--tokens=7"], "the baseline's tokens is 100, and 7 is given: leave"),
+        (["--commit=nothing"], "gate: 'nothing' is no commit of this clone"),
+        (["--on=sam,nothing"], "--on: there is no 'nothing' in this bench; there is tokens/s, pages/s"),
+        (["--fail-above=fast"], "--fail-above is 'fast': give a percentage like 3%"),
+        (["--repeats=1"], "--repeats is 1: give 2 or more"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged_is_one_line(
+    words: list[str], said: str, clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    install(monkeypatch, clone, Benches())
+    recorded(history, 1)
+    write_bench(history, record("broken"), {}, np.random.default_rng(0), 0.1, tokens=-3)
+    write_bench(history, record("pages", backends=("vendor",)), {}, np.random.default_rng(0), 0.1)
+    assert main(["gate", f"--history={history}", *words]) == 2
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here another checkout is PYTHONPATH and the current folder."""
+    root = tmp_path / "code"
+    (root / "dsocr_core").mkdir(parents=True)
+    (root / "dsocr_core" / "__init__.py").touch()
+    (root / "dsocr_core" / "__main__.py").write_text(
+        "import subprocess, sys; print(__file__, sys.argv[1:], flush=True)\n"
+        "sys.argv[1:] and subprocess.run([sys.executable, '-m', 'dsocr_core']); sys.exit(3)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(processes.PROJECT_ROOT))
+    monkeypatch.chdir(processes.PROJECT_ROOT)
+    code, said, _ = processes.Code("code", root).run(["bench"], threading.Event())
+    main = f"{root}/dsocr_core/__main__.py"
+    assert (code, said.splitlines()) == (3, [f"{main} ['bench']", f"{main} []"]), "a child of it, too"
+    code, _, last = processes.Code("code", tmp_path / "gone").run(["bench"], threading.Event())
+    assert code == 1 and "in place of the code in" in last
+
+
+def test_a_bench_that_fails_says_what_it_said(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, clone, Benches())
+    monkeypatch.setattr(processes.Code, "run", lambda *_: (2, "", "error: no such checkpoint"))
+    assert main(["gate", f"--history={history}"]) == 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert "gate: the bench of" in said and "error: no such checkpoint" in said
+
+
+def test_several_saved_benches_of_one_code_are_judged_by_bench_itself(history: Path) -> None:
+    """`bench --baseline`: this run and those like it beside the baseline's."""
+    recorded(history)
+    random = np.random.default_rng(8)
+    for number in range(3):
+        write_bench(history, record(f"new-{number}", host="lab-1", git_commit="b" * 40),
+                    {Stage.DECODE: 1.2}, random, 1e-4)  # fmt: skip
+        with History(history) as opened:
+            before = gate_baseline.read_baseline(opened, "old-0")
+        found = gate_baseline.beside_baseline(str(history), before, f"new-{number}", 0.03)
+        assert found.judged.verdict == ("slower" if number else "inconclusive"), "one run tells nothing"
+    assert {(row.runs_a, row.runs_b) for row in found.judged.rows} == {(4, 3)}
+
+
+# --- the rule -----------------------------------------------------------------------------------------
+
+
+def test_looks_are_half_way_and_at_the_end() -> None:
+    assert [looks(most) for most in (2, 3, 4, 10)] == [(2,), (2, 3), (2, 4), (5, 10)]
+
+
+def drawn_gate(
+    random: np.random.Generator, slower: Sequence[float], between: float, strays: bool = False, most: int = 10
+) -> list[str]:
+    """Verdicts of a gate by its looks and levels; rounds are 30 % apart, processes and pages `between`."""
+    metrics, pages = len(slower), 5
+    question = Question(tuple(map(str, range(metrics))), 0.03, len(looks(most)))
+    load = random.lognormal(0, 0.3, (most, 1, 1))  # of the machine, in both processes of a round
+    sides = []
+    for factors in (np.ones(metrics), np.array(slower)):
+        # Half of what a process does is to all stages, half to each by itself.
+        process = random.lognormal(0, between / 2**0.5, (most, 1, 1)) * random.lognormal(
+            0, between / 2**0.5, (most, metrics, 1)
+        )
+        if strays:
+            process = np.where(random.random((most, 1, 1)) < 0.1, 2.0, 1.0) * process
+        sides.append(load * process * factors[:, None] * random.lognormal(0, between, (most, metrics, pages)))
+    found: list[str] = []
+    for number in looks(most):
+        found = [
+            ratio_of_runs(
+                *(side[:number, metric] for side in sides), paired=True, neutral=0.03, error=question.error
+            ).verdict
+            for metric in range(metrics)
+        ]
+        rows = (Row(str(m), *[None] * 5, each, "", 1, 1, 5) for m, each in enumerate(found))  # type: ignore[arg-type]
+        if Judged(tuple(rows)).answered:
+            break
+    return found
+
+
+@pytest.mark.parametrize(("between", "strays"), [(0.1, False), (0.1, True), (0.01, False)])
+def test_one_code_is_called_slower_or_faster_in_one_gate_of_twenty_at_most(
+    between: float, strays: bool
+) -> None:
+    random = np.random.default_rng(5)
+    gates = [drawn_gate(random, [1.0] * 6, between, strays) for _ in range(400)]
+    assert sum("slower" in each or "faster" in each for each in gates) <= 20
+
+
+@pytest.mark.parametrize(("planted", "fewest"), [(1.05, 90), (1.10, 100)])
+def test_a_slow_stage_is_found_where_processes_differ_little(planted: float, fewest: int) -> None:
+    random = np.random.default_rng(6)
+    gates = [drawn_gate(random, [1.0, 1.0, planted, 1.0, 1.0, 1.0], 0.005) for _ in range(100)]
+    assert sum(each[2] == "slower" for each in gates) >= fewest
+    assert not any("slower" in each[:2] + each[3:] for each in gates)
+
+
+def test_metrics_of_a_bench() -> None:
+    document = bench_document(BASE_MS)
+    assert metrics_of(document, "eager") == ("tokens/s", "prefill", "sam", "pages/s")
+    assert metrics_of(document, "eager", ["clip", "clip"]) == ("clip",)
+    assert metrics_of(bench_document(BASE_MS, batch=8), "eager") == ("tokens/s", "pages/s")
+    with pytest.raises(GateError):
+        metrics_of(document, "eager", ["nope"])
+
+
+def test_a_whole_that_is_slower_waits_for_the_stage() -> None:
+    def judged(**verdicts: Any) -> Judged:
+        rows = [Row(name, 1, 1, 1, 1, 1, each, "", 2, 2, 5) for name, each in verdicts.items()]
+        return Judged(tuple(rows))
+
+    assert not judged(prefill="slower", sam="inconclusive").answered
+    assert judged(prefill="inconclusive", sam="slower").answered
+    assert judged(prefill="slower", sam="within").answered
+    assert judged(prefill="slower").answered
+
+
+def test_settings_reach_both_sides_as_options() -> None:
+    settings = Settings(
+        checkpoint="somewhere", preset="tiny", attention="eager", max_megapixels=7.5,
+        infer=InferSettings(max_new_tokens="inf", ngram_whitelist=["<td>", "</td>"], ngram_window=90),
+    )  # fmt: skip
+    _, chosen = parse(["bench", *Work(settings, size="64x64", passes=4).words()])
+    assert settings_on_the_line(chosen, ("engine",)) == settings
+    assert (chosen.size, chosen.repeat, chosen.pages, chosen.engine) == ("64x64", 4, 5, ["eager"])
+
+
+# --- reports ------------------------------------------------------------------------------------------
+
+
+def test_reports_say_the_same_to_people_and_programs(
+    clone: Path, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    install(monkeypatch, clone, Benches(SLOW_SAM, host="<b>lab</b> | 1", contended=[0]))
+    junit, markdown = tmp_path / "gate.xml", tmp_path / "gate.md"
+    code = main(["gate", f"--history={history}", "--repeats=3", f"--junit={junit}", f"--markdown={markdown}"])
+    table = capsys.readouterr().out
+    assert code == 3 and "1 of 6 benches ran beside other programs" in table
+    assert "SLOWER: prefill +" in table
+
+    [suite] = ElementTree.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "0")
+    cases = {case.get("name"): case for case in suite}
+    assert float(cases["sam"].get("time", "")) == pytest.approx(0.066, rel=0.01)
+    assert float(cases["tokens/s (decode)"].get("time", "")) == pytest.approx(0.4 / 99, rel=0.01)
+    assert cases["sam"].find("failure") is not None and cases["pages/s"].find("failure") is None
+
+    text = markdown.read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert text.startswith("### Speed gate: SLOWER: prefill") and "<b>" not in text
+    assert len(rows) == 6 and {row.replace("\\|", "").count("|") for row in rows} == {7}
+    assert any(row.startswith("| sam | 60") and row.endswith("| slower |") for row in rows)
+
+
+def test_what_is_inconclusive_is_an_error_of_junit(
+    clone: Path, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, clone, Benches(noise=0.5, parity=1, seed=2))
+    junit = tmp_path / "gate.xml"
+    assert main(["gate", "page.png", f"--history={history}", "--repeats=2", f"--junit={junit}"]) == 1
+    [suite] = ElementTree.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("5", "1", "4")
+
+
+@pytest.mark.slow
+def test_a_gate_of_two_commits_of_this_clone(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real processes with the embedded checkpoint: two checkouts, four benches."""
+    commits = [processes.commit_of(name) for name in ("HEAD~1", "HEAD")]
+    if None in commits:
+        pytest.skip("this clone has no two commits")
+    before = {line.split()[0] for line in worktrees(processes.PROJECT_ROOT)}
+    code, document = told(
+        capsys, history, "data/samples/01-letter.png", "--baseline=HEAD~1", "--commit=HEAD", "--repeats=2",
+        "--preset=tiny", "--size=64x64", "--tokens=4", "--passes=1", "--infer.max-new-tokens=20",
+        "--contended",
+    )  # fmt: skip
+    assert code == document["exit_code"] == 4, "two processes a side tell nothing"
+    assert document["parity"]["equal"] and document["rounds"] == 2
+    assert all(row["before"] > 0 and row["after"] > 0 for row in document["metrics"])
+    with History(history) as opened:
+        assert len(opened) == 4
+        for side, commit in zip(("before", "after"), commits, strict=True):
+            assert {opened.record(run).git_commit for run in document[side]["runs"]} == {commit}
+    assert {line.split()[0] for line in worktrees(processes.PROJECT_ROOT)} <= before

@@ -1,0 +1,206 @@
+"""Gates of a slowdown that was planted: how often the gate finds it, and names the stage.
+
+    python -m tests.perf.gate --to DIR --gates 10 --extra 0 5 10
+    python -m tests.perf.gate --judge DIR
+
+Measured on a machine that does nothing else; judged anywhere. Copies of the code differ in SAM, which repeats
+some of its own work: each block's feed-forward part, on as many of the view's tokens as take so many percent
+of SAM's time. Gates run side by side, each on cores of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.measure.gate import FEWEST_ROUNDS, Gated, Question, judged_processes, looks, metrics_of
+from dsocr_core.measure.processes import Code, Measured, Work, rounds
+from dsocr_core.settings import Settings
+
+WORK = Work(
+    Settings(preset="tiny", device="cpu"), size="512x512", tokens=16,
+    pages=5, passes=2,
+)  # fmt: skip
+_BLOCK = "            x = block(x)  # (B, H, W, C)\n"
+_EXTRA = "            block.mlp(block.norm2(x.flatten(1, 2)[:, :{}]))\n"
+_SIDE = 512
+"""Pixels of a view of `tiny`."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Gates of slowdowns that were planted in SAM.")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="measure, and write it there")
+    parser.add_argument("--judge", type=Path, metavar="DIR", help="judge what was measured there")
+    parser.add_argument("--gates", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of each gate")
+    parser.add_argument("--extra", type=float, nargs="+", default=[5.0, 10.0], help="percent of SAM's time")
+    parser.add_argument("--lanes", type=int, default=1, help="gates at a time")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="no round is begun after so many")
+    return parser
+
+
+def main() -> int:
+    options = build_parser().parse_args()
+    if options.to:
+        measure(options)
+    if options.judge:
+        judge(options.judge)
+    return 0
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def measure(options: argparse.Namespace) -> None:
+    until = time.monotonic() + options.seconds
+    options.to.mkdir(parents=True)
+    with ProcessPoolExecutor(options.lanes, multiprocessing.get_context("spawn")) as pool:
+        lanes = range(options.lanes)
+        shares = list(pool.map(token_share, lanes, [options.lanes] * options.lanes))
+        print("share of SAM's time a token:", [f"{share:.2e}" for share in shares], flush=True)
+        share = float(np.median(shares))
+        plants = {extra: round(extra / 100 / share) for extra in options.extra}
+        print("tokens that are repeated:", plants, flush=True)
+        sides = [planted(options.to / "code", extra, tokens) for extra, tokens in {0.0: 0, **plants}.items()]
+        lane_gates = [range(lane, options.gates, options.lanes) for lane in lanes]
+        jobs = [
+            pool.submit(lane_of_gates, lane, options.lanes, gates, sides, options.to, options.rounds, until)
+            for lane, gates in zip(lanes, lane_gates, strict=True)
+        ]
+        for job in jobs:
+            job.result()
+    shutil.rmtree(options.to / "code")
+
+
+def take_cores(lane: int, lanes: int) -> None:
+    """Have this process and what it starts run on cores of its own, with one thread."""
+    cores = sorted(os.sched_getaffinity(0))
+    if lanes > 1 and len(cores) >= lanes:
+        each = len(cores) // lanes
+        os.sched_setaffinity(0, cores[lane * each : (lane + 1) * each])
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
+
+@torch.inference_mode()
+def token_share(lane: int, lanes: int, tokens: int = 256, repeats: int = 40) -> float:
+    """Time of the repeated work of one token beside SAM's, both timed in turn, medians."""
+    take_cores(lane, lanes)
+    model = load_checkpoint(str(EMBEDDED_CHECKPOINT), torch.device("cpu"), torch.float32).model
+    sam: Any = model.sam
+    pixels = torch.randn(1, 3, _SIDE, _SIDE)
+    x = torch.randn(1, tokens, sam.pos_embed.shape[-1])
+    whole, extra = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        sam(pixels)
+        middle = time.perf_counter()
+        for block in sam.blocks:
+            block.mlp(block.norm2(x))
+        whole.append(middle - start)
+        extra.append(time.perf_counter() - middle)
+    return float(np.median(extra) / np.median(whole)) / tokens
+
+
+def planted(folder: Path, extra: float, tokens: int) -> Code:
+    """A copy of the code in which SAM does more."""
+    root = folder / f"extra-{extra:g}"
+    for package in ("dsocr_core", "analytic_model"):
+        shutil.copytree(PROJECT_ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "data").symlink_to(PROJECT_ROOT / "data")  # the usual checkpoint is that of the code
+    file = root / "dsocr_core" / "models" / "blocks" / "sam.py"
+    text = file.read_text()
+    assert text.count(_BLOCK) == 1
+    file.write_text(text.replace(_BLOCK, _BLOCK + (_EXTRA.format(tokens) if tokens else "")))
+    return Code(f"{extra:g}", root)
+
+
+def lane_of_gates(
+    lane: int, lanes: int, gates: Sequence[int], sides: Sequence[Code], to: Path, most: int, until: float
+) -> None:
+    """Measure gates round by round, so that all have as many; what each has is written after every round."""
+    take_cores(lane, lanes)
+    going = {
+        gate: rounds(sides, WORK, str(to / f"gate-{gate}"), most, threading.Event(), say=lambda _: None)
+        for gate in gates
+    }
+    made: dict[int, list[list[dict[str, Any]]]] = {gate: [] for gate in gates}
+    for number in range(most):
+        for gate in gates:
+            started = time.monotonic()
+            if started > until:
+                return
+            measured = next(going[gate])
+            made[gate].append([{"run": each.run_id, "bench": dict(each.bench)} for each in measured])
+            text = json.dumps({"sides": [code.name for code in sides], "rounds": made[gate]})
+            (to / f"gate-{gate}.json").write_text(text)
+            print(f"gate {gate}, round {number}: {time.monotonic() - started:.1f} s", flush=True)
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def judge(folder: Path, neutral: float = 0.03) -> None:
+    """Print each gate's outcome as the command would have told it, and how many found what was planted."""
+    from dsocr_core.runs.store import History
+
+    found: dict[str, list[Gated]] = {}
+    for file in sorted(folder.glob("gate-*.json")):
+        document = json.loads(file.read_text())
+        with History(folder / file.stem) as history:
+            for place, name in enumerate(document["sides"][1:], 1):
+                pairs = [
+                    tuple(Measured(each["run"], each["bench"]) for each in (one[0], one[place]))
+                    for one in document["rounds"]
+                ]
+                if len(pairs) >= FEWEST_ROUNDS:
+                    found.setdefault(name, []).append(gated := hold_recorded(history, pairs, neutral))
+                    print(f"{file.stem} +{name} %: {line(gated)}")
+    for name, gates in found.items():
+        slower = [gated for gated in gates if gated.judged.metrics("slower")]
+        named = [gated for gated in slower if "sam" in gated.judged.metrics("slower")]
+        print(f"+{name} %: {len(slower)} of {len(gates)} slower, {len(named)} with the stage named")
+
+
+def hold_recorded(history: Any, pairs: Sequence[tuple[Measured, ...]], neutral: float) -> Gated:
+    """Look at recorded rounds as the gate does, as many as it would have measured."""
+    at = looks(len(pairs))
+    metrics = metrics_of(pairs[0][0].bench, WORK.engine)
+    # The other lanes are other programs to each.
+    question = Question(metrics, neutral, len(at), contended=True)
+    for number in at:
+        of_a, of_b = zip(*pairs[:number], strict=True)
+        gated = judged_processes(
+            history, of_a, of_b, question, (WORK.engine,) * 2, paired=True, names=("before", "after"),
+            rounds=(number, len(pairs)),
+        )  # fmt: skip
+        if gated.judged.answered:
+            break
+    return gated
+
+
+def line(gated: Gated) -> str:
+    rows = ", ".join(
+        f"{row.metric} {row.verdict} {row.ratio or 0:.3f} ({row.low or 0:.3f} to {row.high or 0:.3f})"
+        for row in gated.judged.rows
+    )
+    return f"{gated.judged.verdict} after {gated.rounds} rounds: {rows}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
