@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, run_button, serve
+from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, marked, run_button, serve
 
 pytestmark = pytest.mark.browser
+WEIGHT = (60, 145, 303, 172)
+"""The box of "Net weight 340 g" on the page that opens."""
+LETTER = range(288, 301)
+"""Columns of its last letter's ink, counted in the picture."""
+RED = (192, 54, 44)
 
 
 @pytest.fixture
@@ -51,8 +56,13 @@ def test_a_newcomers_five_minutes(
     page.locator(".dsocr-heading", has_text="DeepSeek-OCR").wait_for()
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
     page.get_by_text("near ties between tokens fall differently").wait_for()
-    page.locator(".inspector", has_text="340 g").wait_for()
-    assert ink(Viewer(page).root.locator(".pane").first) > 0.01
+    page.locator(".inspector .values", has_text="340 g -> 340 a").wait_for()
+    viewer = Viewer(page)
+    assert viewer.root.locator(".inspector .letter").all_inner_texts() == ["g", "a,"]
+    for side in ("a", "b"):  # the letter is marked; the selected box's stroke is elsewhere
+        mark = marked(viewer, side, WEIGHT, RED)
+        assert mark.start <= LETTER.start < LETTER.stop <= mark.stop + 2, side
+        assert len(mark) <= 2 * len(LETTER), side
     button = run_button(page).bounding_box()
     assert button is not None and button["y"] + button["height"] <= height
     picture("compare")

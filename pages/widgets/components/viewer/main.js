@@ -10,6 +10,7 @@ class Viewer {
     this.hiddenLabels = new Set();
     this.hiddenStates = new Set();
     this.showLabels = true; // the names of labels beside their boxes
+    this.showTexts = false; // the readings typeset in their boxes, in place of the page
     this.mode = "2-up";
     this.selected = null;
     this.hovered = null;
@@ -42,6 +43,7 @@ class Viewer {
     });
     for (const pane of this.panes) {
       on(pane.image, "error", () => retryPicture(pane));
+      on(pane.image, "load", () => this.schedule());
       on(pane.stage, "wheel", (event) => this.wheel(event, pane), { passive: false });
       on(pane.stage, "pointerdown", (event) => this.press(event, pane));
       on(pane.stage, "pointermove", (event) => this.move(event, pane));
@@ -107,7 +109,7 @@ class Viewer {
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();
-    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null);
+    this.inspect();
     this.schedule();
   }
 
@@ -144,7 +146,7 @@ class Viewer {
     }));
     fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, toggle);
     const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
-      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
+      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0, under: style.under,
     }));
     fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
   }
@@ -178,10 +180,14 @@ class Viewer {
     if (index !== this.selected) {
       this.selected = index;
       this.send("selected", index);
-      fillInspector(this.find(".inspector"), this.pairs[index] ?? null);
+      this.inspect();
     }
     if (reveal && index !== null) this.reveal(this.pairs[index].a ?? this.pairs[index].b);
     this.schedule();
+  }
+
+  inspect() {
+    fillInspector(this.find(".inspector"), this.pairs, this.selected, (index) => this.select(index, true));
   }
 
   reveal(box) {
@@ -199,6 +205,7 @@ class Viewer {
     if (name === "fit") view.fit = true;
     if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
     if (name === "labels") this.showLabels = !this.showLabels;
+    if (name === "texts") this.showTexts = !this.showTexts;
     if (name === "next-page") this.turn(1);
     if (name === "previous-page") this.turn(-1);
     if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
@@ -243,7 +250,7 @@ class Viewer {
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "labels", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const acts = { f: "fit", l: "labels", t: "texts", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
@@ -355,6 +362,7 @@ class Viewer {
       button.setAttribute("role", "radio");
       button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
     }
+    this.find('[data-act="texts"]').setAttribute("aria-pressed", String(this.showTexts));
     refit(view, sizeOf(this.panes[0]), this.image);
     for (const pane of this.panes) if (this.mode === "2-up" || pane.side === "a") drawPane(this, pane, view);
     const divider = this.find(".divider");
@@ -365,6 +373,7 @@ class Viewer {
     writeNotices(this);
     Object.assign(this.root.dataset, {
       image: this.image.id,
+      texts: this.showTexts,
       scale: view.scale.toFixed(4),
       selected: this.selected ?? "",
       a: this.items.a.length,
