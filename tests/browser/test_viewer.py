@@ -198,7 +198,7 @@ def test_the_texts_are_typeset_in_place_of_the_page(viewer: Viewer) -> None:
 def test_the_panel_lists_what_differs_and_marks_its_letters(viewer: Viewer) -> None:
     """A hostile text is among the differences: it is written, never run."""
     viewer.page.keyboard.press("Escape")
-    change = viewer.root.locator(".inspector .changes button", has_text="onerror")
+    change = viewer.root.locator(".inspector .changes button", has_text="<script>")
     change.first.click()
     viewer.wait(selected="2")
     assert "<script>" in "".join(viewer.root.locator('.inspector [data-side="b"] .letter').all_inner_texts())
