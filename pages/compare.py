@@ -17,10 +17,10 @@ from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
-from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
-from pages.widgets.shared.strip import reasons_html, strip_html
+from pages.widgets.shared.strip import Strip, reasons_html, strip_html
 from pages.widgets.shared.url_state import refused
 
 
@@ -36,6 +36,10 @@ def page() -> None:
         choice, pressed = sidebar.draw(running)
     if choice.page is None:
         _nothing_yet(choice)
+        address.write()
+        return
+    if choice.refusal:
+        _refused_settings(choice.refusal)
         address.write()
         return
     try:
@@ -99,6 +103,14 @@ def _nothing_yet(choice: sidebar.Choice) -> None:
     if not choice.problem:
         st.markdown("Upload an image or a PDF, or type a path, on the left; or start with a sample.")
     st.button("Open a sample", type="primary", on_click=address.put, args=("source", "Sample"))
+
+
+def _refused_settings(why: str) -> None:
+    """In place of a verdict, why there is none under these settings, with the way out."""
+    st.html(strip_html(Strip("NOT READ", "none", (("", why),), icon="–")))
+    if st.session_state["checkpoint"].strip() != (usual := resources.base_settings().checkpoint):
+        words = f"Use {plain(usual)}"
+        st.button(words, type="primary", key="usual checkpoint", on_click=sidebar.use_usual_checkpoint)
 
 
 def _strip(choice: sidebar.Choice, results: PageResults) -> None:

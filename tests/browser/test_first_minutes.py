@@ -66,7 +66,7 @@ def test_a_newcomers_five_minutes(
     button = run_button(page).bounding_box()
     assert button is not None and button["y"] + button["height"] <= height
     picture("compare")
-    page.get_by_role("button", name="Show the clean page").click()
+    page.get_by_role("button", name="Show a page that agrees").click()
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 
     # Three pages reviewed by keys: the verdict waits for the name.

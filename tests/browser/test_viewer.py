@@ -218,6 +218,25 @@ def test_keys_step_through_differences_and_pages(viewer: Viewer) -> None:
     viewer.page.locator('.viewer[data-image^="letter_tall:"]').wait_for()
 
 
+def test_back_undoes_one_thing_and_turned_pages_are_in_the_history(viewer: Viewer) -> None:
+    viewer.page.keyboard.press("d")
+    viewer.wait(selected="1")
+    viewer.page.wait_for_url(lambda url: "box=2" in url)
+    viewer.page.keyboard.press("j")
+    viewer.page.wait_for_url(lambda url: "page=many" in url)
+    viewer.page.get_by_role("tab", name="Boxes").click()
+    viewer.page.wait_for_url(lambda url: "tab=Boxes" in url)
+    viewer.page.go_back()
+    viewer.page.wait_for_url(lambda url: "page=many" in url and "tab=" not in url)
+    expect(viewer.page.get_by_role("tab", name="Text")).to_have_attribute("aria-selected", "true")
+    viewer.page.go_back()
+    viewer.page.locator('.viewer[data-image^="letter_tall:"][data-selected="1"]').wait_for()
+    viewer.page.go_back()
+    viewer.wait(selected="", image="letter_tall:700x1600")
+    viewer.page.go_forward()
+    viewer.wait(selected="1", image="letter_tall:700x1600")
+
+
 def test_a_selection_stays_behind_however_fast_the_page_turns(viewer: Viewer) -> None:
     """Both keys at once: the page turns before Python has answered to the selection."""
     both = """([first, second]) => [first, second].forEach(key => document.body.dispatchEvent(

@@ -215,7 +215,7 @@ def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(review: Review) ->
     parity = {name: case.find("properties/property[@name='parity']") for name, case in cases.items()}
     assert parity["p4"] is not None and parity["p4"].get("value") == "identical"
     assert parity["p2"] is not None
-    assert parity["p2"].get("value") == "differs; a box is off by 4 % of the page's side: at most 2 %"
+    assert parity["p2"].get("value") == "differs; a box is off by 4 % of the page's side (limit 2 %)"
     assert "4 %" in str(cases["p2"][1].get("message"))
 
 

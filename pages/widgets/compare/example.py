@@ -64,7 +64,7 @@ def draw() -> None:
         return
     words, button = st.columns([5, 1.2], vertical_alignment="center")
     words.caption(WORDS)
-    button.button("Show the clean page", key="example clean", on_click=_leave, width="stretch")
+    button.button("Show a page that agrees", key="example clean", on_click=_leave, width="stretch")
 
 
 def _leave() -> None:

@@ -67,8 +67,11 @@ def image_values(
 def clicked(key: str) -> int | None:
     """The row that a component reports, the viewer, a text or the table of boxes."""
     state: Any = st.session_state[key]
-    rows = state["selection"]["rows"] if "selection" in state else [state.get("selected")]
-    row = rows[0] if rows else None
+    if "selection" in state:
+        rows = state["selection"]["rows"]
+        row = rows[0] if rows else None
+    else:
+        row = (state.get("selected") or {}).get("row")
     return row if isinstance(row, int) else None
 
 

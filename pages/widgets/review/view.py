@@ -123,7 +123,9 @@ def _position(here: Position) -> dict[str, Any]:
 
 
 def _keys() -> list[dict[str, str]]:
-    verdicts = [{"key": key, "act": word, "does": word} for word, key in verdict.KEYS.items()]
+    # Without a name a verdict leads to its field, at once: what is typed next is the name.
+    ask = {} if address.reviewer() else {"field": verdict.FIELDS["r"][0]}
+    verdicts = [{"key": key, "act": word, "does": word} | ask for word, key in verdict.KEYS.items()]
     fields = [
         {"key": key, "field": field, "does": f"type {what}"} for key, (field, what) in verdict.FIELDS.items()
     ]

@@ -34,8 +34,14 @@ class Viewer {
   listen() {
     const { signal } = this.abort;
     const on = (target, type, handler, more) => target.addEventListener(type, handler, { signal, ...more });
-    on(document, "keydown", (event) => this.key(event));
-    on(document, "pointerdown", (event) => this.closeMenus(event));
+    on(document, "keydown", (event) => {
+      this.clicked = false;
+      this.key(event);
+    });
+    on(document, "pointerdown", (event) => {
+      this.clicked = true;
+      this.closeMenus(event);
+    });
     on(this.find(".toolbar"), "click", (event) => {
       const button = event.target.closest("button");
       if (button?.dataset.mode) this.setMode(button.dataset.mode);
@@ -75,7 +81,8 @@ class Viewer {
     if (this.around) {
       this.actions = this.actions.filter(({ n }) => n > this.around.taken);
       const { field, at } = this.around.ask ?? { at: 0 };
-      if (at > (this.asked ?? at)) document.querySelector(`.st-key-${field} input`)?.focus();
+      // Only after a click: keys that were pressed meanwhile meant something else.
+      if (at > (this.asked ?? at) && this.clicked) document.querySelector(`.st-key-${field} input`)?.focus();
       this.asked = at;
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
@@ -123,7 +130,8 @@ class Viewer {
 
   send(name, value) {
     this.sent[name].push(value);
-    this.setState(name, value);
+    // A number makes the same row of another page a change.
+    this.setState(name, name === "selected" ? { row: value, n: Date.now() } : value);
   }
 
   fillMenus() {
@@ -235,8 +243,8 @@ class Viewer {
     const key = this.around?.keys.find(({ key }) => key === event.key);
     if (!key) return false;
     const field = key.field ? document.querySelector(`.st-key-${key.field} input`) : null;
-    if (field) field.focus();
-    else if (key.act) this.actAround(key.act);
+    if (key.act) this.actAround(key.act);
+    field?.focus();
     return true;
   }
 
@@ -245,7 +253,7 @@ class Viewer {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     // Out of a field of the page around and back to the keys.
     if (this.around && /^(Enter|Escape)$/.test(event.key) && target.closest?.(this.around.fields)) {
-      setTimeout(() => target.blur());
+      target.blur(); // at once: the next key is none of the field's
       return;
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
