@@ -8,6 +8,7 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs import earlier
 from dsocr_core.settings import Settings
@@ -148,11 +149,14 @@ def _draw_results(
     pair = comparison or Comparison(choice.settings.request(choice.page.path, choice.page.name))
     shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select)
     size = (picture.width, picture.height)
+    report = pair.report
+    said = f"{VERDICT_WORDS[report.verdict]}. {'; '.join(report.reasons)}" if report else "no verdict"
     step, sides = viewer.draw(
         shown,
         viewer.image_values(choice.page.key, picture, size, "viewer"),
         _pane_words(choice, comparison, job),
         (address.value("mode"), partial(address.put, "mode")),
+        f"{choice.page.name}: {said}",
         position={"index": choice.position, "count": len(choice.pages.keys)},
     )
     if step:

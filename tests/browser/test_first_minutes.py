@@ -33,6 +33,55 @@ def rested(page: Page) -> Page:
     return page
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_compare_and_review_have_no_serious_violation(
+    server: Server, open_page, accessible, scheme: str
+) -> None:
+    page = rested(open_page(server.url, 1440, 900, scheme))
+    page.locator(".inspector .values").wait_for()
+    accessible(page)
+    go(page, "Review")
+    page.locator('.queue button[aria-selected="true"]').wait_for()
+    accessible(page)
+
+
+def test_by_keyboard_alone(server: Server, open_page) -> None:
+    """From the gallery to a page, through the viewer, to a run on Runs and out of its table."""
+    page = rested(open_page(server.url))
+    keys, focused = (
+        page.keyboard,
+        "() => document.activeElement.shadowRoot?.activeElement ?? document.activeElement",
+    )
+
+    def tab_to(selector: str, most: int = 40) -> None:
+        for _ in range(most):
+            keys.press("Tab")
+            if page.evaluate(f"selector => ({focused})().matches(selector)", selector):
+                return
+        raise AssertionError(f"Tab never leads to {selector}")
+
+    tab_to(".gallery button")
+    keys.press("Home")
+    keys.press("ArrowRight")
+    keys.press("Enter")
+    Viewer(page).root.and_(page.locator('[data-image^="02-invoice:"]')).wait_for()
+    tab_to('[data-testid="stBaseButton-primary"]')  # past the other samples: the gallery is one stop
+    tab_to(".viewer")
+    keys.press("b")
+    Viewer(page).wait(selected="0")
+    keys.press("B")
+    Viewer(page).wait(selected="4")
+    expect(page.locator(".viewer .said")).to_contain_text("02-invoice.png: identical")
+    go(page, "Runs")
+    page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
+    tab_to('[data-testid="stDataFrame"] canvas')
+    keys.press("ArrowDown")
+    inside = f"() => Boolean(({focused})().closest('[data-testid=stDataFrame]'))"
+    for _ in range(6):  # its own tools come after it, not its thousand cells
+        keys.press("Tab")
+    assert not page.evaluate(inside)
+
+
 def go(page: Page, name: str) -> Page:
     page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
     page.locator(".dsocr-heading h1", has_text=name).wait_for()

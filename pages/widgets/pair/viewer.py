@@ -22,11 +22,12 @@ def draw(
     image: Mapping[str, Any],
     panes: PaneWords,
     mode: tuple[str, Callable[[str], None]],
+    said: str,
     **around: Any,
 ) -> Any:
     """Draw it; returns what the reader asked for: another page, a run of some sides.
 
-    `image` is `image_values`; `mode` the one to show, and what takes another.
+    `image` is `image_values`; `mode` the one to show, and what takes another; `said` is for screen readers.
     """
     key = f"{shown.prefix}viewer"
 
@@ -43,6 +44,7 @@ def draw(
             "pairs": pair_values(shown.rows, shown.differing),
             "colours": label_colours(shown.rows),
             "mode": mode[0],
+            "said": said,
             "selected": shown.selected,
             "divergence": _divergence(shown),
             **around,

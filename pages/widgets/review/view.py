@@ -94,6 +94,7 @@ def draw(here: Position, shown: PageShown) -> None:
         viewer.image_values(page.name, picture, size, "review"),
         {side: _pane_words(shown, side) for side in SIDES},
         (value("mode"), lambda mode: address.put("mode", mode)),
+        f"{page.name}: {verdict_words(page.verdict).words}. {kind_words(page)}",
         position=_position(here),
         around={
             "taken": address.values()["taken"],

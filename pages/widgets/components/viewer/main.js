@@ -58,6 +58,14 @@ class Viewer {
       on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.sides[pane.side].action));
     }
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
+    on(this.find(".divider"), "keydown", (event) => {
+      const by = { ArrowLeft: -0.05, ArrowRight: 0.05 }[event.key];
+      if (!by) return;
+      event.stopPropagation();
+      event.preventDefault();
+      this.split = clamp(this.split + by, 0.02, 0.98);
+      this.schedule();
+    });
     this.resizes = new ResizeObserver(() => this.schedule());
     for (const pane of this.panes) this.resizes.observe(pane.stage);
   }
@@ -100,6 +108,8 @@ class Viewer {
       this.sent.selected = [];
       delete this.adopted.selected;
     }
+    const said = this.find(".said");
+    if (said.textContent !== data.said) said.textContent = data.said; // read aloud when it is another
     this.adopt("mode", data.mode, MODES.includes(data.mode), (mode) => (this.mode = mode));
     this.adopt("selected", data.selected, true, (index) => (this.selected = index));
     if (this.selected !== null && !this.pairs[this.selected]) this.selected = null;
@@ -221,6 +231,11 @@ class Viewer {
       const next = this.differences.find((index) => this.selected === null || index > this.selected);
       this.select(next ?? this.differences[0], true);
     }
+    if (/^(next|previous)-box$/.test(name) && this.pairs.length) {
+      const by = name === "next-box" ? 1 : -1;
+      const from = this.selected ?? (by > 0 ? -1 : 0);
+      this.select((from + by + this.pairs.length) % this.pairs.length, true);
+    }
     if (name === "labels") this.fillMenus();
     this.schedule();
   }
@@ -258,7 +273,7 @@ class Viewer {
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "labels", t: "texts", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
@@ -376,6 +391,7 @@ class Viewer {
     const divider = this.find(".divider");
     divider.hidden = this.mode !== "swipe";
     divider.style.left = `${this.split * 100}%`;
+    divider.setAttribute("aria-valuenow", String(Math.round(this.split * 100)));
     this.find(".zoom").textContent = `${Math.round(view.scale * 100)} %`;
     writeHeaders(this);
     writeNotices(this);

@@ -8,6 +8,7 @@ const KEYS = [
   ["l", "names of labels on or off"],
   ["t", "the texts as read, in place of the page"],
   ["d", "next difference"],
+  ["b B", "next and previous box"],
   ["j k  \u2192 \u2190", "next and previous page"],
   ["Esc", "clear the selection"],
   ["wheel, drag", "zoom, pan"],

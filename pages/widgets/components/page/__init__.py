@@ -1,4 +1,4 @@
-"""The browser's Back and Forward within a page, as an address to take on."""
+"""What Streamlit leaves to the browser on every page: Back within a page, and Tab out of a table."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from pages.widgets.components.base import mount
 _HERE = Path(__file__).parent
 
 
-def watch_back(key: str, on_back: Callable[[], None]) -> None:
+def watch_page(key: str, on_back: Callable[[], None]) -> None:
     """Mount it; draws nothing. The state `back` is {query: an address without its `?`, n}."""
     mount(_HERE, key, {}, on_back_change=on_back)
