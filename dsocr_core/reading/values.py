@@ -226,7 +226,8 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
     values: list[Change] = []
     words: list[Change] = []
     for i, j, k, m in _regions([token.text for token in tokens_a], [token.text for token in tokens_b]):
-        if joined(_between(a, tokens_a, i, j)) == joined(_between(b, tokens_b, k, m)):
+        start = _number_start(tokens_a, i)
+        if joined(_between(a, tokens_a, start, j)) == joined(_between(b, tokens_b, k - (i - start), m)):
             continue  # blanks alone
         left, right = ([token.text for token in side] for side in (tokens_a[i:j], tokens_b[k:m]))
         values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
@@ -242,6 +243,14 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
             label = j < len(tokens_a) and is_value(tokens_a[j].text)
             words.append(Change(" ".join(words_a), " ".join(words_b), place, label))
     return TextChanges(tuple(values), (), tuple(words))
+
+
+def _number_start(found: Sequence[Token], start: int) -> int:
+    """The start of the number whose last groups a stretch may be: +49 30 before 123 45."""
+    first = start
+    while first and start - first < 3 and found[first - 1].text[-1].isdigit():
+        first -= 1
+    return first
 
 
 def _between(text: str, found: Sequence[Token], start: int, end: int) -> str:
