@@ -154,7 +154,7 @@ def _table_block(markup: str, box: int | None) -> Block:
 # --- difference -----------------------------------------------------------------------------------
 
 Change = Literal["same", "word", "letter"]
-"""Of a run of text: both have it; both have it, in a word that differs; only this side has it."""
+"""Standing of a run of text: both have it; both have it, in a word that differs; only this side has it."""
 Runs = list[tuple[str, Change]]
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"\s+|[{_CJK}]|[^\s{_CJK}]+")

@@ -126,7 +126,7 @@ def _percent(value: float | None) -> str:
 
 
 def _changes(block: BlockText) -> str:
-    """What differs between both texts of a block, values first."""
+    """Name what differs between both texts of a block, values first."""
     found = text_changes(block.text_a, block.text_b)
     changes = [*(one.words for one in found.values), *found.structures, *(one.words for one in found.words)]
     more = len(changes) - CHANGES

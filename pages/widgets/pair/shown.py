@@ -93,7 +93,7 @@ def compared(left: str, right: str) -> tuple[Runs, Runs]:
 
 @lru_cache(maxsize=512)
 def changes(left: str, right: str) -> list[str]:
-    """What differs between two texts for people, values first."""
+    """Name what differs between two texts for people, values first."""
     found = text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS])
     return [
         *(change.words for change in found.values),

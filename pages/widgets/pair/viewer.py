@@ -90,9 +90,9 @@ def _divergence(shown: Shown) -> dict[str, Any] | None:
 
 
 _CHARACTERS = 400_000
-"""Of the texts of a page in the viewer; a page of letters has some thousand."""
+"""Limit of the texts of a page in the viewer; a page of letters has some thousand."""
 _MOST_CHARACTERS = 20_000
-"""Of one box of a page with few."""
+"""Limit of one box of a page with few."""
 _MOST_CHANGES = 4
 """Differences of one box that are named."""
 

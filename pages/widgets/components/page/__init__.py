@@ -1,4 +1,4 @@
-"""What Streamlit leaves to the browser on every page: Back within a page, and Tab out of a table."""
+"""Mends in the browser on every page: Back within a page, and Tab out of a table."""
 
 from __future__ import annotations
 

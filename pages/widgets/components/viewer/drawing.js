@@ -49,7 +49,7 @@ function drawItem(context, view, size, item, { selected, hovered, dotted, label 
   }
 
   if (item.state === "moved" && item.partner && !dotted) drawArrow(context, view, size, item, style.colour);
-  if (label && (height >= 7 || selected)) drawName(context, item, left - (selected ? 8 : 2), top, right, size, selected || hovered);
+  if (label && (height >= 7 || selected)) drawName(context, item, left - 2, top, right, size, selected || hovered);
 }
 
 // Under the words in which the sides differ, and stronger under their letters.
