@@ -8,6 +8,7 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs import earlier
 from dsocr_core.settings import Settings
@@ -17,10 +18,10 @@ from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
-from pages.widgets.shared.messages import show_error
+from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
-from pages.widgets.shared.strip import reasons_html, strip_html
+from pages.widgets.shared.strip import Strip, reasons_html, strip_html
 from pages.widgets.shared.url_state import refused
 
 
@@ -36,6 +37,10 @@ def page() -> None:
         choice, pressed = sidebar.draw(running)
     if choice.page is None:
         _nothing_yet(choice)
+        address.write()
+        return
+    if choice.refusal:
+        _refused_settings(choice.refusal)
         address.write()
         return
     try:
@@ -101,6 +106,14 @@ def _nothing_yet(choice: sidebar.Choice) -> None:
     st.button("Open a sample", type="primary", on_click=address.put, args=("source", "Sample"))
 
 
+def _refused_settings(why: str) -> None:
+    """In place of a verdict, why there is none under these settings, with the way out."""
+    st.html(strip_html(Strip("NOT READ", "none", (("", why),), icon="–")))
+    if st.session_state["checkpoint"].strip() != (usual := resources.base_settings().checkpoint):
+        words = f"Use {plain(usual)}"
+        st.button(words, type="primary", key="usual checkpoint", on_click=sidebar.use_usual_checkpoint)
+
+
 def _strip(choice: sidebar.Choice, results: PageResults) -> None:
     for problem in results.problems:
         show_error(problem)
@@ -143,11 +156,14 @@ def _draw_results(
     sheets.choose(pair, sheet, address.show_sheet)
     size = (picture.width, picture.height)
     leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
+    report = pair.report
+    said = f"{VERDICT_WORDS[report.verdict]}. {'; '.join(report.reasons)}" if report else "no verdict"
     step, sides = viewer.draw(
         shown,
         viewer.image_values(f"{choice.page.key}{sheet or ''}", picture, size, "viewer"),
         _pane_words(choice, comparison, job),
         (address.value("mode"), partial(address.put, "mode")),
+        f"{choice.page.name}: {said}",
         position={"index": leafing[0], "count": leafing[1]},
     )
     if step and count > 1:

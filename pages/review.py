@@ -9,6 +9,7 @@ import duckdb
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.review.document import one_run_words
 from dsocr_core.review.keys import parse_key
 from dsocr_core.runs.store import History
 from pages.widgets.review import address, position, sidebar, tabs, view
@@ -61,7 +62,7 @@ def _draw(history: History) -> None:
         )
         return
     if here.page is None:
-        _none_passes()
+        _none_passes(review)
         return
     if value("page") != here.page.name:
         address.show_page(here.page.name)
@@ -77,7 +78,12 @@ def _opened(key: str) -> Review:
     return resources.review(key)
 
 
-def _none_passes() -> None:
+def _none_passes(review: Review) -> None:
+    if not address.used_filters() and all(page.in_one_run for page in review.pages):
+        st.markdown(
+            f"These two runs share no page: {one_run_words(review.pages)}. Choose another run on the left."
+        )
+        return
     st.markdown("No page passes the filters.")
     st.button("Clear the filters", type="primary", key="review clear all", on_click=address.clear_filters)
 

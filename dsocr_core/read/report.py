@@ -163,7 +163,7 @@ def left_over_lines(left_over: Mapping[BackendName, LeftOver]) -> list[Text]:
 
 
 PARITY_COLUMNS = ("Page", "Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
-_RUN_COLUMNS = ("Page", "Blocks", "Tokens", "Ends with", "Prefill", "Decode", "Tokens/s", "Total")
+_RUN_COLUMNS = ("Page", "Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/s", "Total")
 
 
 def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[RenderableType]:

@@ -114,6 +114,8 @@ def box_findings(
     if shift:
         largest, words = shift
         within = largest <= tolerance.shift_percent
+        if within and not words.startswith("all "):  # where all moved together, that is what to say
+            words = f"boxes agree within {largest:.3g} %"
         found.append(Finding(words + _at_most(f"{tolerance.shift_percent:g} %", within), within))
     return found
 
@@ -131,7 +133,7 @@ def text_findings(
         found.append(Finding("the texts differ in blanks and spelling of markup alone", within=True))
     elif error_rate > 0:
         within = error_rate <= limit
-        words = f"the texts differ by {_percent(error_rate)} of the characters"
+        words = f"text differs by {_percent(error_rate)}"
         if not within and spelt_alike is not None and spelt_alike <= limit:
             within = True
             words += f", by {_percent(spelt_alike)} without blanks and spelling of markup"
@@ -142,7 +144,7 @@ def text_findings(
 
 
 def _at_most(limit: str, within: bool) -> str:
-    return "" if within else f": at most {limit}"
+    return "" if within else f" (limit {limit})"
 
 
 def _percent(rate: float) -> str:

@@ -114,11 +114,13 @@ def headline(review: Review) -> str:
     return f"{speed_words(review)}, {compared}{f'; {alone}' if alone else ''}"
 
 
-def one_run_words(pages: Iterable[PageReview]) -> str:
+def one_run_words(pages: Iterable[PageReview], noun: bool = True) -> str:
     """Pages that only one run has: "11 pages only in A, 1 page only in B"; empty without one."""
     missing = Counter(page.names.index(None) for page in pages if page.in_one_run)
     sides = (("A", missing[1]), ("B", missing[0]))
-    return ", ".join(f"{plural(count, 'page')} only in {side}" for side, count in sides if count)
+    return ", ".join(
+        f"{plural(count, 'page') if noun else f'{count:,}'} only in {side}" for side, count in sides if count
+    )
 
 
 def speed_words(review: Review) -> str:

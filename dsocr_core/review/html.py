@@ -14,9 +14,11 @@ from markupsafe import Markup
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import duration, percent
 from dsocr_core.reading.parity_records import VERDICT_WORDS
+from dsocr_core.reading.text_blocks import Runs, text_difference
+from dsocr_core.reading.values import text_changes
 from dsocr_core.review.accuracy import Truth
 from dsocr_core.review.document import changed, document, ratio_words
-from dsocr_core.review.page import KINDS, PageReview
+from dsocr_core.review.page import KINDS, BlockText, PageReview
 from dsocr_core.review.pictures import data_uri, overlay
 from dsocr_core.review.queue import page_fails
 from dsocr_core.review.review import Review
@@ -26,14 +28,16 @@ from dsocr_core.runs.statistics import outcome_words
 WORST = 20
 """Pages that the report shows with pictures."""
 
-PICTURE_SIDE = 900
+PICTURE_SIDE = 800
 """Pixels of a picture's longer side."""
 
-PICTURES_LIMIT = 16 * 1024 * 1024
-"""Bytes of all pictures together; later pages go without."""
+PICTURES_LIMIT = 1024 * 1024
+"""Bytes of all pictures together, so that the report stays below 2 MB; later pages go without."""
 
-ROWS, DIFFERENCES, BLOCKS, TEXT = 5000, 30, 6, 1500
-"""Pages in the table, differences and texts of a page that are shown, characters of a text."""
+ROWS, DIFFERENCES, BLOCKS, TEXT, CHANGES = 1500, 30, 6, 1500, 4
+"""Pages in the table, differences and texts of a page that are shown, characters of a text, changes named."""
+CONTEXT = 60
+"""Characters before and after what differs in a long text."""
 
 _HERE = Path(__file__).parent
 
@@ -48,9 +52,10 @@ class _Shown:
     reviews: Mapping[str, Judgement]
 
 
-def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) -> str:
+def html_report(review: Review, truth: Truth | None = None, worst: int = WORST, words: str = "") -> str:
     """One HTML file that needs no network and no script; all text of models is escaped.
 
+    `words` are its reader's own, and come first.
     Its Content-Security-Policy forbids both, so that even a text that got through could do nothing.
     """
     values = document(review, truth)
@@ -61,9 +66,16 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST) 
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"figure": _figure, "percent": _percent, "ms": duration, "cut": _cut}
+    environment.filters |= {
+        "figure": _figure,
+        "percent": _percent,
+        "ms": duration,
+        "runs": _runs,
+        "changes": _changes,
+    }
     page = environment.get_template("report.html").render(
         report=values,
+        own_words=words,
         rows=[row for row in values["pages"] if "absent" not in row["kinds"]][:ROWS],
         shown=shown,
         kinds=KINDS,
@@ -113,5 +125,24 @@ def _percent(value: float | None) -> str:
     return percent(None if value is None else 100 * value)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT else f"{text[:TEXT]} ..."
+def _changes(block: BlockText) -> str:
+    """Name what differs between both texts of a block, values first."""
+    found = text_changes(block.text_a, block.text_b)
+    changes = [*(one.words for one in found.values), *found.structures, *(one.words for one in found.words)]
+    more = len(changes) - CHANGES
+    return "; ".join([*changes[:CHANGES], *([f"{more} more"] if more > 0 else [])])
+
+
+def _runs(block: BlockText) -> list[Runs]:
+    """Both texts of a block as runs, with "…" where what both have is cut."""
+    return [_cut(side) for side in text_difference(block.text_a[:TEXT], block.text_b[:TEXT])]
+
+
+def _cut(runs: Runs) -> Runs:
+    shown: Runs = []
+    for at, (text, change) in enumerate(runs):
+        if change == "same" and len(text) > 2 * CONTEXT:
+            head, tail = text[:CONTEXT] * (at > 0), text[-CONTEXT:] * (at < len(runs) - 1)
+            text = f"{head}…{tail}"
+        shown.append((text, change))
+    return shown

@@ -26,7 +26,7 @@ KINDS: dict[Kind, str] = {
     "relabelled": "box relabelled",
     "moved": "box moved",
     "order": "reading order changed",
-    "text": "text changed",
+    "text": "text differs",
     "inputs": "inputs differ",
 }
 """Kinds of difference in words, gravest first: a page's first kind is its main one.

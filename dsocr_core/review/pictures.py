@@ -33,6 +33,8 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
     "only_a": (37, 99, 235),
     "only_b": (192, 38, 211),
 }
+TEXT_COLOUR = (192, 54, 44)
+"""Underlines a matched box whose text differs."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,10 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
         if pair.b is not None and pair.state != "matched":
             _dashed(pen, _corners(pair.b, scale, small), colour)
         if pair.a is not None:
-            pen.rectangle(_corners(pair.a, scale, small), outline=colour, width=1 + (pair.state != "matched"))
+            x1, _, x2, y2 = corners = _corners(pair.a, scale, small)
+            pen.rectangle(corners, outline=colour, width=1 + (pair.state != "matched"))
+            if pair.state == "matched" and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
+                pen.line((x1, y2 + 2, x2, y2 + 2), fill=TEXT_COLOUR, width=3)
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=75, optimize=True)
     return buffer.getvalue()

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import pandas as pd
 
+from dsocr_core.base.words import plural
+
 H = TypeVar("H", bound=Hashable)
 
 
@@ -52,24 +54,35 @@ CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
 def condition(run: Mapping[str, object]) -> str:
     """Conditions of a run's times, under which alone they may be compared: GPU, engine, dtype, attention and
     preset, as far as recorded."""
+    return ", ".join(_conditions(run)) or "unknown conditions"
+
+
+def _conditions(run: Mapping[str, object]) -> list[str]:
     gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
     values = (gpu, *(run.get(name) for name in CONDITION[2:]))
-    words = [
+    return [
         short(_BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
         for value in values
         if has_value(value)
     ]
-    return ", ".join(words) or "unknown conditions"
 
 
 def run_labels(runs: pd.DataFrame) -> dict[str, str]:
-    """One line a run, for select boxes: when, under what, how many pages, and the end of its id."""
+    """One line a run, for select boxes: under what, how many pages, the end of its id, and when.
+
+    What all have alike is left out, so that what differs comes first.
+    """
+    rows = runs.to_dict("records")
+    conditions = [_conditions(run) for run in rows]
+    alike = set.intersection(*map(set, conditions)) if len(rows) > 1 else set()
     labels = {}
-    for run in runs.to_dict("records"):
-        pages = f", {int(run['pages'])} p." if has_value(run.get("pages")) else ""
-        flags = "".join(f", {word}" for word in ("profiled", "contended", "trashed") if run.get(word))
+    for run, words in zip(rows, conditions, strict=True):
+        pages = [plural(int(run["pages"]), "page")] if has_value(run.get("pages")) else []
+        flags = [word for word in ("profiled", "contended", "trashed") if run.get(word)]
         run_id = str(run["run_id"])
-        labels[run_id] = f"{moment(run['created'])} · {condition(run)}{pages}{flags} · {run_id[-8:]}"
+        own = ", ".join([*(word for word in words if word not in alike), *pages, *flags])
+        parts = (own, run_id[-8:], moment(run["created"]))
+        labels[run_id] = " · ".join(filter(None, parts))
     return unlike(labels)
 
 

@@ -103,6 +103,26 @@ def open_page(browser: Browser, context: BrowserContext, foreign: list[str]) -> 
 
 
 @pytest.fixture(scope="session")
+def accessible() -> Callable[[Page], None]:
+    """Asserts that axe-core finds nothing serious or critical on a page."""
+    package = pytest.importorskip("axe_playwright_python", reason="pip install -r requirements-dev.txt")
+    script = (Path(package.__file__).parent / "axe.min.js").read_text("utf-8")
+
+    def check(page: Page) -> None:
+        page.evaluate(script)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        grave = [one for one in found if one["impact"] in ("serious", "critical")]
+        said = [
+            f"{one['id']}: {node['html'][:200]} {node['failureSummary']}"
+            for one in grave
+            for node in one["nodes"]
+        ]
+        assert not said, "\n".join(said)
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def screenshots() -> Path:
     folder = Path(os.environ.get("DSOCR_SCREENSHOTS", ROOT / "build" / "screenshots"))
     folder.mkdir(parents=True, exist_ok=True)

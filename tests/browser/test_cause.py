@@ -37,7 +37,7 @@ def test_the_button_finds_the_other_prompt(
     ask.wait_for(timeout=RUN_MS)
     ask.click()
     expect(page.get_by_role("tab", name="Why")).to_have_attribute("aria-selected", "true")
-    page.get_by_role("button", name="Why do they differ?").click()
+    page.get_by_role("button", name="Try up to 60 settings on A").click()
     found = page.locator(".dsocr-strip", has_text="EXPLAINED")
     found.wait_for(timeout=RUN_MS)
     assert "B is reproduced exactly with role markers around the prompt" in found.inner_text()

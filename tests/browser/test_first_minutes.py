@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, run_button, serve
+from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, marked, run_button, serve
 
 pytestmark = pytest.mark.browser
+WEIGHT = (60, 145, 303, 172)
+"""The box of "Net weight 340 g" on the page that opens."""
+LETTER = range(288, 301)
+"""Columns of its last letter's ink, counted in the picture."""
+RED = (192, 54, 44)
 
 
 @pytest.fixture
@@ -26,6 +31,55 @@ def rested(page: Page) -> Page:
     page.locator('[data-testid="stSkeleton"]').first.wait_for(state="detached")
     assert page.locator(".stException, .stAlert").count() == 0
     return page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_compare_and_review_have_no_serious_violation(
+    server: Server, open_page, accessible, scheme: str
+) -> None:
+    page = rested(open_page(server.url, 1440, 900, scheme))
+    page.locator(".inspector .values").wait_for()
+    accessible(page)
+    go(page, "Review")
+    page.locator('.queue button[aria-selected="true"]').wait_for()
+    accessible(page)
+
+
+def test_by_keyboard_alone(server: Server, open_page) -> None:
+    """From the gallery to a page, through the viewer, to a run on Runs and out of its table."""
+    page = rested(open_page(server.url))
+    keys, focused = (
+        page.keyboard,
+        "() => document.activeElement.shadowRoot?.activeElement ?? document.activeElement",
+    )
+
+    def tab_to(selector: str, most: int = 40) -> None:
+        for _ in range(most):
+            keys.press("Tab")
+            if page.evaluate(f"selector => ({focused})().matches(selector)", selector):
+                return
+        raise AssertionError(f"Tab never leads to {selector}")
+
+    tab_to(".gallery button")
+    keys.press("Home")
+    keys.press("ArrowRight")
+    keys.press("Enter")
+    Viewer(page).root.and_(page.locator('[data-image^="02-invoice:"]')).wait_for()
+    tab_to('[data-testid="stBaseButton-primary"]')  # past the other samples: the gallery is one stop
+    tab_to(".viewer")
+    keys.press("b")
+    Viewer(page).wait(selected="0")
+    keys.press("B")
+    Viewer(page).wait(selected="4")
+    expect(page.locator(".viewer .said")).to_contain_text("02-invoice.png: identical")
+    go(page, "Runs")
+    page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
+    tab_to('[data-testid="stDataFrame"] canvas')
+    keys.press("ArrowDown")
+    inside = f"() => Boolean(({focused})().closest('[data-testid=stDataFrame]'))"
+    for _ in range(6):  # its own tools come after it, not its thousand cells
+        keys.press("Tab")
+    assert not page.evaluate(inside)
 
 
 def go(page: Page, name: str) -> Page:
@@ -51,12 +105,17 @@ def test_a_newcomers_five_minutes(
     page.locator(".dsocr-heading", has_text="DeepSeek-OCR").wait_for()
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
     page.get_by_text("near ties between tokens fall differently").wait_for()
-    page.locator(".inspector", has_text="340 g").wait_for()
-    assert ink(Viewer(page).root.locator(".pane").first) > 0.01
+    page.locator(".inspector .values", has_text="340 g -> 340 a").wait_for()
+    viewer = Viewer(page)
+    assert viewer.root.locator(".inspector .letter").all_inner_texts() == ["g", "a,"]
+    for side in ("a", "b"):  # the letter is marked; the selected box's stroke is elsewhere
+        mark = marked(viewer, side, WEIGHT, RED)
+        assert mark.start <= LETTER.start < LETTER.stop <= mark.stop + 2, side
+        assert len(mark) <= 2 * len(LETTER), side
     button = run_button(page).bounding_box()
     assert button is not None and button["y"] + button["height"] <= height
     picture("compare")
-    page.get_by_role("button", name="Show the clean page").click()
+    page.get_by_role("button", name="Show a page that agrees").click()
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 
     # Three pages reviewed by keys: the verdict waits for the name.

@@ -1,4 +1,7 @@
-"""Pictures of every view on the runs that come along, at two widths, light and dark: nothing overflows."""
+"""Pictures of every view on the runs that come along, at two widths, light and dark: nothing overflows.
+
+In each, axe-core finds nothing serious.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,7 @@ def opened(open_page: Callable[..., Page], address: str) -> Page:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_of_the_examples(
-    app: Server, open_page, screenshots: Path, name: str, examples: dict[str, str]
+    app: Server, open_page, screenshots: Path, name: str, examples: dict[str, str], accessible
 ) -> None:
     address, words = VIEWS[name]
     page = opened(open_page, app.url + address.format(**examples))
@@ -135,7 +138,12 @@ def test_a_view_of_the_examples(
     assert page.locator(".stException").count() == 0
     for chart in page.locator(CHART).all():
         assert ink(chart) > 0.01
-    shoot(page, screenshots, f"view-{name}", again, tall=name in LONG)
+
+    def rest(page: Page) -> None:
+        again(page)
+        accessible(page)
+
+    shoot(page, screenshots, f"view-{name}", rest, tall=name in LONG)
 
 
 def test_a_baseline_is_pinned_and_the_others_are_compared_with_it(

@@ -14,6 +14,16 @@ from tests.support.fabricated_results import CANCELLED
 pytestmark = pytest.mark.browser
 
 
+DRAWN = """
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let dark = 0;
+    for (let at = 0; at < data.length; at += 4)
+        dark += data[at + 3] > 200 && data[at] + data[at + 1] + data[at + 2] < 300;
+    return dark;
+"""
+"""Counts dark pixels: outlines and letters."""
+
+
 @pytest.fixture(scope="module")
 def tab(context: BrowserContext) -> Iterator[Page]:
     """One tab for tests that need only a page come to anew: opening one takes longer than most of them."""
@@ -87,7 +97,7 @@ def test_a_click_selects_the_box_in_both_panes_and_its_text(viewer: Viewer) -> N
     assert "relabelled" in viewer.text("a")
     chosen = viewer.page.locator(".document .block.selected")
     chosen.first.wait_for()
-    expect(chosen).to_have_count(2)
+    expect(chosen).to_have_count(1)
     viewer.click("b", 0)
     viewer.wait(selected="0")
     viewer.page.locator('.document .block.selected[data-box="0"]').first.wait_for()
@@ -169,6 +179,33 @@ def test_modes_by_key_and_link(viewer: Viewer, key: str, mode: str) -> None:
         viewer.wait(mode=mode, image="letter_tall:700x1600")
 
 
+def test_the_texts_are_typeset_in_place_of_the_page(viewer: Viewer) -> None:
+    canvas = viewer.root.locator('.pane[data-side="a"] canvas')
+    shot = f"canvas => {{ {DRAWN} }}"
+    viewer.zoom("a", 1)
+    page_drawn = canvas.evaluate(shot)
+    viewer.page.keyboard.press("t")
+    viewer.wait(texts="true")
+    assert canvas.evaluate(shot) > page_drawn + 300
+    sheet = viewer.root.locator(".pane img").first
+    assert "invert" in sheet.evaluate("image => getComputedStyle(image).filter")
+    viewer.page.keyboard.press("3")
+    viewer.wait(mode="overlay", texts="true")
+    viewer.page.keyboard.press("t")
+    viewer.wait(texts="false")
+
+
+def test_the_panel_lists_what_differs_and_marks_its_letters(viewer: Viewer) -> None:
+    """A hostile text is among the differences: it is written, never run."""
+    viewer.page.keyboard.press("Escape")
+    change = viewer.root.locator(".inspector .changes button", has_text="<script>")
+    change.first.click()
+    viewer.wait(selected="2")
+    assert "<script>" in "".join(viewer.root.locator('.inspector [data-side="b"] .letter').all_inner_texts())
+    assert viewer.root.locator('.inspector [data-side="a"] .letter').count() == 0
+    assert viewer.page.locator("body[data-owned]").count() == 0
+
+
 def test_keys_step_through_differences_and_pages(viewer: Viewer) -> None:
     viewer.page.keyboard.press("d")
     viewer.wait(selected="1")
@@ -179,6 +216,25 @@ def test_keys_step_through_differences_and_pages(viewer: Viewer) -> None:
     assert viewer.state()["selected"] == ""
     viewer.page.keyboard.press("k")
     viewer.page.locator('.viewer[data-image^="letter_tall:"]').wait_for()
+
+
+def test_back_undoes_one_thing_and_turned_pages_are_in_the_history(viewer: Viewer) -> None:
+    viewer.page.keyboard.press("d")
+    viewer.wait(selected="1")
+    viewer.page.wait_for_url(lambda url: "box=2" in url)
+    viewer.page.keyboard.press("j")
+    viewer.page.wait_for_url(lambda url: "page=many" in url)
+    viewer.page.get_by_role("tab", name="Boxes").click()
+    viewer.page.wait_for_url(lambda url: "tab=Boxes" in url)
+    viewer.page.go_back()
+    viewer.page.wait_for_url(lambda url: "page=many" in url and "tab=" not in url)
+    expect(viewer.page.get_by_role("tab", name="Text")).to_have_attribute("aria-selected", "true")
+    viewer.page.go_back()
+    viewer.page.locator('.viewer[data-image^="letter_tall:"][data-selected="1"]').wait_for()
+    viewer.page.go_back()
+    viewer.wait(selected="", image="letter_tall:700x1600")
+    viewer.page.go_forward()
+    viewer.wait(selected="1", image="letter_tall:700x1600")
 
 
 def test_a_selection_stays_behind_however_fast_the_page_turns(viewer: Viewer) -> None:

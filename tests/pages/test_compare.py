@@ -17,7 +17,7 @@ from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
-from tests.support.opened_page import mounted, words
+from tests.support.opened_page import address_of, bodies, mounted, words
 
 APP = PROJECT_ROOT / "pages" / "dashboard.py"
 
@@ -197,11 +197,11 @@ def test_bad_files_are_one_line_and_the_app_lives_on(
     file = stage.samples.parent / name
     file.write_bytes(content)
     test = stage.open(source="Path")
-    test.text_input(key="path").set_value(str(file)).run()
+    test.text_input(key="compare path").set_value(str(file)).run()
     assert len(errors(test)) == 1
     assert name in errors(test)[0]
     assert says in errors(test)[0]
-    test.text_input(key="path").set_value(str(stage.samples / "invoice.png")).run()
+    test.text_input(key="compare path").set_value(str(stage.samples / "invoice.png")).run()
     assert not errors(test)
     assert viewer(test)["image"]["id"].startswith("invoice.png:")
 
@@ -222,12 +222,38 @@ def test_a_bad_upload_is_said_by_its_name_where_it_was_chosen_and_nothing_can_be
     assert test.button(key="run").disabled
 
 
+def test_another_upload_keeps_no_page_and_no_box_of_the_one_before(stage: Stage) -> None:
+    test = stage.open(page="letter_tall", box="2")
+    test.segmented_control(key="compare source").set_value("Upload").run()
+    for name in ("invoice.png", "letter_tall.png"):  # the second time the same name
+        content = (stage.samples / name).read_bytes()
+        test.file_uploader(key="upload").set_value(("page.png", content, "image/png")).run()
+        assert viewer(test)["image"]["id"].startswith("page.png:")
+        assert not {"page", "box"} & address_of(test).keys()
+        test.session_state["compare values"]["box"] = "2"
+
+
+def test_the_folder_of_a_path_is_in_the_address_and_uploads_open_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    test = stage.open(source="Path")
+    test.text_input(key="compare path").set_value(str(stage.samples)).run()
+    assert address_of(test)["path"] == [str(stage.samples)]
+    again = stage.open(source="Path", path=str(stage.samples))
+    assert viewer(again)["image"]["id"] == viewer(test)["image"]["id"]
+    # An upload of a run, where such lie outside of the folders that may be typed.
+    monkeypatch.setattr(resources, "allowed_roots", lambda: (tmp_path / "elsewhere",))
+    stored = sources.store_upload("page.png", (stage.samples / "invoice.png").read_bytes())
+    assert viewer(stage.open(source="Path", path=str(stored)))["image"]["id"].startswith("page.png:")
+
+
 @pytest.mark.parametrize("tokens", ["0", "-3", "many", "", "1.5"])
 def test_a_setting_out_of_range_is_one_line(stage: Stage, tokens: str) -> None:
     test = stage.open()
     test.text_input(key="tokens").set_value(tokens).run()
-    assert len(errors(test)) == 1
-    assert "infer.max_new_tokens" in errors(test)[0]
+    assert not errors(test)
+    (strip,) = [body for body in bodies(test) if "dsocr-word" in body]  # in place of a verdict
+    assert "NOT READ" in strip and "infer.max_new_tokens" in strip
     assert test.button(key="run").disabled
 
 
@@ -264,8 +290,13 @@ def test_a_foreign_checkpoint_needs_a_confirmed_switch(stage: Stage) -> None:
 def test_a_foreign_checkpoint_outside_the_roots_is_refused(stage: Stage) -> None:
     test = stage.open()
     test.text_input(key="checkpoint").set_value("/usr/lib").run()
-    assert any("outside the folders" in error for error in errors(test))
+    (strip,) = [body for body in bodies(test) if "dsocr-word" in body]
+    assert "NOT READ" in strip and "outside the folders" in strip
     assert test.button(key="run").disabled
+    test.button(key="usual checkpoint").click().run()
+    assert not test.button(key="run").disabled
+    assert test.text_input(key="checkpoint").value == Settings().checkpoint
+    assert "NOT RUN" in "".join(bodies(test))
 
 
 def test_no_page_yet_offers_a_sample(stage: Stage) -> None:

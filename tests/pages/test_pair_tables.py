@@ -11,10 +11,10 @@ from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import parity
-from dsocr_core.reading.parity_records import input_line
+from dsocr_core.reading.parity_records import BoxPair, input_line
 from dsocr_core.reading.records import OcrRequest, StageTiming, TopTwo
 from pages.widgets.pair import tables
-from pages.widgets.pair.shown import Pairing, lone_pairings, other_texts, pairings
+from pages.widgets.pair.shown import lone_pairings, pairings
 from pages.widgets.pair.viewer import pair_values
 from pages.widgets.shared.strip import parity_facts
 from pages.widgets.shared.table import csv_of
@@ -78,6 +78,7 @@ def test_margins_stand_beside_the_tokens_of_the_side_that_recorded_logits() -> N
     a = replace(make_result("ab"), top_two=(TopTwo((97, 3), (9.5, 9.25)),))
     table = tables.token_table({"a": a, "b": make_result("ab", "vendor")})
     assert table["A margin"][0] == 0.25 and table["A margin"].isna().tolist() == [False, True]
+    assert table["A ULP"][0] == 0.25 / (2**3 / 2**23)  # float32 between 8 and 16
     assert "B margin" not in table
 
 
@@ -146,18 +147,25 @@ def test_boxes_that_match_but_hold_another_text_are_differences() -> None:
     def box(index: int, text: str) -> Box:
         return Box(index, "text", 0, 0, 10, 10, text, (0, 0, 9, 9))
 
-    rows = [
-        Pairing("matched", box(0, "340 g"), box(0, "340 a,"), 1.0, 0.0),
-        Pairing("matched", box(1, "same "), box(1, "same"), 1.0, 0.0),
-        Pairing("only_a", box(2, "alone"), None, None, None),
-    ]
-    assert other_texts(rows) == {0}
-    assert [value["differs"] for value in pair_values(rows, other_texts(rows))] == [True, False, True]
+    rows = pairings([
+        BoxPair("matched", box(0, "340 g"), box(0, "340 a,"), 1.0, 0.0),
+        BoxPair("matched", box(1, "same "), box(1, "same"), 1.0, 0.0),
+        BoxPair("moved", box(2, "a word"), box(2, "a ward"), 0.5, 9.0),
+        BoxPair("only_a", box(3, "alone"), None, None, None),
+    ])  # fmt: skip
+    assert list(tables.box_table(rows)["state"]) == ["text differs", "matched", "moved", "only A"]
+    values = pair_values(rows)
+    assert [value["differs"] for value in values] == [True, False, True, True]
+    assert [value.get("changes") for value in values] == [["340 g -> 340 a"], None, ["word -> ward"], None]
+    assert values[0]["runs"] == {
+        "a": [["340 ", "same"], ["g", "letter"]], "b": [["340 ", "same"], ["a,", "letter"]],
+    }  # fmt: skip
 
 
 def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
     box = replace(results[0].boxes[0], text="x" * 100_000)
-    assert len(pair_values(lone_pairings([box], "a"))[0]["a"]["text"]) == 2000
+    assert len(pair_values(lone_pairings([box], "a"))[0]["a"]["text"]) == 20_000
+    assert sum(len(value["a"]["text"]) for value in pair_values(lone_pairings([box] * 4000, "a"))) == 400_000
 
 
 def test_a_stage_timed_in_pieces_is_one_bar() -> None:

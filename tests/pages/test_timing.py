@@ -151,7 +151,7 @@ def test_a_against_b_is_faster_slower_or_inconclusive(history: History) -> None:
     table = test.dataframe[0].value.set_index("stage")
     assert set(table["verdict"]) == {"inconclusive"} and "ratio" not in table
     words = strip(test)
-    assert "INCONCLUSIVE" in words and "one run a side" in words
+    assert "INCONCLUSIVE" in words and "One run a side" in words
     assert "9 of 12 pages compared. Left out: 1" in words
     out = test.dataframe[1].value.set_index("reason")["which pages"]
     assert out.to_dict() == {
@@ -198,7 +198,7 @@ def test_means_alone_are_inconclusive(history: History) -> None:
 
 def test_a_run_against_itself_takes_its_other_backend(history: History) -> None:
     test = open_page(view="A against B", a="cpu-both", backend_a="vendor", b="cpu-both", backend_b="eager")
-    assert "one run a side" in strip(test)
+    assert "One run a side" in strip(test)
     same = open_page(view="A against B", a="cpu-both", backend_a="eager", b="cpu-both", backend_b="eager")
     assert "same run and backend" in same.info[0].value
 

@@ -107,14 +107,14 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(changed(1, text="a" * 42 + "xx")),
         result(),
         "within_tolerance",
-        ("the texts differ by 2 % of the characters", f"words changed: {'a' * 42}xx -> {'a' * 44}"),
+        ("text differs by 2 %", f"words changed: {'a' * 42}xx -> {'a' * 44}"),
     ),
     (
         "2 % of the characters, both cut off",
         ended(changed(1, text="a" * 42 + "xx")),
         ended(TEXT),
         "within_tolerance",
-        ("the texts differ by 2 % of the characters", f"words changed: {'a' * 42}xx -> {'a' * 44}"),
+        ("text differs by 2 %", f"words changed: {'a' * 42}xx -> {'a' * 44}"),
     ),
     (
         "a box more, without text",
@@ -142,7 +142,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(changed(1, top=19)),
         result(),
         "within_tolerance",
-        ("a box is off by 1.9 % of the page's side",),
+        ("boxes agree within 1.9 %",),
     ),
     # Beyond the tolerance.
     (
@@ -150,7 +150,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(changed(1, top=20)),
         result(),
         "differs",
-        ("a box is off by 2 % of the page's side: at most 2 %",),
+        ("a box is off by 2 % of the page's side (limit 2 %)",),
     ),
     (
         "3 % of the characters",
@@ -158,7 +158,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(),
         "differs",
         (
-            "the texts differ by 3 % of the characters: at most 2 %",
+            "text differs by 3 % (limit 2 %)",
             f"words changed: {'a' * 41}xxx -> {'a' * 44}",
         ),
     ),
@@ -169,7 +169,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         "differs",
         (
             "2 boxes with text on one side alone: " + f'"{"b" * 36}"',
-            "2 boxes and 4: at most 1 may differ",
+            "2 boxes and 4 (limit 1 may differ)",
         ),
     ),
     (
@@ -177,7 +177,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(page(("list", 50, "Head"), *BLOCKS[1:], ("image", 450, ""))),
         result(),
         "differs",
-        ("5 boxes and 4", "1 box without a partner and 1 under another label: at most 1 may differ"),
+        ("5 boxes and 4", "1 box without a partner and 1 under another label (limit 1 may differ)"),
     ),
     (
         "as many boxes elsewhere",
@@ -186,7 +186,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         "differs",
         (
             '8 boxes with text on one side alone: "Head"',
-            "8 boxes without a partner: at most 1 may differ",
+            "8 boxes without a partner (limit 1 may differ)",
         ),
     ),
     (
@@ -194,14 +194,14 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(page(*(("other", top, text) for _, top, text in BLOCKS))),
         result(),
         "differs",
-        ("4 under another label: at most 1 may differ",),
+        ("4 under another label (limit 1 may differ)",),
     ),
     (
         "text without boxes",
         result("plain text"),
         result("plain test"),
         "differs",
-        ("the texts differ by 10 % of the characters: at most 2 %", "words changed: text -> test"),
+        ("text differs by 10 % (limit 2 %)", "words changed: text -> test"),
     ),
     # How a side ended.
     (
@@ -226,21 +226,21 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(changed(1, text="a" * 43 + "x"), finish_reason=None),
         result(),
         "differs",
-        ("how A ended is not known", "the texts differ by 1 % of the characters", ONE_LETTER),
+        ("how A ended is not known", "text differs by 1 %", ONE_LETTER),
     ),
     (
         "no end is known",
         result(changed(1, text="a" * 43 + "x"), finish_reason=None),
         result(finish_reason=None),
         "differs",
-        ("how the sides ended is not known", "the texts differ by 1 % of the characters", ONE_LETTER),
+        ("how the sides ended is not known", "text differs by 1 %", ONE_LETTER),
     ),
     (
         "an end that only the text shows",
         result(changed(1, text="a" * 43 + "x") + END, finish_reason=None),
         result(),
         "within_tolerance",
-        ("the texts differ by 1 % of the characters", ONE_LETTER),
+        ("text differs by 1 %", ONE_LETTER),
     ),
     (
         "a lower limit is the cause of a cut",
@@ -259,7 +259,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(LONG.replace("a" * 78, "z" * 78, 1)),
         result(LONG),
         "differs",
-        ("the texts differ by 7.8 % of the characters: at most 2 %", SEVENTY_EIGHT),
+        ("text differs by 7.8 % (limit 2 %)", SEVENTY_EIGHT),
     ),
     ("cut off", ended(LONG), result(LONG), "differs", ("A ended at the token limit, B with EOS",)),
     (
@@ -277,7 +277,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         (
             "inputs differ: dtype (bfloat16 and float32)",
             "A ended at the token limit, B with EOS",
-            "the texts differ by 7.8 % of the characters: at most 2 %",
+            "text differs by 7.8 % (limit 2 %)",
             SEVENTY_EIGHT,
         ),
     ),

@@ -154,6 +154,22 @@ def test_pictures_stay_within_their_bounds(review: Review, monkeypatch: pytest.M
     assert "No room for its picture." in html_report(review)
 
 
+def test_the_report_names_values_first_marks_letters_and_begins_with_its_readers_words(
+    history: History,
+) -> None:
+    longer = "the last paragraph " * 20
+    pages = {
+        "p.png": both(markup(changed(1, text=f"{longer}340 g")), markup(changed(1, text=f"{longer}340 a,")))
+    }
+    write(history, "run-3", pages, created="2026-02-04T03:04:05+00:00")
+    page = html_report(open_review(history, "run-3"), words="<i>hold</i> it back")
+    assert page.index("&lt;i&gt;hold&lt;/i&gt; it back") < page.index("What differs")
+    assert page.index("<b>340 g -&gt; 340 a</b>") < page.index("<pre>")
+    assert '<span class="letter">g</span>' in page and '<span class="letter">a,</span>' in page
+    assert longer not in page and "…" in page
+    assert "values are equal" in page
+
+
 def test_every_verdict_has_its_colour_and_only_identical_is_green(history: History) -> None:
     near = both(markup(changed(2, text="the second paragraph of the page.")))
     write(
@@ -215,7 +231,7 @@ def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(review: Review) ->
     parity = {name: case.find("properties/property[@name='parity']") for name, case in cases.items()}
     assert parity["p4"] is not None and parity["p4"].get("value") == "identical"
     assert parity["p2"] is not None
-    assert parity["p2"].get("value") == "differs; a box is off by 4 % of the page's side: at most 2 %"
+    assert parity["p2"].get("value") == "differs; a box is off by 4 % of the page's side (limit 2 %)"
     assert "4 %" in str(cases["p2"][1].get("message"))
 
 

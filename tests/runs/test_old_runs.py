@@ -40,7 +40,7 @@ def test_an_exported_pack_is_imported_judged_anew_and_reviewed(tmp_path: Path) -
         assert rows["equal.png"]["reasons"] == []
         assert rows["inputs.png"]["reasons"] == ["inputs differ"]
         assert rows["truncated.png"]["reasons"][0] == "A ended at the token limit, B with EOS"
-        assert rows["moved.png"]["reasons"][0] == "a box is off by 3.4 % of the page's side: at most 2 %"
+        assert rows["moved.png"]["reasons"][0] == "a box is off by 3.4 % of the page's side (limit 2 %)"
         (run,) = history.runs().to_dict("records")
         counts = ("compared", "passed", "identical", "within_tolerance", "differs", "not_comparable")
         assert [run[name] for name in counts] == [6, 3, 1, 2, 3, 0]
@@ -75,7 +75,7 @@ ROW = {
     "boxes_matched": 4, "max_coordinate_difference_percent": 0.0, "tokens_equal": False,
     "character_error_rate": 0.0, "input_parity": True,
 }  # fmt: skip
-LABELS = "0 boxes have no partner and 2 another label: at most 1 may differ"
+LABELS = "0 boxes have no partner and 2 another label (limit 1 may differ)"
 CASES: list[tuple[str, dict[str, object], tuple[str | None, str | None], Verdict, list[str]]] = [
     ("equal tokens", {"tokens_equal": True}, ("eos", "eos"), "identical", []),
     ("equal tokens, ends not known", {"tokens_equal": True}, (None, None), "identical", []),
@@ -91,20 +91,20 @@ CASES: list[tuple[str, dict[str, object], tuple[str | None, str | None], Verdict
         "a little of everything",
         {"character_error_rate": 0.0105, "boxes_vendor": 5, "max_coordinate_difference_percent": 1.5},
         ("eos", "eos"), "within_tolerance",
-        ["4 boxes and 5", "a box is off by 1.5 % of the page's side",
-         "the texts differ by 1.1 % of the characters"],
+        ["4 boxes and 5", "boxes agree within 1.5 %",
+         "text differs by 1.1 %"],
     ),
     (
         "a green page with 7.8 % of its characters changed", {"character_error_rate": 0.078}, ("eos", "eos"),
-        "differs", ["the texts differ by 7.8 % of the characters: at most 2 %"],
+        "differs", ["text differs by 7.8 % (limit 2 %)"],
     ),
     (
         "a green page that was cut off", {"character_error_rate": 0.01}, ("length", "eos"),
-        "differs", ["A ended at the token limit, B with EOS", "the texts differ by 1 % of the characters"],
+        "differs", ["A ended at the token limit, B with EOS", "text differs by 1 %"],
     ),
     (
         "ends that were not recorded", {"character_error_rate": 0.01}, (None, "eos"),
-        "differs", ["how A ended is not known", "the texts differ by 1 % of the characters"],
+        "differs", ["how A ended is not known", "text differs by 1 %"],
     ),
     ("labels, which the row does not count", {"verdict": "fail", "reasons": [LABELS]}, ("eos", "eos"),
      "differs", [LABELS]),

@@ -148,6 +148,23 @@ def ink(part: Locator) -> float:
     return 1 - max(count for count, _ in colours) / pixels
 
 
+def marked(viewer: Viewer, side: str, box: tuple[int, int, int, int], colour: tuple[int, int, int]) -> range:
+    """Columns of the page in and just under a box in which the screen has that colour: where a mark is."""
+    page = viewer.page.locator(f'.pane[data-side="{side}"] img')
+    page.evaluate("image => image.decode()")
+    at = page.bounding_box()
+    assert at is not None
+    scale = float(viewer.state()["scale"])
+    left, top, right, bottom = (at["xy"[axis % 2]] + value * scale for axis, value in enumerate(box))
+    clip = {"x": left, "y": top, "width": right - left, "height": bottom - top + 3}
+    picture = Image.open(BytesIO(viewer.page.screenshot(clip=clip))).convert("RGB")
+    found = [
+        x for x in range(picture.width) for y in range(picture.height) if picture.getpixel((x, y)) == colour
+    ]
+    assert found, "no mark"
+    return range(round(box[0] + min(found) / scale), round(box[0] + (max(found) + 1) / scale))
+
+
 def chosen(page: Page) -> str:
     """The page that the queue and the viewer show: a key means the one in sight, which may follow later."""
     name = page.locator('.queue button[aria-selected="true"] .name').inner_text()

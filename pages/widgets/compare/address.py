@@ -22,6 +22,7 @@ ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if
 PARAMETERS: Mapping[str, Parameter] = {
     "source": Parameter("Sample", ("Sample", "Upload", "Path")),
     "page": Parameter("", widget=False),
+    "path": Parameter(""),
     "box": Parameter("", widget=False),
     "sheet": Parameter("", widget=False),
     "together": Parameter(False),
@@ -66,14 +67,15 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
         show_page(asked["page"])
         if asked["path"]:
             put("source", "Path")
-            st.session_state["path"] = asked["path"]
+            put("path", asked["path"])
         if asked["preset"]:
             put("preset", asked["preset"])
 
 
 def write() -> None:
     """Make the address say what the session holds."""
-    STATE.write(usual())
+    here = {} if value("source") == "Path" else {"path": value("path")}
+    STATE.write(usual() | here)
 
 
 def show_page(name: str) -> None:

@@ -78,11 +78,11 @@ def draw(settings: Settings, comparison: Comparison, command: str) -> None:
 def _controls(settings: Settings, request: OcrRequest, b: OcrResult, job: Job[PageAnswer] | None) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="cause controls"):
         runs = st.number_input(
-            "At most, runs of A", 1, MOST_RUNS, 60, key="cause runs", width=150, persist_state="session"
+            "Settings to try", 1, MOST_RUNS, 60, key="cause runs", width=150, persist_state="session"
         )
         pressed = st.button(
-            "Why do they differ?", type="primary", key="find cause", help=HELP, width="content",
-            disabled=job is not None and job.running,
+            f"Try up to {plural(int(runs), 'setting')} on A", type="primary", key="find cause", help=HELP,
+            width="content", disabled=job is not None and job.running,
         )  # fmt: skip
     if pressed:
         started = cause_job(settings, request, b, int(runs), search)

@@ -62,9 +62,9 @@ def draw() -> None:
     """The line that says what one looks at, and the button to the same page without a difference."""
     if not value("example"):
         return
-    words, button = st.columns([5, 1.2], vertical_alignment="center")
+    words, button = st.columns([4, 1.5], vertical_alignment="center")
     words.caption(WORDS)
-    button.button("Show the clean page", key="example clean", on_click=_leave, width="stretch")
+    button.button("Show a page that agrees", key="example clean", on_click=_leave, width="stretch")
 
 
 def _leave() -> None:

@@ -32,11 +32,15 @@ PROMPT_NAMES = {
     "locate": "Locate a text",
 }
 _MANY_TOKENS = 2000
+_SOURCE = "compare opened"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Choices of the sidebar. `page` is None when there is nothing to read yet; `problem` says why."""
+    """Choices of the sidebar. `page` is None when there is nothing to read yet; `problem` says why.
+
+    `refusal` says why nothing is read under these settings, where that is so.
+    """
 
     settings: Settings
     sides: tuple[Side, ...]
@@ -44,6 +48,7 @@ class Choice:
     pages: PageList
     page: PageSource | None
     problem: str = ""
+    refusal: str = ""
 
     @property
     def request(self) -> OcrRequest | None:
@@ -63,7 +68,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
     except DsocrError as error:
         problem = str(error)
         show_error(problem)
-    settings = _settings()
+    settings, refusal = _settings()
     chosen = settings or Settings()
     try:
         if page is not None:
@@ -81,7 +86,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
     if words := _earlier_words(chosen, page, running) or _long_run_words(chosen):
         st.caption(words)
     _checkpoint_notice(chosen)
-    return Choice(chosen, sides, pages, page, problem), pressed and ready
+    return Choice(chosen, sides, pages, page, problem, refusal), pressed and ready
 
 
 def _request(settings: Settings, page: PageSource) -> OcrRequest:
@@ -119,7 +124,18 @@ def _source() -> PageList:
         return _upload()
     if kind == "Path":
         return _path()
-    return _samples()
+    return _of("samples", _samples())
+
+
+def _of(source: str, pages: PageList) -> PageList:
+    """The pages of a source, from the beginning where another was open: it may have a page of that name."""
+    before = st.session_state.get(_SOURCE)
+    st.session_state[_SOURCE] = source
+    if before not in (None, source):
+        put("box", "")
+        if value("page") not in pages.keys:
+            put("page", "")
+    return pages
 
 
 def _opened(pages: PageList) -> PageSource | None:
@@ -170,18 +186,18 @@ def _upload() -> PageList:
         st.caption("It stays on this machine.")
         return PageList()
     stored = sources.store_upload(sent.name, sent.getvalue())
-    return _leafed(sources.upload_pages(stored))
+    return _leafed(_of(str(stored), sources.upload_pages(stored)))
 
 
 def _path() -> PageList:
     text = st.text_input(
-        "Path", key="path", persist_state="session", placeholder="page.png, paper.pdf or a folder",
+        "Path", key=key("path"), placeholder="page.png, paper.pdf or a folder",
         label_visibility="collapsed",
     )  # fmt: skip
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
         return PageList()
-    return _leafed(sources.typed_pages(text, resources.allowed_roots()))
+    return _leafed(_of(text, sources.typed_pages(text, resources.allowed_roots())))
 
 
 def _leafed(pages: PageList) -> PageList:
@@ -215,8 +231,8 @@ def _reads_several() -> bool:
 # --- settings -------------------------------------------------------------------------------------
 
 
-def _settings() -> Settings | None:
-    """The settings as chosen; None, with the reason on the page, when they do not hold."""
+def _settings() -> tuple[Settings | None, str]:
+    """The settings as chosen; None, with the reason, when they do not hold."""
     try:
         base = resources.base_settings()
     except DsocrError as error:
@@ -253,11 +269,10 @@ def _settings() -> Settings | None:
         try:
             preset = _preset(replace(base, checkpoint=checkpoint))
         except DsocrError as error:  # a model that has no row
-            show_error(error)
-            return None
+            return None, str(error)
         prompt = _prompt()
     if not prompt:
-        return None
+        return None, "type what to locate, on the left"
     try:
         _check_checkpoint(checkpoint, base)
         limit = int(tokens) if tokens.isdecimal() else tokens
@@ -266,10 +281,14 @@ def _settings() -> Settings | None:
         return replace(
             base, checkpoint=checkpoint, preset=preset, prompt=prompt, infer=infer, attention=attention,
             dtype=dtype, draft=draft, vendor=vendor,
-        )  # fmt: skip
+        ), ""  # fmt: skip
     except (SettingsError, DsocrError) as error:
-        show_error(error)
-        return None
+        return None, str(error)
+
+
+def use_usual_checkpoint() -> None:
+    """A callback: the way out of a checkpoint that cannot be read."""
+    st.session_state["checkpoint"] = resources.base_settings().checkpoint
 
 
 def _backends(settings: Settings) -> Settings:

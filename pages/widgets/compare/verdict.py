@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.words import duration, moment
@@ -33,12 +34,19 @@ def strip_of(results: PageResults, labels: Mapping[Side, str]) -> Strip:
 
 
 def _note(results: PageResults) -> str:
+    if results.cancelled:
+        day = f" Showing the result of {_day(results.recorded_at)}." if results.recorded else ""
+        return f"Your run was cancelled.{day}"
     note = f"recorded {moment(results.recorded_at)}" if results.recorded else ""
     if note and len(results.recorded) < len(results.comparison.results if results.comparison else ()):
         note = f"{side_letter(results.recorded[0])} {note}"
-    if results.cancelled:
-        note = f"cancelled; {note}" if note else "cancelled"
     return note
+
+
+def _day(when: str) -> str:
+    """The day of a time as it is recorded: "22 Nov"."""
+    found = datetime.fromisoformat(when)
+    return f"{found.day} {found:%b}"
 
 
 def _missing(comparison: Comparison, labels: Mapping[Side, str]) -> tuple[Fact, ...]:

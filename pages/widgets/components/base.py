@@ -11,7 +11,8 @@ from typing import Any
 
 import streamlit as st
 
-_CALLS = Path(__file__).parent / "calls.js"
+_HERE = Path(__file__).parent
+_SHARED = (_HERE / "rove.js", _HERE / "calls.js")
 
 
 def mount(
@@ -31,7 +32,7 @@ def _component(folder: Path, scripts: tuple[str, ...]) -> Any:
     All of its JavaScript is one module: what the files define they share.
     """
     html, css = ((folder / f"{folder.name}.{kind}").read_text("utf-8") for kind in ("html", "css"))
-    files = [*(folder / name for name in scripts or (f"{folder.name}.js",)), _CALLS]
+    files = [*(folder / name for name in scripts or (f"{folder.name}.js",)), *_SHARED]
     js = "\n".join(file.read_text("utf-8") for file in files)
     return st.components.v2.component(f"dsocr_{folder.name}", html=html, css=css, js=js)
 

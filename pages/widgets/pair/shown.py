@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.words import duration, plural
@@ -13,6 +13,8 @@ from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import is_plain
 from dsocr_core.reading.parity_records import BoxPair
 from dsocr_core.reading.records import OcrResult, Side
+from dsocr_core.reading.text_blocks import Runs, text_difference
+from dsocr_core.reading.values import text_changes
 
 if TYPE_CHECKING:
     from dsocr_core.reading.comparison import Comparison
@@ -22,11 +24,16 @@ Results = Mapping[Side, OcrResult]
 """The results that are there, A's first."""
 MOST_PAIRS = 4000
 """A page has a hundred boxes; a hostile text may have any number."""
+_MOST_WORDS = 20_000
+"""Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """One row of the comparison as the page shows it: a BoxPair, or one side's box alone ("single")."""
+    """One row of the comparison as the page shows it: a BoxPair, or one side's box alone ("single").
+
+    Boxes that match and hold another text have the state "text".
+    """
 
     state: str
     a: Box | None
@@ -40,8 +47,16 @@ class Pairing:
 
 def pairings(pairs: Iterable[BoxPair]) -> list[Pairing]:
     """Pairs in reading order: by A's box, a box that only B has after the one before it."""
-    rows = [Pairing(pair.state, pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
+    rows = [Pairing(_state(pair), pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
     return sorted(rows, key=_reading_order)[:MOST_PAIRS]
+
+
+def _state(pair: BoxPair) -> str:
+    return "text" if pair.state == "matched" and _other_text(pair.a, pair.b) else pair.state
+
+
+def _other_text(a: Box | None, b: Box | None) -> bool:
+    return a is not None and b is not None and a.text.strip() != b.text.strip()
 
 
 def lone_pairings(boxes: Iterable[Box], side: Side) -> list[Pairing]:
@@ -61,11 +76,30 @@ def _reading_order(row: Pairing) -> tuple[int, int]:
 
 def other_texts(rows: Iterable[Pairing]) -> set[int]:
     """Rows whose two boxes hold another text, wherever they stand."""
-    return {
-        number
-        for number, row in enumerate(rows)
-        if row.a and row.b and row.a.text.strip() != row.b.text.strip()
-    }
+    return {number for number, row in enumerate(rows) if _other_text(row.a, row.b)}
+
+
+@lru_cache(maxsize=512)
+def compared(left: str, right: str) -> tuple[Runs, Runs]:
+    """Two texts as runs of what both have and what one has alone."""
+    if left == right:
+        return [(left, "same")], [(right, "same")]
+    runs = text_difference(left[:_MOST_WORDS], right[:_MOST_WORDS])
+    for of_side, text in zip(runs, (left, right), strict=True):
+        if text[_MOST_WORDS:]:
+            of_side.append((text[_MOST_WORDS:], "same"))
+    return runs
+
+
+@lru_cache(maxsize=512)
+def changes(left: str, right: str) -> list[str]:
+    """Name what differs between two texts for people, values first."""
+    found = text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS])
+    return [
+        *(change.words for change in found.values),
+        *found.structures,
+        *(change.words for change in found.words),
+    ]
 
 
 def label_colours(rows: Iterable[Pairing]) -> dict[str, str]:

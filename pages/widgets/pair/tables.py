@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.reading.margins import FRACTION_BITS, ulp
 from dsocr_core.reading.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.reading.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from pages.widgets.pair.shown import Pairing, Results
@@ -15,8 +16,8 @@ from pages.widgets.shared.stages import Part, spans, stage_name
 from pages.widgets.shared.table import Column
 
 STATE_WORDS = {
-    "matched": "matched", "moved": "moved", "relabelled": "relabelled", "only_a": "only A",
-    "only_b": "only B", "single": "not compared",
+    "matched": "matched", "moved": "moved", "relabelled": "relabelled", "text": "text differs",
+    "only_a": "only A", "only_b": "only B", "single": "not compared",
 }  # fmt: skip
 
 # --- boxes ----------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ def box_table(rows: Iterable[Pairing]) -> pd.DataFrame:
 def token_table(results: Results) -> pd.DataFrame:
     """One row a new token: id, text and the margin of the best logit on each side, and a mark of equality.
 
-    A side that recorded no logits has no column for them.
+    The margin also in ULP of the side's number type. A side that recorded no logits has no column for them.
     """
     length = max((len(result.token_ids or ()) for result in results.values()), default=0)
     columns: dict[str, object] = {"step": list(range(length))}
@@ -65,6 +66,11 @@ def token_table(results: Results) -> pd.DataFrame:
         if result.top_two:
             margins = [top.margin for top in result.top_two[:length]]
             columns[f"{letter} margin"] = [*margins, *[None] * (length - len(margins))]
+            dtype = result.inputs.dtype if result.inputs else None
+            if dtype in FRACTION_BITS:
+                units = [ulp(max(map(abs, top.logits)), dtype) for top in result.top_two[:length]]
+                found = [margin / unit for margin, unit in zip(margins, units, strict=True)]
+                columns[f"{letter} ULP"] = [*found, *[None] * (length - len(found))]
     table = pd.DataFrame(columns)
     if all(side in ids and results[side].token_ids for side in SIDES):
         same = (ids["a"] == ids["b"]).fillna(False)

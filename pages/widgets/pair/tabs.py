@@ -73,19 +73,25 @@ def draw_tokens(shown: Shown) -> None:
     if len(silent) == len(shown.results):
         return
     frame = tables.token_table({side: result for side, result in shown.results.items() if side not in silent})
-    divergence = shown.report.first_divergence if shown.report else None
+    divergence, marked = shown.report.first_divergence if shown.report else None, None
     if divergence is not None:
         _divergence(shown, divergence)
         if not st.toggle("All tokens", key=f"{shown.prefix}all tokens", persist_state="session"):
-            frame = frame.iloc[max(divergence.index - 12, 0) : divergence.index + 21]
+            frame = frame.iloc[max(divergence.index - FEW // 2, 0) : divergence.index + FEW // 2]
+            marked = (frame["step"] == divergence.index).tolist()
     elif shown.report is not None and shown.report.tokens_equal:
         st.caption(f"All {plural(len(frame), 'token')} are equal.")
-    heads = {name: Column(name, width=60 if name == "step" else None) for name in frame}
-    table.draw(frame, heads, "", FEW)
+    heads = {
+        name: Column(
+            name, "" if name.endswith((" margin", " ULP")) else "text", width=60 if name == "step" else None
+        )
+        for name in frame
+    }
+    table.draw(frame, heads, "", FEW, marked)
 
 
 def _divergence(shown: Shown, divergence: Divergence) -> None:
-    """Show where the tokens diverge, after which text, and whether rounding alone explains it."""
+    """Show where the tokens diverge, after which text, and by how much the two best logits were apart."""
     counts = [len(result.token_ids or ()) for result in shown.results.values()]
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"in box {(divergence.box_a or 0) + 1} of A"

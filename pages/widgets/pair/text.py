@@ -13,28 +13,26 @@ from dsocr_core.reading.markup import block_text
 from dsocr_core.reading.output_findings import loose_text
 from dsocr_core.reading.parity import comparable
 from dsocr_core.reading.records import OcrResult, Side
-from dsocr_core.reading.text_blocks import Block, parse_blocks, word_difference
+from dsocr_core.reading.text_blocks import Block, Runs, parse_blocks
 from dsocr_core.review.differences import block_texts
-from pages.widgets.components.document import Aligned, Runs, show_aligned, show_columns
+from pages.widgets.components.document import Aligned, show_aligned, show_columns
 from pages.widgets.pair import sheets
-from pages.widgets.pair.shown import Pairing, Shown
+from pages.widgets.pair.shown import Pairing, Shown, compared
 from pages.widgets.pair.tables import STATE_WORDS
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared.labels import side_label
 
 _TITLE_LEVELS = {"title": 1, "sub_title": 2}
-_MOST_WORDS = 20_000
-"""Characters of one block whose words are compared; the rest of a longer one is shown as it is."""
 
 
-def draw(shown: Shown, first: str = "Rendered") -> None:
-    """Draw the texts; `first` is the view that is shown until another is chosen."""
+def draw(shown: Shown) -> None:
+    """Draw the texts; where there are two, first what differs."""
     if not shown.results:
         st.caption("Neither side has a text on record.")
         return
-    views = ["Rendered", "Raw", *(["Difference"] if shown.report else [])]
+    views = [*(["Difference"] if shown.report else []), "Rendered", "Raw"]
     view = st.segmented_control(
-        "View", views, default=first if first in views else "Rendered", required=True,
+        "View", views, default=views[0], required=True,
         key=f"{shown.prefix}text view", persist_state="session", label_visibility="collapsed",
     )  # fmt: skip
     if view == "Difference":
@@ -99,8 +97,8 @@ def _difference(shown: Shown) -> None:
     differing = [line for line in lines if line.left != line.right]
     head, switch = st.columns([4, 1], vertical_alignment="center")
     head.caption(
-        f"{len(differing)} of {plural(len(lines), 'block')} differ; only A is struck through, "
-        "only B is underlined. A click selects the box."
+        f"{len(differing)} of {plural(len(lines), 'block')} differ; letters that only one side has are "
+        "underlined. A click selects the box."
     )
     only = switch.toggle("Only what differs", key=f"{shown.prefix}only", persist_state="session")
     key = f"{shown.prefix}aligned"
@@ -121,16 +119,16 @@ def _lines(shown: Shown) -> Iterator[Aligned]:
         blocks = block_texts(*comparable(a, b), report.pairs)
         outside = [(block.text_a, block.text_b) for block in blocks if block.pair is None]
     for texts in outside:
-        yield Aligned("outside of blocks", *_compared(*texts))
+        yield Aligned("outside of blocks", *compared(*texts))
     if not shown.rows and not outside:
         text: Runs = [(sheets.text_of(a, shown.sheet)[0], "same")]
         yield Aligned("no blocks", text, text)
     for number, row in enumerate(shown.rows if report.pairs else ()):
         if row.a is not None and row.b is not None:
-            yield Aligned(_caption(row), *_compared(row.a.text, row.b.text), box=number)
+            yield Aligned(_caption(row), *compared(row.a.text, row.b.text), box=number)
         else:
-            left: Runs | None = [(row.a.text, "only_a")] if row.a is not None else None
-            right: Runs | None = [(row.b.text, "only_b")] if row.b is not None else None
+            left: Runs | None = [(row.a.text, "letter")] if row.a is not None else None
+            right: Runs | None = [(row.b.text, "letter")] if row.b is not None else None
             yield Aligned(_caption(row), left, right, box=number)
 
 
@@ -140,15 +138,3 @@ def _caption(row: Pairing) -> str:
     labels = dict.fromkeys(box.label for box in (row.a, row.b) if box)
     named = f"#{box.index + 1} {' → '.join(labels)}"
     return named if row.state in ("matched", "single") else f"{named}, {STATE_WORDS[row.state]}"
-
-
-def _compared(left: str, right: str) -> tuple[Runs, Runs]:
-    if left == right:
-        return [(left, "same")], [(right, "same")]
-    runs = word_difference(left[:_MOST_WORDS], right[:_MOST_WORDS])
-    a: Runs = [run for run in runs if run[1] != "only_b"]
-    b: Runs = [run for run in runs if run[1] != "only_a"]
-    for of_side, text in ((a, left), (b, right)):
-        if text[_MOST_WORDS:]:
-            of_side.append((text[_MOST_WORDS:], "same"))
-    return a, b

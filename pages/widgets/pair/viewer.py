@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from dsocr_core.reading.markup import Box
-from dsocr_core.reading.records import Side
+from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.components.viewer import MODES, show_viewer
-from pages.widgets.pair.shown import Pairing, Shown, label_colours
+from pages.widgets.pair.shown import Pairing, Shown, changes, compared, label_colours, other_texts
 from pages.widgets.shared import resources
 
 PaneWords = Mapping[Side, Mapping[str, str]]
@@ -22,11 +22,12 @@ def draw(
     image: Mapping[str, Any],
     panes: PaneWords,
     mode: tuple[str, Callable[[str], None]],
+    said: str,
     **around: Any,
 ) -> Any:
     """Draw it; returns what the reader asked for: another page, a run of some sides.
 
-    `image` is `image_values`; `mode` the one to show, and what takes another.
+    `image` is `image_values`; `mode` the one to show, and what takes another; `said` is for screen readers.
     """
     key = f"{shown.prefix}viewer"
 
@@ -43,6 +44,7 @@ def draw(
             "pairs": pair_values(shown.rows, shown.differing),
             "colours": label_colours(shown.rows),
             "mode": mode[0],
+            "said": said,
             "selected": shown.selected,
             "divergence": _divergence(shown),
             **around,
@@ -67,8 +69,11 @@ def image_values(
 def clicked(key: str) -> int | None:
     """The row that a component reports, the viewer, a text or the table of boxes."""
     state: Any = st.session_state[key]
-    rows = state["selection"]["rows"] if "selection" in state else [state.get("selected")]
-    row = rows[0] if rows else None
+    if "selection" in state:
+        rows = state["selection"]["rows"]
+        row = rows[0] if rows else None
+    else:
+        row = (state.get("selected") or {}).get("row")
     return row if isinstance(row, int) else None
 
 
@@ -84,23 +89,43 @@ def _divergence(shown: Shown) -> dict[str, Any] | None:
     }
 
 
-def _box_values(box: Box | None) -> dict[str, Any] | None:
+_CHARACTERS = 400_000
+"""Limit of the texts of a page in the viewer; a page of letters has some thousand."""
+_MOST_CHARACTERS = 20_000
+"""Limit of one box of a page with few."""
+_MOST_CHANGES = 4
+"""Differences of one box that are named."""
+
+
+def _box_values(box: Box | None, most: int) -> dict[str, Any] | None:
     if box is None:
         return None
     corners = {name: getattr(box, name) for name in ("x1", "y1", "x2", "y2")}
-    return {"index": box.index, "label": box.label, "text": box.text[:2000]} | corners
+    return {"index": box.index, "label": box.label, "text": box.text[:most]} | corners
 
 
-def pair_values(rows: Iterable[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
-    """`differing` are rows that differ in more than their coordinates and label, in their text say."""
-    return [
+def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
+    """`differing` are rows that differ in more than their coordinates and label, in their text say.
+
+    Rows with two texts that are not the same have `runs` of both sides, and `changes` in words, values first.
+    """
+    most = min(_MOST_CHARACTERS, _CHARACTERS // max(len(rows), 1))
+    found = [
         {
             "state": row.state,
             "differs": number in differing or row.state not in ("matched", "single"),
-            "a": _box_values(row.a),
-            "b": _box_values(row.b),
+            "a": _box_values(row.a, most),
+            "b": _box_values(row.b, most),
             "iou": row.iou,
             "shift": row.shift_percent,
         }
         for number, row in enumerate(rows)
     ]
+    for number in other_texts(rows):
+        texts = [box["text"] for side in ("a", "b") if (box := found[number][side])]
+        named = changes(*texts)
+        more = len(named) - _MOST_CHANGES
+        runs = [list(map(list, of_side)) for of_side in compared(*texts)]
+        found[number]["runs"] = dict(zip(SIDES, runs, strict=True))
+        found[number]["changes"] = [*named[:_MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
+    return found

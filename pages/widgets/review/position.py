@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import plural
+from dsocr_core.review.document import one_run_words
 from dsocr_core.review.queue import Given, select
 from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
 from pages.widgets.review import address
@@ -170,6 +170,8 @@ def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
 
 
 def reviewed_words(here: Position) -> str:
-    """Say how many of the pages that are to be reviewed have a verdict."""
-    pages = compared(list(here.review.pages))
-    return f"{sum(page.name in here.given for page in pages):,} of {plural(len(pages), 'page')} reviewed"
+    """Count pages: "3 comparable, 0 reviewed, 11 only in A"."""
+    pages = [page for page in here.review.pages if not page.in_one_run]
+    reviewed = sum(page.name in here.given for page in pages)
+    alone = one_run_words(here.review.pages, noun=False)
+    return f"{len(pages):,} comparable, {reviewed:,} reviewed{f', {alone}' if alone else ''}"

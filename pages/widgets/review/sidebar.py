@@ -11,7 +11,6 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
 from dsocr_core.reading.parity_records import VERDICT_WORDS
-from dsocr_core.review.document import one_run_words
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
@@ -154,12 +153,13 @@ def draw(here: Position) -> None:
 
 
 def _in_one_run(here: Position) -> None:
-    """One line for all pages that only one run has, which leads to them."""
-    words = one_run_words(here.review.pages)
-    if words and "absent" not in value("kinds"):
+    """The way to the pages that only one run has."""
+    count = sum(page.in_one_run for page in here.review.pages)
+    if count and "absent" not in value("kinds"):
         st.button(
-            words, key="review absent", type="tertiary", icon=":material/rule:", on_click=address.put,
-            args=("kinds", ["absent"]), help="Nothing to compare on them; shows their list.",
+            f"List the {plural(count, 'page')} of one run", key="review absent", type="tertiary",
+            icon=":material/rule:", on_click=address.put, args=("kinds", ["absent"]),
+            help="Nothing to compare on them.",
         )  # fmt: skip
 
 

@@ -89,9 +89,18 @@ def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
 
 def _take_away(review: Review, typed: str) -> None:
     """Files are made when they are asked for, outside of the session."""
+    own = st.text_area(
+        "Words at the head of the report", key=f"review words of {review.key}", persist_state="session",
+        placeholder="what you conclude, before the figures", max_chars=4000, height=68,
+    )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         for words, name, mime, make in (
-            ("Report as HTML", "html", "text/html", lambda: html_report(review, _truth(typed))),
+            (
+                "Report as HTML",
+                "html",
+                "text/html",
+                lambda: html_report(review, _truth(typed), words=own.strip()),
+            ),
             ("JSON", "json", "application/json", lambda: _json(document(review, _truth(typed)))),
             ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
             ("Verdicts as JSON", "verdicts.json", "application/json", review.verdicts.to_json),

@@ -35,7 +35,7 @@ def draw(shown: PageShown) -> None:
     """Draw the tabs; only the open one is computed."""
     drawers = {
         "Differences": lambda: _differences(shown),
-        "Text": lambda: text.draw(shown, "Difference"),
+        "Text": lambda: text.draw(shown),
         "Boxes": lambda: tabs.draw_boxes(shown),
         "Tokens": lambda: tabs.draw_tokens(shown),
         "Layers": lambda: _layers(shown),

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dsocr_core.review.page import Difference, PageReview
     from dsocr_core.review.review import Review
 
+_SHORT = {"infer.no_repeat_ngram_size": "n-gram", "infer.max_new_tokens": "at most tokens"}
+_ELSEWHERE = ("a", "b", "history", "out", "config")
+"""Settings that say nothing of how a page is read."""
 _LOST = "Its picture is not on this machine: boxes on an empty sheet."
 _WITH_BOXES = "Only the picture with one side's boxes on it is left."
 
@@ -76,7 +79,13 @@ def _name(side: Side, review: Review) -> str:
     of_side = review.a if side == "a" else review.b
     if of_side.backend and review.a.record.id == review.b.record.id:
         return side_label(side, of_side.backend)
-    return f"{side_letter(side)}: {of_side.name}"
+    own = [
+        f"{_SHORT.get(row['name'], row['name'].rpartition('.')[2].replace('_', ' '))} {row[side]}"
+        for row in review.settings().to_dict("records")
+        if row["section"] == "settings" and not row["equal"] and row[side] is not None
+        and row["name"] not in _ELSEWHERE
+    ]  # fmt: skip
+    return f"{side_letter(side)}: {' · '.join(filter(None, (', '.join(own[:2]), of_side.name)))}"
 
 
 def draw(here: Position, shown: PageShown) -> None:
@@ -98,6 +107,7 @@ def draw(here: Position, shown: PageShown) -> None:
         viewer.image_values(f"{page.name}{shown.sheet or ''}", picture, size, "review"),
         {side: _pane_words(shown, side) for side in SIDES},
         (value("mode"), lambda mode: address.put("mode", mode)),
+        f"{page.name}: {verdict_words(page.verdict).words}. {kind_words(page)}",
         position=_position(here),
         around={
             "taken": address.values()["taken"],
@@ -127,7 +137,9 @@ def _position(here: Position) -> dict[str, Any]:
 
 
 def _keys() -> list[dict[str, str]]:
-    verdicts = [{"key": key, "act": word, "does": word} for word, key in verdict.KEYS.items()]
+    # Without a name a verdict leads to its field, at once: what is typed next is the name.
+    ask = {} if address.reviewer() else {"field": verdict.FIELDS["r"][0]}
+    verdicts = [{"key": key, "act": word, "does": word} | ask for word, key in verdict.KEYS.items()]
     fields = [
         {"key": key, "field": field, "does": f"type {what}"} for key, (field, what) in verdict.FIELDS.items()
     ]

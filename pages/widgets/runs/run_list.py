@@ -82,7 +82,7 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
         key=name,
         column_order=[*(value("columns") or usual)], hide_index=True, placeholder="–",
         selection_mode="multi-row",
-        height="content" if len(table) <= 10 else 400 if rows else 720,
+        height="content" if len(table) <= 10 else 400 if rows else 800, row_height=26,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={

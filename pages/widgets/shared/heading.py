@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 
 import streamlit as st
+
+from pages.widgets.components.page import watch_page
+from pages.widgets.shared import url_state
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ HEADINGS = {
 def draw(page: str) -> None:
     """The style sheet, then one line: the name, the sentence, and the way to use the page behind a `?`."""
     st.html(Path(__file__).with_name("style.css"))
+    with st.container(key="page"):
+        watch_page(f"{page} back", partial(url_state.go_back, page))
     heading = HEADINGS[page]
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):
         st.html(

@@ -88,7 +88,7 @@ def lines(
 
 
 def _words(x: float, y: float, text: str, **more: Any) -> dict[str, Any]:
-    return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12, "color": NEUTRAL}, **more}
+    return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12}, **more}
 
 
 def _trace(each: Series, scale: float, unit: str) -> dict[str, Any]:

@@ -137,8 +137,11 @@ def _forget_oldest(folder: Path) -> None:
 
 
 def typed_pages(text: str, roots: tuple[Path, ...]) -> PageList:
-    """The pages of a typed file or folder; in a folder, links that lead out of the roots are left out."""
-    path = typed_path(text, roots)
+    """The pages of a typed file or folder; in a folder, links that lead out of the roots are left out.
+
+    What was uploaded can be opened again wherever it is stored.
+    """
+    path = typed_path(text, roots, (UPLOADS, RENDERED))
     if not path.is_dir():
         return pages_of(path)
     readable = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
@@ -156,8 +159,8 @@ def _inside(path: Path, roots: tuple[Path, ...]) -> bool:
     return any(path.is_relative_to(root.resolve()) for root in roots)
 
 
-def typed_path(text: str, roots: tuple[Path, ...]) -> Path:
-    """The file or folder a user typed, links resolved. Raises DsocrError outside the allowed roots."""
+def typed_path(text: str, roots: tuple[Path, ...], own: tuple[Path, ...] = ()) -> Path:
+    """The file or folder a user typed, links resolved. Raises DsocrError outside the roots and `own`."""
     try:
         entered = Path(text.strip()).expanduser()
         path = entered.resolve(strict=False)
@@ -165,7 +168,7 @@ def typed_path(text: str, roots: tuple[Path, ...]) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # too long, no such user, a zero byte
         cause = getattr(error, "strerror", None) or one_line(error, 80)
         raise DsocrError(f"{text.strip()[:120]}: not a usable path ({cause})") from error
-    if not _inside(path, roots):
+    if not _inside(path, (*roots, *own)):
         allowed = ", ".join(str(root) for root in roots)
         raise DsocrError(f"{entered}: outside the folders this page may read; put the file under {allowed}")
     if not there:

@@ -82,8 +82,9 @@ def strip_html(strip: Strip) -> str:
 
 
 def reasons_html(reasons: tuple[str, ...]) -> str:
-    """The line below a strip."""
-    return f"<div class='dsocr-reasons'>{escape('; '.join(reasons))}</div>"
+    """The line below a strip: a sentence each."""
+    sentences = " ".join(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons)
+    return f"<div class='dsocr-reasons'>{escape(sentences)}</div>"
 
 
 _EQUAL = {True: "equal", False: "differ", None: "not known"}

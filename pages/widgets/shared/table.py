@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ MOST_ROWS = 24
 _FEW = 12
 _TALL, _LESS_TALL = 640, 420
 """Pixels of a table that scrolls."""
+
+_MARKED = "background-color: rgb(192 54 44 / 0.3)"
 
 _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "": significant,
@@ -80,18 +82,22 @@ def draw(
     columns: Mapping[str, Column] | None = None,
     missing: str = NOT_MEASURED,
     most: int = MOST_ROWS,
+    marked: Sequence[bool] | None = None,
     **more: Any,
 ) -> None:
     """Show those columns of a frame, in that order; those that it lacks are left out, nulls are `missing`.
 
-    Without `columns` all of them as they are. A table of more than `most` rows scrolls. `more` goes to
-    `st.dataframe`: a key and what is done when rows are chosen.
+    Without `columns` all of them as they are. A table of more than `most` rows scrolls. `marked` rows stand
+    out. `more` goes to `st.dataframe`: a key and what is done when rows are chosen.
     """
     there = {name: column for name, column in (columns or {}).items() if name in frame}
     shown = frame[list(there)].reset_index(drop=True) if columns is not None else frame
     written = {name: column.write for name, column in there.items() if column.is_written}
+    style = shown.style.format(written) if written or marked else shown
+    if marked:
+        style = style.apply(lambda column: [_MARKED * one for one in marked])
     st.dataframe(
-        shown.style.format(written) if written else shown, hide_index=True, placeholder=missing,
+        style, hide_index=True, placeholder=missing,
         height="content" if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
         column_config={name: column.config for name, column in there.items()}, **more,
     )  # fmt: skip

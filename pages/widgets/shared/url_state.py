@@ -13,6 +13,7 @@ from datetime import date
 from functools import partial
 from math import inf
 from typing import Any
+from urllib.parse import parse_qs
 
 import duckdb
 import streamlit as st
@@ -81,6 +82,9 @@ class LinkedState:
 
     page: str
     parameters: Mapping[str, Parameter]
+
+    def __post_init__(self) -> None:
+        _STATES[self.page] = self
 
     def key(self, name: str) -> str:
         """The session's key of a parameter, and of its widget."""
@@ -184,15 +188,36 @@ def part(read: Callable[[], None], drawer: Callable[[], None], write: Callable[[
     write()
 
 
-def linked(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Read what the address says beside the defaults; a value that is foreign here is left for `refused`."""
+_STATES: dict[str, LinkedState] = {}
+"""By their page."""
+
+
+def go_back(page: str) -> None:
+    """A callback: make the session what the address said to which the browser went back, or forward."""
+    asked: Any = st.session_state[f"{page} back"].get("back")
+    state = _STATES[page]
+    link = linked(state.parameters, parse_qs(str(asked["query"])))
+    for name, parameter in state.parameters.items():
+        if parameter.linked:
+            state.put(name, link.get(name, parameter.default))
+
+
+def linked(
+    parameters: Mapping[str, Parameter], address: Mapping[str, list[str]] | None = None
+) -> dict[str, Any]:
+    """Read what an address, this page's own unless given, says beside the defaults.
+
+    A value that is foreign here is left for `refused`.
+    """
+    if address is None:
+        address = {name: st.query_params.get_all(name) for name in st.query_params}
     found: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        if parameter.linked and name in st.query_params:
+        if parameter.linked and name in address:
             try:
-                found[name] = parameter.read(st.query_params.get_all(name))
+                found[name] = parameter.read(address[name])
             except ValueError:
-                refuse(name, st.query_params[name])
+                refuse(name, address[name][-1])
     return {name: value for name, value in found.items() if value != parameters[name].default}
 
 

@@ -75,5 +75,10 @@ def test_faster_and_slower_differ(sight: str, pair: tuple[str, str]) -> None:
 def test_match_states_that_share_a_dash_differ(sight: str) -> None:
     script = (ROOT / "pages" / "widgets" / "components" / "viewer" / "drawing.js").read_text()
     states = dict(re.findall(r'(\w+): \{ name: "[^"]+", colour: "(#\w+)"', script))
-    for one, other in (("moved", "relabelled"), ("only_a", "only_b"), ("matched", "moved")):
+    for one, other in (
+        ("moved", "relabelled"),
+        ("only_a", "only_b"),
+        ("matched", "moved"),
+        ("matched", "text"),
+    ):
         assert difference(states[one], states[other], sight) > LEAST, (one, other)

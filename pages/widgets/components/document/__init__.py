@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dsocr_core.reading.text_blocks import Block, Change
+from dsocr_core.reading.text_blocks import Block, Runs
 from pages.widgets.components.base import mount
 
 Column = tuple[str, Sequence[Block]]
-Runs = list[tuple[str, Change]]
 
 
 _HERE = Path(__file__).parent

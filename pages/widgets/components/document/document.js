@@ -71,7 +71,7 @@ function show({ data, parentElement, setStateValue }) {
   }
   root.onclick = (event) => {
     const block = event.target.closest(".linked");
-    if (block && !getSelection().toString()) setStateValue("selected", Number(block.dataset.box));
+    if (block && !getSelection().toString()) setStateValue("selected", { row: Number(block.dataset.box), n: Date.now() });
   };
   for (const column of root.querySelectorAll(".column")) {
     let first = null;

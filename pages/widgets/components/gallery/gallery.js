@@ -25,9 +25,11 @@ function show({ data, parentElement, setTriggerValue }) {
     const button = event.target.closest("button");
     if (button) setTriggerValue("picked", button.dataset.key);
   };
+  const buttons = [...root.children];
+  rove(root, buttons, buttons.find((button) => button.dataset.key === data.selected), 3);
   const moved = root.dataset.selected !== data.selected;
   root.dataset.selected = data.selected ?? "";
-  for (const button of root.children) {
+  for (const button of buttons) {
     const chosen = button.dataset.key === data.selected;
     button.setAttribute("aria-selected", String(chosen));
     if (chosen && moved) {

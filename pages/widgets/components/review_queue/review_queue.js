@@ -34,12 +34,13 @@ function show({ data, parentElement, setStateValue }) {
   root.onclick = (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    button.blur(); // the arrow keys turn pages
+    if (event.detail) button.blur(); // after a click the arrow keys turn pages
     // A number makes picking the same page again, after turning pages, a change.
     setStateValue("picked", { name: button.dataset.name, n: Date.now() });
   };
-  const buttons = root.querySelectorAll("button");
+  const buttons = [...root.querySelectorAll("button")];
   const chosen = buttons[data.position - data.first] ?? null;
+  rove(root, buttons, chosen, 1);
   for (const button of buttons) button.setAttribute("aria-selected", String(button === chosen));
   root.dataset.position = data.position;
   if (!chosen) return;

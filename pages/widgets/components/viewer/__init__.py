@@ -11,7 +11,7 @@ from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent
 # In this order: they share one module scope in the browser.
-_SCRIPTS = ("geometry.js", "drawing.js", "texts.js", "panes.js", "main.js")
+_SCRIPTS = ("geometry.js", "words.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 MODES = ("2-up", "swipe", "overlay", "difference")
 RUNS: dict[str, tuple[Side, ...]] = {"a": ("a",), "b": ("b",), "both": SIDES}

@@ -4,6 +4,7 @@ const STATES = {
   matched: { name: "matched", colour: "#64748b", width: 1.25, dash: [] },
   moved: { name: "moved", colour: "#c77700", width: 2, dash: [] },
   relabelled: { name: "relabelled", colour: "#7c3aed", width: 2, dash: [] },
+  text: { name: "text differs", colour: "#c0362c", width: 1.25, dash: [], under: true },
   only_a: { name: "only A", colour: "#2563eb", width: 2, dash: [7, 4] },
   only_b: { name: "only B", colour: "#e11d8f", width: 2, dash: [7, 4] },
   single: { name: "not compared", colour: "#64748b", width: 1.25, dash: [] },
@@ -17,6 +18,7 @@ function readableOn(colour) {
   return r * 0.299 + g * 0.587 + b * 0.114 > 150 ? "#111" : "#fff";
 }
 
+// Strokes lie outside of the box, those of the selected one beyond its letters' tails: none covers text.
 function drawItem(context, view, size, item, { selected, hovered, dotted, label }) {
   const [left, top] = toScreen(view, size, item.box.x1, item.box.y1);
   const [right, bottom] = toScreen(view, size, item.box.x2, item.box.y2);
@@ -24,25 +26,62 @@ function drawItem(context, view, size, item, { selected, hovered, dotted, label 
   const width = Math.max(right - left, 1);
   const height = Math.max(bottom - top, 1);
   const style = STATES[item.state];
+  const outline = (apart) => context.strokeRect(left - apart, top - apart, width + 2 * apart, height + 2 * apart);
 
-  context.globalAlpha = selected || hovered ? 0.26 : 0.12;
+  context.globalAlpha = selected || hovered ? 0.18 : 0.12;
   context.fillStyle = item.colour;
   context.fillRect(left, top, width, height);
   context.globalAlpha = 1;
 
   if (selected) {
     context.setLineDash([]);
-    context.lineWidth = 7;
+    context.lineWidth = 6;
     context.strokeStyle = "rgb(255 255 255 / .85)";
-    context.strokeRect(left, top, width, height);
+    outline(6);
   }
   context.setLineDash(dotted && item.partner ? [2, 3] : style.dash);
   context.lineWidth = selected ? 4 : hovered ? style.width + 1.5 : style.width;
-  context.strokeStyle = style.colour;
-  context.strokeRect(left, top, width, height);
+  context.strokeStyle = style.under && !selected ? STATES.matched.colour : style.colour;
+  outline(selected ? 6 : 1 + context.lineWidth / 2);
+  if (style.under && !selected) {
+    context.fillStyle = style.colour;
+    context.fillRect(left - 2, bottom + 2, width + 4, 2);
+  }
 
   if (item.state === "moved" && item.partner && !dotted) drawArrow(context, view, size, item, style.colour);
-  if (label && (height >= 7 || selected)) drawName(context, item, left, top, right, size, selected || hovered);
+  if (label && (height >= 7 || selected)) drawName(context, item, left - 2, top, right, size, selected || hovered);
+}
+
+// Under the words in which the sides differ, and stronger under their letters.
+function drawMarks(context, view, size, viewer, item) {
+  context.setLineDash([]);
+  context.fillStyle = STATES.text.colour;
+  for (const mark of marksOf(viewer, item)) {
+    const place = markPlace(viewer, mark);
+    const [left, top] = toScreen(view, size, place.x, place.y);
+    if (left > size.width || top > size.height) continue;
+    const width = Math.max(place.width * view.scale, 2);
+    const height = place.height * view.scale;
+    if (left + width < 0 || top + height < 0) continue;
+    context.globalAlpha = mark.change === "letter" ? 0.3 : 0.14;
+    context.fillRect(left, top, width, height);
+    context.globalAlpha = 1;
+    if (mark.change === "letter") context.fillRect(left, top + height, width, 3);
+  }
+}
+
+// The reading itself, in its box.
+function drawText(context, view, size, lines, colour) {
+  context.fillStyle = colour;
+  for (const line of lines) {
+    const [left, top] = toScreen(view, size, line.x, line.y);
+    const height = line.height * view.scale;
+    if (top > size.height || top + height < 0 || height < 2) continue;
+    const { size: font, width } = typeset(line);
+    context.font = `${font * view.scale}px ${TEXT_FONT}`;
+    context.fillText(line.text.trimEnd(), left, top + height * 0.8, width * view.scale);
+  }
+  context.font = LABEL_FONT;
 }
 
 // From the box towards where the other side put it; at least 16 px long, or a small shift is invisible.
@@ -87,20 +126,18 @@ function drawName(context, item, left, top, right, size, asked) {
   context.fillText(name, x + 4, y + 10.5);
 }
 
-// Where the tokens diverge: a flag at the box in which they do, at the page's corner when that is before the first box.
+// Where the tokens diverge: a flag beside the box in which they do, above it where there is no room; at the page's corner
+// when that is before the first box.
 function drawFlag(context, view, size, box, words) {
   const [left, top] = toScreen(view, size, box?.x1 ?? 0, box?.y1 ?? 0);
+  const [right] = toScreen(view, size, box?.x2 ?? 0, 0);
   const width = context.measureText(words).width + 12;
-  const x = clamp(left, 1, Math.max(size.width - width - 1, 1));
-  const y = clamp(top - 19, 1, size.height - 20);
+  const beside = box && right + 12 + width <= size.width;
+  const x = beside ? right + 12 : clamp(left, 1, Math.max(size.width - width - 1, 1));
+  const y = clamp(beside ? top : top - 23, 1, size.height - 20);
   context.setLineDash([]);
   context.globalAlpha = 1;
-  context.fillStyle = context.strokeStyle = "#c0362c";
-  context.lineWidth = 2;
-  context.beginPath();
-  context.moveTo(x + 1, y);
-  context.lineTo(x + 1, Math.max(top + 8, y + 20));
-  context.stroke();
+  context.fillStyle = STATES.text.colour;
   context.fillRect(x, y, width, 15);
   context.fillStyle = "#fff";
   context.fillText(words, x + 6, y + 11);

@@ -10,6 +10,7 @@ class Viewer {
     this.hiddenLabels = new Set();
     this.hiddenStates = new Set();
     this.showLabels = true; // the names of labels beside their boxes
+    this.showTexts = false; // the readings typeset in their boxes, in place of the page
     this.mode = "2-up";
     this.selected = null;
     this.hovered = null;
@@ -33,8 +34,14 @@ class Viewer {
   listen() {
     const { signal } = this.abort;
     const on = (target, type, handler, more) => target.addEventListener(type, handler, { signal, ...more });
-    on(document, "keydown", (event) => this.key(event));
-    on(document, "pointerdown", (event) => this.closeMenus(event));
+    on(document, "keydown", (event) => {
+      this.clicked = false;
+      this.key(event);
+    });
+    on(document, "pointerdown", (event) => {
+      this.clicked = true;
+      this.closeMenus(event);
+    });
     on(this.find(".toolbar"), "click", (event) => {
       const button = event.target.closest("button");
       if (button?.dataset.mode) this.setMode(button.dataset.mode);
@@ -42,6 +49,7 @@ class Viewer {
     });
     for (const pane of this.panes) {
       on(pane.image, "error", () => retryPicture(pane));
+      on(pane.image, "load", () => this.schedule());
       on(pane.stage, "wheel", (event) => this.wheel(event, pane), { passive: false });
       on(pane.stage, "pointerdown", (event) => this.press(event, pane));
       on(pane.stage, "pointermove", (event) => this.move(event, pane));
@@ -50,6 +58,14 @@ class Viewer {
       on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.sides[pane.side].action));
     }
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
+    on(this.find(".divider"), "keydown", (event) => {
+      const by = { ArrowLeft: -0.05, ArrowRight: 0.05 }[event.key];
+      if (!by) return;
+      event.stopPropagation();
+      event.preventDefault();
+      this.split = clamp(this.split + by, 0.02, 0.98);
+      this.schedule();
+    });
     this.resizes = new ResizeObserver(() => this.schedule());
     for (const pane of this.panes) this.resizes.observe(pane.stage);
   }
@@ -73,7 +89,8 @@ class Viewer {
     if (this.around) {
       this.actions = this.actions.filter(({ n }) => n > this.around.taken);
       const { field, at } = this.around.ask ?? { at: 0 };
-      if (at > (this.asked ?? at)) document.querySelector(`.st-key-${field} input`)?.focus();
+      // Only after a click: keys that were pressed meanwhile meant something else.
+      if (at > (this.asked ?? at) && this.clicked) document.querySelector(`.st-key-${field} input`)?.focus();
       this.asked = at;
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
@@ -91,6 +108,8 @@ class Viewer {
       this.sent.selected = [];
       delete this.adopted.selected;
     }
+    const said = this.find(".said");
+    if (said.textContent !== data.said) said.textContent = data.said; // read aloud when it is another
     this.adopt("mode", data.mode, MODES.includes(data.mode), (mode) => (this.mode = mode));
     this.adopt("selected", data.selected, true, (index) => (this.selected = index));
     if (this.selected !== null && !this.pairs[this.selected]) this.selected = null;
@@ -107,7 +126,7 @@ class Viewer {
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();
-    fillInspector(this.find(".inspector"), this.pairs[this.selected] ?? null);
+    this.inspect();
     this.schedule();
   }
 
@@ -121,7 +140,8 @@ class Viewer {
 
   send(name, value) {
     this.sent[name].push(value);
-    this.setState(name, value);
+    // A number makes the same row of another page a change.
+    this.setState(name, name === "selected" ? { row: value, n: Date.now() } : value);
   }
 
   fillMenus() {
@@ -144,7 +164,7 @@ class Viewer {
     }));
     fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, toggle);
     const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
-      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0,
+      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0, under: style.under,
     }));
     fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
   }
@@ -178,10 +198,14 @@ class Viewer {
     if (index !== this.selected) {
       this.selected = index;
       this.send("selected", index);
-      fillInspector(this.find(".inspector"), this.pairs[index] ?? null);
+      this.inspect();
     }
     if (reveal && index !== null) this.reveal(this.pairs[index].a ?? this.pairs[index].b);
     this.schedule();
+  }
+
+  inspect() {
+    fillInspector(this.find(".inspector"), this.pairs, this.selected, (index) => this.select(index, true));
   }
 
   reveal(box) {
@@ -199,12 +223,18 @@ class Viewer {
     if (name === "fit") view.fit = true;
     if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
     if (name === "labels") this.showLabels = !this.showLabels;
+    if (name === "texts") this.showTexts = !this.showTexts;
     if (name === "next-page") this.turn(1);
     if (name === "previous-page") this.turn(-1);
     if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
     if (name === "next-difference" && this.differences.length) {
       const next = this.differences.find((index) => this.selected === null || index > this.selected);
       this.select(next ?? this.differences[0], true);
+    }
+    if (/^(next|previous)-box$/.test(name) && this.pairs.length) {
+      const by = name === "next-box" ? 1 : -1;
+      const from = this.selected ?? (by > 0 ? -1 : 0);
+      this.select((from + by + this.pairs.length) % this.pairs.length, true);
     }
     if (name === "labels") this.fillMenus();
     this.schedule();
@@ -228,8 +258,8 @@ class Viewer {
     const key = this.around?.keys.find(({ key }) => key === event.key);
     if (!key) return false;
     const field = key.field ? document.querySelector(`.st-key-${key.field} input`) : null;
-    if (field) field.focus();
-    else if (key.act) this.actAround(key.act);
+    if (key.act) this.actAround(key.act);
+    field?.focus();
     return true;
   }
 
@@ -238,12 +268,12 @@ class Viewer {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     // Out of a field of the page around and back to the keys.
     if (this.around && /^(Enter|Escape)$/.test(event.key) && target.closest?.(this.around.fields)) {
-      setTimeout(() => target.blur());
+      target.blur(); // at once: the next key is none of the field's
       return;
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "labels", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
@@ -355,16 +385,19 @@ class Viewer {
       button.setAttribute("role", "radio");
       button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
     }
+    this.find('[data-act="texts"]').setAttribute("aria-pressed", String(this.showTexts));
     refit(view, sizeOf(this.panes[0]), this.image);
     for (const pane of this.panes) if (this.mode === "2-up" || pane.side === "a") drawPane(this, pane, view);
     const divider = this.find(".divider");
     divider.hidden = this.mode !== "swipe";
     divider.style.left = `${this.split * 100}%`;
+    divider.setAttribute("aria-valuenow", String(Math.round(this.split * 100)));
     this.find(".zoom").textContent = `${Math.round(view.scale * 100)} %`;
     writeHeaders(this);
     writeNotices(this);
     Object.assign(this.root.dataset, {
       image: this.image.id,
+      texts: this.showTexts,
       scale: view.scale.toFixed(4),
       selected: this.selected ?? "",
       a: this.items.a.length,

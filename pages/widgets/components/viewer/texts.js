@@ -6,7 +6,9 @@ const KEYS = [
   ["1 2 3 4", "2-up, swipe, overlay, difference"],
   ["f", "fit the page"],
   ["l", "names of labels on or off"],
+  ["t", "the texts as read, in place of the page"],
   ["d", "next difference"],
+  ["b B", "next and previous box"],
   ["j k  \u2192 \u2190", "next and previous page"],
   ["Esc", "clear the selection"],
   ["wheel, drag", "zoom, pan"],
@@ -47,12 +49,44 @@ function fillTooltip(tooltip, item) {
   tooltip.replaceChildren(head, facts, text);
 }
 
-function fillInspector(inspector, pair) {
+// Differences by name, each a button: the panel while no box is selected.
+function changeButtons(pairs, select) {
+  const list = make("div", "changes");
+  pairs.forEach(({ changes }, index) => {
+    for (const words of changes ?? []) {
+      const button = make("button", "", words);
+      button.addEventListener("click", () => select(index));
+      list.append(button);
+    }
+  });
+  return list.childElementCount ? list : make("div", "hint", "Select a box to compare its text on both sides.");
+}
+
+const CONTEXT = 60; // characters around what differs, of a long text
+
+// A side's text with what differs marked; what both have is cut in the middle where it is long.
+function markedText(box, runs) {
+  const text = make("div", "text", runs ? undefined : box.text || "no text");
+  runs?.forEach(([words, change], at) => {
+    const [first, last] = [at === 0, at === runs.length - 1];
+    const most = first || last ? CONTEXT : 2 * CONTEXT;
+    let shown = words;
+    if (change === "same" && runs.length > 1 && words.length > most + 3)
+      shown = `${first ? "" : words.slice(0, CONTEXT)}\u2026${last ? "" : words.slice(-CONTEXT)}`;
+    text.append(make("span", change, shown));
+  });
+  return text;
+}
+
+function fillInspector(inspector, pairs, selected, select) {
+  const pair = pairs[selected];
   if (!pair) {
-    inspector.replaceChildren(make("div", "hint", "Select a box to compare its text on both sides."));
+    inspector.replaceChildren(changeButtons(pairs, select));
     return;
   }
+  const values = pair.changes?.length ? [make("div", "values", pair.changes.join("; "))] : [];
   inspector.replaceChildren(
+    ...values,
     ...["a", "b"].map((side) => {
       const cell = make("div");
       cell.dataset.side = side;
@@ -68,7 +102,7 @@ function fillInspector(inspector, pair) {
         if (pair.iou !== null) facts.append(`  IoU ${round(pair.iou, 3)}`);
         if (pair.shift !== null) facts.append(`  shift ${round(pair.shift, 2)} %`);
       }
-      cell.append(facts, make("div", "text", box.text || "no text"));
+      cell.append(markedText(box, pair.runs?.[side]), facts);
       return cell;
     }),
   );
@@ -95,6 +129,7 @@ function fillMenu(menu, rows, hidden, onChange, extra) {
     const swatch = make("span", "swatch");
     swatch.style.borderColor = row.colour;
     swatch.style.borderStyle = row.dash ? "dashed" : "solid";
+    if (row.under) swatch.style.borderWidth = "0 0 3px";
     if (row.fill) swatch.style.background = row.colour + "40";
     line.append(tick, swatch, make("span", "", row.name), make("span", "count", String(row.count)));
     return line;

@@ -1,0 +1,15 @@
+"""Mends in the browser on every page: Back within a page, and Tab out of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pages.widgets.components.base import mount
+
+_HERE = Path(__file__).parent
+
+
+def watch_page(key: str, on_back: Callable[[], None]) -> None:
+    """Mount it; draws nothing. The state `back` is {query: an address without its `?`, n}."""
+    mount(_HERE, key, {}, on_back_change=on_back)
