@@ -97,7 +97,7 @@ class DraftedPage:
 
         That is estimated: single steps over what passes and steps cost (`drafts.pace.COSTS`).
         """
-        passes, drafted, accepted = self._last[draft_state.PASSES :]
+        passes, drafted, accepted = self._last[draft_state.PASSES : draft_state.RIGHT]
         steps = max(len(self._new) - 1 - passes - accepted, 0)
         cost = steps + sum(COSTS[rows] * count for rows, count in self._made.items())
         rows = " ".join(f"{rows}:{count}" for rows, count in sorted(self._made.items()))
@@ -182,10 +182,9 @@ class DraftedPage:
         if group.rows == 1:
             self._pace.took(right, len(fresh) - right)
         else:
-            accepted = draft[draft_state.ACCEPTED] - self._last[draft_state.ACCEPTED]
-            self._made[group.rows] += draft[draft_state.PASSES] - self._last[draft_state.PASSES]
-            short = group.count * (group.rows - 1) - accepted
-            self._pace.took(accepted, min(group.count, -(-short // (group.rows - 1))))
+            since = [now - before for now, before in zip(draft, self._last, strict=True)]
+            self._made[group.rows] += since[draft_state.PASSES]
+            self._pace.took(since[draft_state.RIGHT], since[draft_state.WRONG])
             if not self._own:
                 self._place.shift = draft[draft_state.SHIFT] + self._first
         self._last = draft

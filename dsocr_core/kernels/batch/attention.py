@@ -1,12 +1,17 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Attention of one query a slot over that slot's own positions, split between programs.
+"""Attention of each slot's rows over that slot's own positions, split between programs.
 
-Letters: S slots, h heads, D head dim, P positions a slot's cache holds, N splits, p a slot's position.
+Letters: S slots, K rows a slot, R = K S, h heads, D head dim, P positions a slot's cache holds, N splits,
+p a row's position.
 
 A program takes one head of one slot and one of N equal parts of the positions up to p. Every lane of its
 block has a softmax of its own over every `rows`-th position, so that inside the loop only the product of
 query and key crosses threads; the lanes are merged once, at the end. It is bound by reading the cache:
 2 h D (p + 1) elements a slot, once.
+
+Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a program, which reads the cache
+once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Where a block
+belongs to some rows only, it has no weight for the others, and adds nothing.
 
 Offsets into the cache are 64 bits wide: 256 slots of the published model are more than 2^31 elements.
 Programs return early for a finished slot; its output is zeros.
@@ -20,56 +25,84 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
-from dsocr_core.kernels.state import AT_DONE, AT_POSITION, AT_SIZE, DONE, POSITION, SIZE
+from dsocr_core.kernels.matvec import extended
+from dsocr_core.kernels.state import SIZE, standing, standing_reference
+
+MOST_TOGETHER = 4
+"""Rows of a program at most: with more their sums do not fit the registers."""
+
+
+@triton.jit
+def _folded(scores, value, inside, top, total, mixed):
+    """A block's positions taken into the softmax of each lane: (top, total, mixed)."""
+    scores = tl.where(inside, scores, float("-inf"))
+    new_top = tl.maximum(top, scores)
+    # A lane without positions on either side would make -inf - -inf.
+    shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+    shrink = tl.exp2(top - shift)
+    weight = tl.exp2(scores - shift)
+    return new_top, total * shrink + weight, mixed * shrink[:, None] + weight[:, None] * value
 
 
 @triton.jit
 def _attend_rows(
-    q, keys, values, states, partial, log_sums, scale, capacity,
+    q, keys, values, states, partial, log_sums, scale, capacity, slots,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr,
 ):  # fmt: skip
-    head, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    head, split = tl.program_id(0), tl.program_id(1)
     heads, splits = tl.num_programs(0), tl.num_programs(1)
-    position = tl.load(states + slot * AT_SIZE + AT_POSITION)
-    done = tl.load(states + slot * AT_SIZE + AT_DONE)
-    held = tl.where(done == 0, position + 1, 0)
-    share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
-    start = tl.minimum(split * share, held)
-    end = tl.minimum(start + share, held)
+    # Programs of one slot's rows stand side by side: what one reads the other finds in the L2 cache.
+    groups = tl.num_programs(2) // slots
+    slot, ahead = tl.program_id(2) // groups, tl.program_id(2) % groups * ROWS
     dims = tl.arange(0, EVERY_DIM)
-    row = slot * heads + head
-    query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    first = row.to(tl.int64) * capacity * HEAD_DIM
+    begin, stop = capacity, 0
+    starts, ends, queries = (), (), ()
+    top, total, mixed = (), (), ()
+    for r in tl.static_range(ROWS):
+        position, live = standing(states, slot, ahead + r)
+        held = tl.where(live, position + 1, 0)
+        share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
+        start = tl.minimum(split * share, held)
+        end = tl.minimum(start + share, held)
+        begin = tl.where(live, tl.minimum(begin, start), begin)
+        stop = tl.maximum(stop, end)
+        starts, ends = extended(starts, start), extended(ends, end)
+        row = ((ahead + r) * slots + slot) * heads + head
+        query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0)
+        queries = extended(queries, query.to(tl.float32) * scale)
+        top = extended(top, tl.full([BLOCK], float("-inf"), tl.float32))
+        total = extended(total, tl.zeros([BLOCK], tl.float32))
+        mixed = extended(mixed, tl.zeros([BLOCK, EVERY_DIM], tl.float32))
 
-    top = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    mixed = tl.zeros([BLOCK, EVERY_DIM], tl.float32)
-    for block in tl.range(start, end, BLOCK, num_stages=STAGES):
+    first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
+    for block in tl.range(begin, stop, BLOCK, num_stages=STAGES):
         n = block + tl.arange(0, BLOCK)
         at = first + n[:, None] * HEAD_DIM + dims[None, :]
-        mask = (n < end)[:, None] & (dims < HEAD_DIM)[None, :]
+        mask = (n < stop)[:, None] & (dims < HEAD_DIM)[None, :]
         key = tl.load(keys + at, mask=mask, other=0.0)
         value = tl.load(values + at, mask=mask, other=0.0)
-        scores = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
-        scores = tl.where(n < end, scores, float("-inf"))
-        new_top = tl.maximum(top, scores)
-        # A lane without positions on either side would make -inf - -inf.
-        shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-        shrink = tl.exp2(top - shift)
-        weight = tl.exp2(scores - shift)
-        total = total * shrink + weight
-        mixed = mixed * shrink[:, None] + weight[:, None] * value.to(tl.float32)
-        top = new_top
+        tops, totals, mixes = (), (), ()
+        for r in tl.static_range(ROWS):
+            scores = tl.sum(key.to(tl.float32) * queries[r][None, :], axis=1)
+            inside = (n >= starts[r]) & (n < ends[r])
+            weighed = value.to(tl.float32)
+            if ROWS > 1:  # another row's position may hold anything
+                weighed = tl.where(inside[:, None], weighed, 0.0)
+            one, two, three = _folded(scores, weighed, inside, top[r], total[r], mixed[r])
+            tops, totals, mixes = extended(tops, one), extended(totals, two), extended(mixes, three)
+        top, total, mixed = tops, totals, mixes
 
-    best = tl.max(top, axis=0)
-    part = tl.exp2(top - tl.where(best == float("-inf"), 0.0, best))
-    total_all = tl.sum(total * part, axis=0)
-    # A split without positions has no weight: an average of 0 and a maximum of -inf.
-    total_all = tl.where(total_all == 0.0, 1.0, total_all)
-    average = tl.sum(mixed * part[:, None], axis=0) / total_all
-    out = (slot * splits + split) * heads + head
-    tl.store(partial + out * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
-    tl.store(log_sums + out, best + tl.log2(total_all))
+    for r in tl.static_range(ROWS):
+        best = tl.max(top[r], axis=0)
+        part = tl.exp2(top[r] - tl.where(best == float("-inf"), 0.0, best))
+        total_all = tl.sum(total[r] * part, axis=0)
+        # A split without positions has no weight: an average of 0 and a maximum of -inf.
+        total_all = tl.where(total_all == 0.0, 1.0, total_all)
+        average = tl.sum(mixed[r] * part[:, None], axis=0) / total_all
+        out = (((ahead + r) * slots + slot) * splits + split) * heads + head
+        tl.store(partial + out * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
+        tl.store(log_sums + out, best + tl.log2(total_all))
 
 
 @triton.jit
@@ -102,19 +135,21 @@ def attend_rows(
     log_sums: Tensor,
     launch: Launch,
     stages: int = 2,
+    together: int = MOST_TOGETHER,
 ) -> None:
-    """Write each part's average to `partial` (S, N, h, D) and its weight to `log_sums` (S, N, h), float32.
+    """Write each part's average to `partial` (R, N, h, D) and its weight to `log_sums` (R, N, h), float32.
 
-    `q` (S, h, D), `keys` and `values` (S, h, P, D), `states` (S, 4) int32; `launch.rows` positions are read
-    at a time, `stages` of them in flight. Raises ValueError when these do not fit each other.
+    `q` (R, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
+    read at a time, `stages` of them in flight, for `together` rows of a slot. Raises ValueError when these do
+    not fit each other.
     """
     _check(q, keys, values, states, partial, log_sums)
     slots, heads, capacity, head_dim = keys.shape
-    scale = math.log2(math.e) / math.sqrt(head_dim)
-    _attend_rows[(heads, partial.shape[1], slots)](
-        q, keys, values, states, partial, log_sums, scale, capacity,
+    scale, each = math.log2(math.e) / math.sqrt(head_dim), min(together, len(q) // slots)
+    _attend_rows[(heads, partial.shape[1], len(q) // each)](
+        q, keys, values, states, partial, log_sums, scale, capacity, slots,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
-        num_warps=launch.warps,
+        ROWS=each, num_warps=launch.warps,
     )  # fmt: skip
 
 
@@ -127,23 +162,23 @@ def attend_rows_reference(
     log_sums: Tensor,
     launch: Launch | None = None,
     stages: int = 2,
+    together: int = MOST_TOGETHER,
 ) -> None:
-    """All of a slot's positions as its first part; the other parts stay empty."""
+    """All of a row's positions as its first part; the other parts stay empty."""
     _check(q, keys, values, states, partial, log_sums)
     partial.zero_()
     log_sums.fill_(float("-inf"))
-    for slot, state in enumerate(states.tolist()):
-        if state[DONE]:
-            continue
-        held = state[POSITION] + 1
+    positions, live = standing_reference(states, len(q))
+    for row in live.nonzero()[:, 0].tolist():
+        slot, held = row % len(states), int(positions[row]) + 1
         key, value = keys[slot, :, :held].float(), values[slot, :, :held].float()  # (h, p + 1, D)
-        scores = torch.einsum("hd,hpd->hp", q[slot].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)
-        partial[slot, 0] = torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), value)
-        log_sums[slot, 0] = scores.logsumexp(dim=-1) / math.log(2)
+        scores = torch.einsum("hd,hpd->hp", q[row].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)
+        partial[row, 0] = torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), value)
+        log_sums[row, 0] = scores.logsumexp(dim=-1) / math.log(2)
 
 
 def join_rows(partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch) -> None:
-    """Weigh the parts together: `partial` (S, N, h, D), `log_sums` (S, N, h) into `mixed` (S, h D).
+    """Weigh the parts together: `partial` (R, N, h, D), `log_sums` (R, N, h) into `mixed` (R, h D).
 
     Raises ValueError when these do not fit each other.
     """
@@ -169,11 +204,13 @@ def _check(
     q: Tensor, keys: Tensor, values: Tensor, states: Tensor, partial: Tensor, log_sums: Tensor
 ) -> None:
     slots, heads, capacity, head_dim = keys.shape
-    splits, cache = partial.shape[1], (slots, heads, capacity, head_dim)
-    expect_all(q.dtype, q.device, q=(q, (slots, heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    rows, splits, cache = len(q), partial.shape[1], (slots, heads, capacity, head_dim)
+    if not rows or rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)), keys=(keys, cache), values=(values, cache))
     expect("states", states, (slots, SIZE), torch.int32, q.device)
-    expect("partial", partial, (slots, splits, heads, head_dim), torch.float32, q.device)
-    expect("log_sums", log_sums, (slots, splits, heads), torch.float32, q.device)
+    expect("partial", partial, (rows, splits, heads, head_dim), torch.float32, q.device)
+    expect("log_sums", log_sums, (rows, splits, heads), torch.float32, q.device)
 
 
 def _check_join(partial: Tensor, log_sums: Tensor, mixed: Tensor) -> None:
