@@ -1,8 +1,8 @@
 """Buffers of the rows that a batch's step feeds.
 
-Letters: S slots, K rows a slot, R = K S, h heads, D head dim, N splits of attention, C hidden size, E experts,
-k experts a token, V vocabulary. Row r S + s is r tokens ahead of slot s's current one, so the rows of one r
-are what a step of one row a slot has.
+Letters: S slots, K rows a slot, R = K S, h heads, D head dim, N splits of attention, C hidden size,
+E experts, k experts a token, V vocabulary. Row r S + s is r tokens ahead of slot s's current one: the rows
+of one r are what a step of one row a slot has.
 """
 
 from __future__ import annotations

@@ -195,7 +195,9 @@ class BatchStep:
         self._matched[slot, before, : count - 1].copy_(host[count : 2 * count - 1], non_blocking=True)
         self.states[slot].copy_(host[2 * count - 1 :], non_blocking=True)
         if self.drafts is not None:
-            for held, values in zip(self.drafts, draft_rows(draft, count, self.config.vocab_size), strict=True):
+            for held, values in zip(
+                self.drafts, draft_rows(draft, count, self.config.vocab_size), strict=True
+            ):
                 values = values.pin_memory() if self.device.type == "cuda" else values
                 held[slot, : len(values)].copy_(values, non_blocking=True)
 
@@ -247,9 +249,7 @@ class BatchStep:
         if self.drafts is None:
             kernels.take_best_rows(*best, self.tokens, self.states, eos, vocabulary, at.small)
         else:
-            kernels.accept(
-                best, self.tokens, None, self.states, self.drafts, (eos, vocabulary), at.accept
-            )
+            kernels.accept(best, self.tokens, None, self.states, self.drafts, (eos, vocabulary), at.accept)
 
     def _norm(
         self, b: BatchRows, gain: Tensor, mixture: BatchLayer | None, added: Tensor | None = None
@@ -338,4 +338,3 @@ class BatchStep:
         kernels.take_best_rows(
             best_logit, best_token, tokens, states, self.eos_token_id, self.config.vocab_size, at.small
         )
-

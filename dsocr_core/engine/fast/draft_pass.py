@@ -99,8 +99,7 @@ class PageDraft:
         self.banned_at = torch.empty(MOST_ROWS, vocabulary, dtype=torch.int32, device=step.device)
 
     def begin(self, tokens: Sequence[int], first_new: int) -> None:
-        """Start a page whose first new token has the position `first_new`. Queues work, waits for nothing.
-        """
+        """Start a page whose first new token has the position `first_new`. Queues work, waits for nothing."""
         held, row = draft_rows(tokens, first_new, self._step.config.vocab_size)
         self._step.upload(self.tokens[: len(held)], held)
         self._step.upload(self.state, row)
@@ -209,7 +208,8 @@ class DraftPass:
             "accept",
             lambda: accept(
                 (best_logit, best_token), step.tokens[None], step.logits[None], step.state[None],
-                (draft.tokens[None], draft.state[None]), (step.eos_token_id, step.config.vocab_size), at.accept,
+                (draft.tokens[None], draft.state[None]), (step.eos_token_id, step.config.vocab_size),
+                at.accept,
             ),
         )  # fmt: skip
 

@@ -55,7 +55,9 @@ def _ban_repeats(
         row = tokens + slot.to(tl.int64) * held
         ring = matched + slot.to(tl.int64) * RING * held
         inside = first <= position
-        count = tl.load(ring + (position + RING - 1) % RING * held + first - 1, mask=inside & (first > 0), other=0)
+        count = tl.load(
+            ring + (position + RING - 1) % RING * held + first - 1, mask=inside & (first > 0), other=0
+        )
         for r in tl.static_range(K):
             j, here = first + r, position + r
             current = tl.load(row + here)
@@ -127,7 +129,7 @@ def head_parts(vocabulary: int) -> int:
 
 
 def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch) -> None:
-    """Set `logits` (R, V) of what may not follow to -inf, and bring `matched` (S, M, T) up to date, M above K.
+    """Set `logits` (R, V) of what may not follow to -inf; bring `matched` (S, M, T) up to date, M above K.
 
     `tokens` (S, T) int32 with each slot's current token at its position and its drafted ones behind, `states`
     (S, SIZE) int32. Raises ValueError when these do not fit each other.
@@ -232,7 +234,12 @@ def take_best_rows_reference(
 
 
 def _check_ban(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor) -> None:
-    (slots, held), device, (rows, vocabulary), ring = tokens.shape, tokens.device, logits.shape, matched.shape[1]
+    (slots, held), device, (rows, vocabulary), ring = (
+        tokens.shape,
+        tokens.device,
+        logits.shape,
+        matched.shape[1],
+    )
     if rows % slots or ring <= rows // slots:
         raise ValueError(f"{rows} rows for {slots} slots and {ring} rows of matches")
     expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))

@@ -3,8 +3,8 @@
 
 Letters: S slots, R rows, h heads, D head dim, P positions a slot's cache holds.
 
-A program is one head of one row; row r S + s is r tokens ahead of slot s's current one. A finished slot's cache stays as it is: the prefill of its next page may
-be writing it. Moves 6 h D elements a row.
+A program is one head of one row; row r S + s is r tokens ahead of slot s's current one. A finished slot's
+cache stays as it is: the prefill of its next page may be writing it. Moves 6 h D elements a row.
 """
 
 import torch

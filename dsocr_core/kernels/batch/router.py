@@ -3,10 +3,9 @@
 
 Letters: S slots, R rows, E experts, k experts a token, I width of the gated pair.
 
-Router, gate and up are one product a row, so both kernels read parts of the same rows; row r S + s is r tokens
-ahead of slot s's current one. A row that does not count gets
-the first k experts with weight 0: the grouped products need an expert for every row, and the same few cost
-least.
+Router, gate and up are one product a row, so both kernels read parts of the same rows; row r S + s is r
+tokens ahead of slot s's current one. A row that does not count gets the first k experts with weight 0: the
+grouped products need an expert for every row, and the same few cost least.
 """
 
 import torch

@@ -17,11 +17,11 @@ The draft's state is int32 on the device:
 | WRONG    | new tokens that were not                                                  |
 
 Row r is fed the draft's token for p + r and computes the next one, which counts if all rows before it
-computed what the draft said. A pass of one row is a single step that only looks whether the draft is right,
-and is not counted among the passes. After a miss the draft's place is looked for: the run of last tokens that is
-longest in it, two at least within NEAR of where it was, else four; of equal ones the nearest. Without any the
-shift stays, as after a wrong character. Rolling back is the position alone: cache rows, `matched` and stamps
-past it are written again before they are read.
+computed what the draft said. A pass of one row is a single step that only looks whether the draft is
+right, and is not counted among the passes. After a miss the draft's place is looked for: the run of last
+tokens that is longest in it, two at least within NEAR of where it was, else four; of equal ones the nearest.
+Without any the shift stays, as after a wrong character. Rolling back is the position alone: cache rows,
+`matched` and stamps past it are written again before they are read.
 """
 
 import torch

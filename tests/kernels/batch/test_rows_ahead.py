@@ -121,7 +121,9 @@ def test_a_row_that_does_not_count_costs_no_other_experts(device: torch.device) 
     ids = torch.full((ROWS * 2, 2), -7, dtype=torch.int32, device=device)
     weights = new.poison(ROWS * 2, 2, dtype=torch.float32)
     route_rows(new.normal(ROWS * 2, 9), 8, at, ids, weights, 1.0, AT)
-    assert ids[[4, 6]].tolist() == [[0, 1], [0, 1]] and not weights[[4, 6]].any()  # two more tokens fit slot 0
+    assert (
+        ids[[4, 6]].tolist() == [[0, 1], [0, 1]] and not weights[[4, 6]].any()
+    )  # two more tokens fit slot 0
     assert weights[[0, 1, 2, 3, 5, 7]].all()
 
 
@@ -191,9 +193,7 @@ def test_tokens_are_accepted_up_to_the_first_that_differs(
         for r, token in enumerate(tokens_of):
             best_logit[r * slots + slot, r % 2], best_token[r * slots + slot, r % 2] = 5.0, token
     tokens = torch.full((slots, 20), 60, dtype=torch.int32, device=device)
-    at = state_rows(
-        device, *[(9, 11 if slot == 3 else 99, int(slot == 4), 0, 0) for slot in range(slots)]
-    )
+    at = state_rows(device, *[(9, 11 if slot == 3 else 99, int(slot == 4), 0, 0) for slot in range(slots)])
     texts = [[11, 12, 13, 14, 15], [21, 22, 23, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52]]
     held = drafts(device, *texts, shift=-10)
     take((best_logit, best_token), tokens, None, at, held, (1, 100), Launch(16))
