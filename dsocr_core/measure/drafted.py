@@ -231,6 +231,7 @@ class Together:
         step = decoder.step
         for slot in range(step.slots):
             step.begin(slot, tuple(range(2, self._context + 2)), self._limit, _NGRAM)
+        step.states[:, POSITION] += self._limit // 2
         found = {}
         for rows in step.rows:
             decoder.replay(rows)

@@ -63,7 +63,9 @@ def document(tmp_path: Path) -> Path:
     gains = [{"right": r, "tokens_per_s": rate} for r, rate in ((None, 2000), (0.9, 3100), (1.0, 5700))]
     costs = {"1": 0.5, "4": 1.0}
     (tmp_path / "drafted.json").write_text(
-        json.dumps({"single": gains, "costs_ms": costs, "batch": gains, "batch_costs_ms": costs, "streams": 8})
+        json.dumps(
+            {"single": gains, "costs_ms": costs, "batch": gains, "batch_costs_ms": costs, "streams": 8}
+        )
     )
     return tmp_path / "drafted.json"
 
