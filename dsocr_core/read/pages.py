@@ -81,7 +81,8 @@ def _outcomes(
 ) -> Generator[Outcome[Comparison]]:
     """Pages as they end: together where A alone reads many at once."""
     first = session.side(plan.sides[0])
-    slots = slots_for(count, plan.batch) if len(plan.sides) == 1 and first.reads_many else 1
+    many = len(plan.sides) == 1 and first.reads_many
+    slots = plan.slots or slots_for(count, plan.batch) if many else 1
     concurrency = session.concurrency(plan.sides)
 
     def read(page: PageToRead, stop: CancelToken) -> Comparison:

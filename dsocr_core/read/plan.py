@@ -35,6 +35,8 @@ class RunPlan:
     """Skip what `directory` has from the same file under the same settings; try again what failed there."""
     batch: int | None = None
     """Pages that the fast engine reads together; None is as many as fit."""
+    slots: int | None = None
+    """Slots of the batch whatever the number of pages; None chooses by it."""
     spans: int = 0
     """Number of spans of each backend that the report shows."""
     command: str | None = None
