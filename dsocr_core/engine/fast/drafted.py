@@ -6,6 +6,7 @@ rows the one after has. The place of the draft moves on the device.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.draft_pass import DraftPass, PageDraft, PassLaunches
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.verify import draft as draft_state
+
+log = logging.getLogger(__name__)
 
 FIRST_ROWS = 4
 PASSES_A_GROUP = 2
@@ -37,6 +40,7 @@ class PassGraphs:
         passes = {k: DraftPass(step, self.draft, k, launches) for k in rows if k > 1}
         self._runs = {k: each.run for k, each in passes.items()}
         if step.device.type == "cuda":
+            log.info("drafts: compiling the kernels of passes, minutes the first time on a machine")
             # Compiling takes most of the time, and does not hold the interpreter.
             with ThreadPoolExecutor(len(passes)) as pool:
                 list(pool.map(torch.inference_mode()(_run), passes.values()))

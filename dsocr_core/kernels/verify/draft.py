@@ -70,8 +70,8 @@ def _token_at(tokens, draft, j, position, shift, length, wanted):
 @triton.jit
 def _embed_draft(
     tokens, state, draft, draft_state, table, x, matched, banned_at, held, vocabulary,
-    K: tl.constexpr, RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    K: tl.constexpr, TURN: tl.constexpr, RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     position = tl.load(state + AT_POSITION)
@@ -89,19 +89,22 @@ def _embed_draft(
         inside = first <= position
         before = position + RING - 1
         count = tl.load(matched + before % RING * held + first - 1, mask=inside & (first > 0), other=0)
-        for r in tl.static_range(K):
-            j = first + r
-            here = position + r
-            current = _token_at(tokens, draft, here, position, shift, length, True)
-            follows = inside & (j > 0)
-            same = _token_at(tokens, draft, j - 1, position, shift, length, follows) == current
-            count = tl.where(follows & same, count + 1, 0)
-            tl.store(matched + here % RING * held + j, count, mask=inside & (j >= 0))
-            repeats = inside & (j >= 0) & (count >= size - 1)
-            token = _token_at(tokens, draft, j, position, shift, length, repeats)
-            stamps = banned_at + r * vocabulary + token
-            banned = forbidden(repeats, j, token, here, size, state) & (token >= 0)
-            tl.store(stamps, here, mask=banned)
+        # Four rows a turn: all of them unrolled take long to compile, one by one to run.
+        for turn in range(K // TURN):
+            for again in tl.static_range(TURN):
+                r = turn * TURN + again
+                j = first + r
+                here = position + r
+                current = _token_at(tokens, draft, here, position, shift, length, True)
+                follows = inside & (j > 0)
+                same = _token_at(tokens, draft, j - 1, position, shift, length, follows) == current
+                count = tl.where(follows & same, count + 1, 0)
+                tl.store(matched + here % RING * held + j, count, mask=inside & (j >= 0))
+                repeats = inside & (j >= 0) & (count >= size - 1)
+                token = _token_at(tokens, draft, j, position, shift, length, repeats)
+                stamps = banned_at + r * vocabulary + token
+                banned = forbidden(repeats, j, token, here, size, state) & (token >= 0)
+                tl.store(stamps, here, mask=banned)
 
 
 @triton.jit
@@ -220,8 +223,8 @@ def embed_draft(
     programs = max(rows, triton.cdiv(held + rows, launch.rows))
     _embed_draft[(programs,)](
         tokens, state, draft, draft_state, table, x, matched, banned_at, held, vocabulary,
-        K=rows, RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows,
-        **launch.options(),
+        K=rows, TURN=min(rows, 4), RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width),
+        BLOCK=launch.rows, **launch.options(),
     )  # fmt: skip
 
 
