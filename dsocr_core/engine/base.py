@@ -190,7 +190,7 @@ class Engine:
         return () if drafts is None else drafts.tokens(request, self.checkpoint.tokenizer.encode)
 
     def drafted(self, given: Mapping[str, str] | None) -> dict[str, str]:
-        """What a result's environment says of its draft: the source, and what it gave."""
+        """Name what a result's environment says of its draft: the source, and what it gave."""
         if self.options.drafts is None:
             return {}
         found = {f"draft_{name}": value for name, value in (given or {}).items()}

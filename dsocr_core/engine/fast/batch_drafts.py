@@ -38,7 +38,7 @@ class SlotDraft:
         return since[PASSES]
 
     def facts(self, tokens: int) -> dict[str, str] | None:
-        """What the draft gave a page of so many new tokens; None without one. As `DraftedPage.facts`."""
+        """Tell what the draft gave a page of so many new tokens; None without one. As `DraftedPage.facts`."""
         if not self._drafted:
             return None
         passes, drafted, accepted = (self._last[at] for at in (PASSES, DRAFTED, ACCEPTED))
