@@ -187,6 +187,7 @@ class Together:
         """Tokens of every page, seconds, and what the drafts gave all."""
         vocabulary, draw = self._config.vocab_size, random.Random(2)
         generator = torch.Generator(decoder.step.device).manual_seed(3)
+        decoder.reset()  # a page is its slot's cache: each in the same one again
         device, sums = decoder.step.device, dict.fromkeys(("passes", "drafted", "accepted"), 0)
         pages = [
             (tuple(draw.randrange(vocabulary) for _ in range(self._context)),

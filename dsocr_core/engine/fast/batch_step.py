@@ -5,7 +5,8 @@ size, V vocabulary.
 
 A pass over drafts is a step with K rows a slot: the current token and what the slot's draft says comes next
 (`kernels.verify`). Its tokens and logits are those of single steps, bit for bit: products over all slots are
-made S rows at a time, as a single step makes them, and everything else sums each row by itself in one order.
+made S rows at a time, as a single step makes them, unless all rows at once have shown the same bits, and
+everything else sums each row by itself in one order.
 
 Matrix products over all slots are the library's; the kernels between them know where each slot stands from
 `states` on the device. A step of S slots has the same launches whatever its slots hold, so one captured graph
@@ -23,8 +24,10 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
+from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
 from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
 from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, draft_rows
+from dsocr_core.engine.fast.packed import GatedWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.batch.attention import MOST_TOGETHER
 from dsocr_core.kernels.batch.embed import Drafts
@@ -141,10 +144,11 @@ class BatchStep:
         self.rows = {each: rows.first(slots * each) for each in ((1, ROWS_A_PASS) if drafted else (1,))}
         """Buffers by the rows that a slot has in a step."""
         self._first_logits = zeros(1, config.vocab_size)
-        # However many rows there are, each is summed as in a step of one row a slot.
         gate_up, down = grouped_launches(slots * config.experts_per_token, config.routed_experts)
         self._gate_up_launch = self.launches.gate_up or gate_up
         self._down_launch = self.launches.down or down
+        self._at_once: dict[torch.Size, bool] = {}
+        self._tiles: Tiles | None = None
 
     @property
     def device(self) -> torch.device:
@@ -297,30 +301,43 @@ class BatchStep:
             ),
         )
         yield "order", lambda: kernels.order_by_expert(b.chosen, b.order, b.starts)
+        gate_up, down = self._tiles_for(b, routed)
         yield (
             "experts gate/up",
-            lambda: kernels.grouped_gate_up(
-                b.y, b.order, b.starts, routed.gate, routed.up, b.gated, self._gate_up_launch
-            ),
+            lambda: kernels.grouped_gate_up(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up),
         )
         yield (
             "experts down",
-            lambda: kernels.grouped_down(
-                b.gated, b.order, b.starts, routed.down, b.routed, self._down_launch
-            ),
+            lambda: kernels.grouped_down(b.gated, b.order, b.starts, routed.down, b.routed, down),
         )
         yield "gated", lambda: kernels.gated_rows(b.wide, experts, b.shared, at.rows)
         yield "shared down", self._product(b.shared, layer.down, b.added)
 
     def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
-        """(R, K) by (M, K) into (R, M), a row a slot at once: the library sums other numbers otherwise."""
-        parts = list(zip(x.split(self.slots), out.split(self.slots), strict=True))
+        """(R, K) by (M, K) into (R, M)."""
+        rows = self.slots if len(x) == self.slots or not self._alike_at_once(x, weight) else len(x)
+        parts = list(zip(x.split(rows), out.split(rows), strict=True))
 
         def run() -> None:
             for some, theirs in parts:
                 torch.mm(some, weight.t(), out=theirs)
 
         return run
+
+    def _alike_at_once(self, x: Tensor, weight: Tensor) -> bool:
+        if self.device.type == "cuda" and weight.shape not in self._at_once:
+            self._at_once[weight.shape] = one_product_is_alike(x, weight, self.slots)
+        return self._at_once.get(weight.shape, False)
+
+    def _tiles_for(self, b: BatchRows, experts: GatedWeights) -> Tiles:
+        """Tiles of a row a slot, or those for more rows where these give the same bits."""
+        own, chosen = (self._gate_up_launch, self._down_launch), self.config.experts_per_token
+        if len(b.x) == self.slots or self.device.type != "cuda":
+            return own
+        if self._tiles is None:
+            wider = grouped_launches(b.order.numel(), self.config.routed_experts)
+            self._tiles = wider if tiles_are_alike(b.y, chosen, experts, own, wider) else own
+        return self._tiles
 
     def _take(
         self,

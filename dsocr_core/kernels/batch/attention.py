@@ -10,8 +10,8 @@ query and key crosses threads; the lanes are merged once, at the end. It is boun
 2 h D (p + 1) elements a slot, once.
 
 Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a program, which reads the cache
-once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Where a block
-belongs to some rows only, it has no weight for the others, and adds nothing.
+once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Most blocks
+belong to all rows; where one belongs to some only, it has no weight for the others, and adds nothing.
 
 Offsets into the cache are 64 bits wide: 256 slots of the published model are more than 2^31 elements.
 Programs return early for a finished slot; its output is zeros.
@@ -45,6 +45,34 @@ def _folded(scores, value, inside, top, total, mixed):
 
 
 @triton.jit
+def _with_block(
+    block, keys, values, first, stop, queries, starts, ends, top, total, mixed,
+    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    SHARED: tl.constexpr,
+):  # fmt: skip
+    """The rows' softmaxes with one block of positions more, which is all of it every row's where SHARED."""
+    dims, n = tl.arange(0, EVERY_DIM), block + tl.arange(0, BLOCK)
+    at = first + n[:, None] * HEAD_DIM + dims[None, :]
+    mask = (dims < HEAD_DIM)[None, :]
+    if not SHARED:
+        mask = (n < stop)[:, None] & mask
+    key = tl.load(keys + at, mask=mask, other=0.0)
+    value = tl.load(values + at, mask=mask, other=0.0)
+    tops, totals, mixes = (), (), ()
+    for r in tl.static_range(ROWS):
+        scores = tl.sum(key.to(tl.float32) * queries[r][None, :], axis=1)
+        weighed = value.to(tl.float32)
+        inside = n >= 0
+        if not SHARED:
+            inside = (n >= starts[r]) & (n < ends[r])
+            if ROWS > 1:  # another row's position may hold anything
+                weighed = tl.where(inside[:, None], weighed, 0.0)
+        one, two, three = _folded(scores, weighed, inside, top[r], total[r], mixed[r])
+        tops, totals, mixes = extended(tops, one), extended(totals, two), extended(mixes, three)
+    return tops, totals, mixes
+
+
+@triton.jit
 def _attend_rows(
     q, keys, values, states, partial, log_sums, scale, capacity, slots,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
@@ -57,6 +85,7 @@ def _attend_rows(
     slot, ahead = tl.program_id(2) // groups, tl.program_id(2) % groups * ROWS
     dims = tl.arange(0, EVERY_DIM)
     begin, stop = capacity, 0
+    all_from, all_to = 0, capacity
     starts, ends, queries = (), (), ()
     top, total, mixed = (), (), ()
     for r in tl.static_range(ROWS):
@@ -65,8 +94,11 @@ def _attend_rows(
         share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
         start = tl.minimum(split * share, held)
         end = tl.minimum(start + share, held)
-        begin = tl.where(live, tl.minimum(begin, start), begin)
-        stop = tl.maximum(stop, end)
+        some = end > start  # else its start may lie within a block
+        begin = tl.where(some, tl.minimum(begin, start), begin)
+        stop = tl.where(some, tl.maximum(stop, end), stop)
+        all_from = tl.where(some, tl.maximum(all_from, start), all_from)
+        all_to = tl.where(some, tl.minimum(all_to, end), 0)
         starts, ends = extended(starts, start), extended(ends, end)
         row = ((ahead + r) * slots + slot) * heads + head
         query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0)
@@ -76,22 +108,65 @@ def _attend_rows(
         mixed = extended(mixed, tl.zeros([BLOCK, EVERY_DIM], tl.float32))
 
     first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
-    for block in tl.range(begin, stop, BLOCK, num_stages=STAGES):
-        n = block + tl.arange(0, BLOCK)
-        at = first + n[:, None] * HEAD_DIM + dims[None, :]
-        mask = (n < stop)[:, None] & (dims < HEAD_DIM)[None, :]
-        key = tl.load(keys + at, mask=mask, other=0.0)
-        value = tl.load(values + at, mask=mask, other=0.0)
-        tops, totals, mixes = (), (), ()
-        for r in tl.static_range(ROWS):
-            scores = tl.sum(key.to(tl.float32) * queries[r][None, :], axis=1)
-            inside = (n >= starts[r]) & (n < ends[r])
-            weighed = value.to(tl.float32)
-            if ROWS > 1:  # another row's position may hold anything
-                weighed = tl.where(inside[:, None], weighed, 0.0)
-            one, two, three = _folded(scores, weighed, inside, top[r], total[r], mixed[r])
-            tops, totals, mixes = extended(tops, one), extended(totals, two), extended(mixes, three)
-        top, total, mixed = tops, totals, mixes
+    # Parts begin at whole blocks. In turn: blocks before every row's part, those of all, the rest.
+    for before in range(begin, tl.minimum(all_from, stop), BLOCK):
+        top, total, mixed = _with_block(
+            before,
+            keys,
+            values,
+            first,
+            stop,
+            queries,
+            starts,
+            ends,
+            top,
+            total,
+            mixed,
+            HEAD_DIM,
+            EVERY_DIM,
+            BLOCK,
+            ROWS,
+            False,
+        )
+    whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
+    for block in tl.range(all_from, whole, BLOCK, num_stages=STAGES):
+        top, total, mixed = _with_block(
+            block,
+            keys,
+            values,
+            first,
+            stop,
+            queries,
+            starts,
+            ends,
+            top,
+            total,
+            mixed,
+            HEAD_DIM,
+            EVERY_DIM,
+            BLOCK,
+            ROWS,
+            True,
+        )
+    for after in range(tl.maximum(whole, begin), stop, BLOCK):
+        top, total, mixed = _with_block(
+            after,
+            keys,
+            values,
+            first,
+            stop,
+            queries,
+            starts,
+            ends,
+            top,
+            total,
+            mixed,
+            HEAD_DIM,
+            EVERY_DIM,
+            BLOCK,
+            ROWS,
+            False,
+        )
 
     for r in tl.static_range(ROWS):
         best = tl.max(top[r], axis=0)
