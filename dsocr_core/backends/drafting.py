@@ -34,6 +34,8 @@ class Source:
 
     own_text = False
     """True where the draft is what the page itself has said so far."""
+    known_early = True
+    """True where the draft is there before the page's turn."""
 
     def __init__(self, settings: Settings) -> None:
         self.name, self.settings = settings.draft, settings
@@ -67,7 +69,7 @@ class TextLayer(Source):
 class Lookup(Source):
     """The page's own text so far."""
 
-    own_text = True
+    own_text, known_early = True, False
 
     def _tokens(self, request: OcrRequest, encode: Encode) -> tuple[int, ...]:
         return ()
@@ -75,6 +77,8 @@ class Lookup(Source):
 
 class OtherSide(Source):
     """Draft of what A of a comparison read on the page."""
+
+    known_early = False
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -28,7 +28,7 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.reading.fingerprints import shared_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
-from dsocr_core.settings import Settings
+from dsocr_core.settings import DRAFT_OF_A, Settings
 from dsocr_core.vendor.backend import VendorBackend
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class EngineBackend(OnDevice):
 
     @property
     def reads_many(self) -> bool:
-        return self.kind == "fast" and not self.settings.draft
+        # Pages that are read together are drafted before their turn.
+        return self.kind == "fast" and self.settings.draft not in ("lookup", DRAFT_OF_A)
 
     @property
     def reads_together(self) -> bool:

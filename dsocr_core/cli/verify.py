@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MOST_TOGETHER = 256
 _SHOWN = 30
 """Characters of a token in the table; --json has all of them."""
 
@@ -115,8 +117,9 @@ def verify(
         named = _backend(texts, record, backend)
         settings = replace(_settings(record, named, own), history=written.history)
         pages = _pages(texts, named, images, settings)
+        batch = batch_of(texts, named)
     directory = Path(written.out or new_run_directory("verify"))
-    plan = RunPlan((), directory, command=typed, found=pages)
+    plan = RunPlan((), directory, slots=batch, command=typed, found=pages)
     made = next(iter(read([settings], plan, location, f"it is in {directory}").runs), None)
     if made is None:
         raise DsocrError("no page was read: nothing is recorded")
@@ -134,6 +137,17 @@ def _backend(read: Readings, record: RunRecord, named: str | None) -> str | None
     if found not in there:
         raise DsocrError(f"run {record.id} has no backend '{found}'; it has {', '.join(map(str, there))}")
     return found
+
+
+def batch_of(read: Readings, backend: str | None) -> int:
+    """Pages that the run read together, as most of its results say: they are read again so, as pages that are
+    read together round otherwise than one alone."""
+    found = Counter(
+        result.environment.get("batch", "1") for (_, of), result in read.results.items() if of == backend
+    )
+    number = max(found, key=lambda each: found[each], default="1")
+    known = number.isascii() and number.isdigit()
+    return max(1, min(int(number[:9]), _MOST_TOGETHER)) if known else 1
 
 
 def _settings(record: RunRecord, backend: str | None, own: OwnSettings) -> Settings:

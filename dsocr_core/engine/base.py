@@ -76,6 +76,8 @@ class Drafts(Protocol):
     name: str
     own_text: bool
     """Flag: the draft is what the page itself has said so far."""
+    known_early: bool
+    """Flag: the draft is there before the page's turn."""
 
     def told(self, request: OcrRequest, other: OcrResult) -> None:
         """Hear what the other side of a comparison read on a page, before it is read."""
@@ -176,7 +178,23 @@ class Engine:
         times = [timing.milliseconds for timing in timer.timings()]
         milliseconds = times[0] + (opened.milliseconds or 0.0) if times else None
         hashes = _view_hashes(image, preset.base_size)
-        return replace(opened, milliseconds=milliseconds, image=image, hashes=hashes)
+        early = (drafts := self.options.drafts) is not None and drafts.known_early
+        draft = self.draft_of(request, None) if early else None
+        return replace(opened, milliseconds=milliseconds, image=image, hashes=hashes, draft=draft)
+
+    def draft_of(self, request: OcrRequest, prepared: PreparedPage | None) -> tuple[int, ...]:
+        """The tokens that a page may have; empty without a draft."""
+        if prepared is not None and prepared.draft is not None:
+            return prepared.draft
+        drafts = self.options.drafts
+        return () if drafts is None else drafts.tokens(request, self.checkpoint.tokenizer.encode)
+
+    def drafted(self, given: Mapping[str, str] | None) -> dict[str, str]:
+        """Name what a result's environment says of its draft: the source, and what it gave."""
+        if self.options.drafts is None:
+            return {}
+        found = {f"draft_{name}": value for name, value in (given or {}).items()}
+        return {"draft": self.options.drafts.name} | found
 
     def recognize(
         self,
@@ -205,7 +223,7 @@ class Engine:
             # The result wants them at its end only: they are made while a device computes.
             page.hashes.start()
             if (drafts := self.options.drafts) is not None:
-                sequence.draft = drafts.tokens(request, tokenizer.encode)
+                sequence.draft = self.draft_of(request, prepared)
                 sequence.drafts_itself = drafts.own_text
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
@@ -218,11 +236,8 @@ class Engine:
                     cancel,
                 )
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
-        result = self.result(page, tokens, finish_reason, timer, sequence.best)
-        if drafts is not None:
-            given = {f"draft_{name}": value for name, value in (sequence.drafted or {}).items()}
-            result = replace(result, environment=result.environment | {"draft": drafts.name} | given)
-        return result
+        drafted = self.drafted(sequence.drafted)
+        return self.result(page, tokens, finish_reason, timer, sequence.best, drafted)
 
     @contextmanager
     def modes(self) -> Iterator[None]:

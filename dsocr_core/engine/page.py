@@ -39,6 +39,8 @@ class PreparedPage:
     """None where it is only opened."""
     hashes: tuple[str, str] | None = None
     """Hashes of the global view and of the tiles, as ModelInputs has them."""
+    draft: tuple[int, ...] | None = None
+    """The tokens that it may have; None where they were not asked for."""
 
 
 def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) -> PreparedPage:

@@ -56,6 +56,17 @@ def place(position, state, RING: tl.constexpr):
 
 
 @triton.jit
+def standing(states, slot, ahead):
+    """Position of a slot's row that is so many tokens ahead of the current one, and whether it counts.
+
+    It does not once the sequence has ended, nor where the limit leaves it no token to choose.
+    """
+    state = states + slot * AT_SIZE
+    position = tl.load(state + AT_POSITION) + ahead
+    return position, (tl.load(state + AT_DONE) == 0) & (position < tl.load(state + AT_LAST))
+
+
+@triton.jit
 def forbidden(repeats, j, token, position, size, state):
     """Mask the places j whose n-gram would repeat: those in the window, their token not exempt."""
     window, first = tl.load(state + AT_WINDOW), tl.load(state + AT_FIRST)
@@ -85,12 +96,21 @@ def forbidden_reference(tokens: Tensor, matched: Tensor, state: list[int]) -> Te
     return row[counts & ~torch.isin(row, exempt)].long()
 
 
-def place_reference(state: Tensor, ring: int = 0) -> tuple[int, int]:
-    """`place` of a sequence's position."""
-    position, prompt = int(state[POSITION]), int(state[PROMPT])
+def place_reference(state: Tensor, ring: int = 0, ahead: int = 0) -> tuple[int, int]:
+    """`place` of the position that is so many tokens ahead of a sequence's own."""
+    position, prompt = int(state[POSITION]) + ahead, int(state[PROMPT])
     if not ring:
         return position, position
     return prompt + (position - prompt) % ring, min(position, prompt + ring)
+
+
+def standing_reference(states: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Positions (R,) of that many rows over S slots and which of them count: row r S + s is r ahead in s."""
+    slots = states.shape[0]
+    ahead = torch.arange(rows // slots, device=states.device).repeat_interleave(slots)
+    each = states.repeat(rows // slots, 1)
+    positions = each[:, POSITION] + ahead
+    return positions, (each[:, DONE] == 0) & (positions < each[:, LAST])
 
 
 def position(state: Tensor) -> int:

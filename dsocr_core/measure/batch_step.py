@@ -302,9 +302,10 @@ def _words(launch: GroupedLaunch) -> str:
 
 def _resplit(step: BatchStep, splits: int) -> None:
     """Other partial results; the cache stays."""
-    slots, _, heads, head_dim = step._partial.shape
-    step._partial = torch.zeros(slots, splits, heads, head_dim, device=step.device)
-    step._log_sums = torch.zeros(slots, splits, heads, device=step.device)
+    slots, _, heads, head_dim = step.rows[1].partial.shape
+    partial = torch.zeros(slots, splits, heads, head_dim, device=step.device)
+    log_sums = torch.zeros(slots, splits, heads, device=step.device)
+    step.rows[1] = replace(step.rows[1], partial=partial, log_sums=log_sums)
 
 
 def _parts(step: BatchStep) -> dict[str, list[Callable[[], None]]]:

@@ -10,7 +10,7 @@ _LEFT, _BARS, _RIGHT = 180, 440, 180
 _BAR, _GAP, _TOP, _BOTTOM = 15, 12, 64, 30
 _COLOURS = ("before", "between", "after")
 # The background is part of the picture: text is readable where page and system differ in their theme.
-_STYLE = """
+STYLE = """
 .page{fill:#ffffff} .text{fill:#1c2733} .soft{fill:#56657a;font-size:12px} .line{stroke:#d5dbe3}
 .before{fill:#9aa7b8} .between{fill:#56b4e9} .after{fill:#0072b2}
 @media (prefers-color-scheme: dark) {
@@ -42,29 +42,29 @@ def draw(shares: Sequence[Share], commits: Sequence[str]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="13" '
         f'font-family="system-ui, sans-serif" role="img" aria-label="{title}">',
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f'<rect class="page" width="{width}" height="{height}"/>',
-        _text(16, 24, title, "text"),
+        text(16, 24, title, "text"),
     ]
     for number, commit in enumerate(commits):
         x = _LEFT + 110 * number
-        parts += [_bar(x, 36, 12, 12, _colour(number, len(commits))), _text(x + 18, 47, commit[:12], "soft")]
+        parts += [_bar(x, 36, 12, 12, _colour(number, len(commits))), text(x + 18, 47, commit[:12], "soft")]
     for percent in range(0, 101, 25):
         at, end = _LEFT + _BARS * percent / 100, height - _BOTTOM
         parts.append(f'<line class="line" x1="{at:g}" x2="{at:g}" y1="{_TOP - 6}" y2="{end}"/>')
-        parts.append(_text(at, end + 16, f"{percent}%", "soft", "middle"))
+        parts.append(text(at, end + 16, f"{percent}%", "soft", "middle"))
     for row, stage in enumerate(stages):
         top = _TOP + row * group
-        parts.append(_text(_LEFT - 12, top + (group - _GAP) / 2 + 4.5, stage, "text", "end"))
+        parts.append(text(_LEFT - 12, top + (group - _GAP) / 2 + 4.5, stage, "text", "end"))
         for number, commit in enumerate(commits):
             share, y = of.get((stage, commit)), top + number * _BAR
             if share is None:
-                parts.append(_text(_LEFT + 6, y + 11.5, "not measured", "soft"))
+                parts.append(text(_LEFT + 6, y + 11.5, "not measured", "soft"))
                 continue
             length = _BARS * min(1.0, max(0.0, share.share))
             parts.append(_bar(_LEFT, y, length, _BAR - 2, _colour(number, len(commits))))
             words = f"{share.share:.0%}: {_ms(share.floor_ms)} of {_ms(share.measured_ms)} ms"
-            parts.append(_text(_LEFT + length + 6, y + 11.5, words, "soft"))
+            parts.append(text(_LEFT + length + 6, y + 11.5, words, "soft"))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -77,7 +77,7 @@ def _ms(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _text(x: float, y: float, words: str, style: str, anchor: str = "start") -> str:
+def text(x: float, y: float, words: str, style: str, anchor: str = "start") -> str:
     return f'<text class="{style}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
 
 

@@ -37,6 +37,8 @@ class RunPlan:
     """Pages that the fast engine reads together; None is as many as fit."""
     together: int | None = None
     """Most pages of one prompt; None reads each page by itself."""
+    slots: int | None = None
+    """Slots of the batch whatever the number of pages; None chooses by it."""
     spans: int = 0
     """Number of spans of each backend that the report shows."""
     command: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from safetensors.torch import load_file, save_file
 import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.main import main
+from dsocr_core.cli.verify import batch_of
+from dsocr_core.runs.results import Readings
 from dsocr_core.runs.results import results as results_of
 from dsocr_core.runs.store import History
+from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 TOKENS = 12
@@ -107,6 +111,20 @@ def test_one_changed_weight_is_named_by_page_and_token(
     printed = " ".join(capsys.readouterr().out.split())
     parted = document["pages"][0]
     assert f"{parted['image']} differ token {parted['token']}" in printed
+
+
+def test_pages_are_read_together_as_they_were() -> None:
+    """The backend that is verified decides, and of its pages the most; a stranger's run may say anything."""
+    page = make_result("text")
+
+    def read(*batches: str | None, backend: str = "fast") -> Readings:
+        made = [replace(page, environment={} if batch is None else {"batch": batch}) for batch in batches]
+        others = {("other.png", "eager"): replace(page, environment={"batch": "8"})}
+        return Readings({(f"{n}.png", backend): result for n, result in enumerate(made)} | others)
+
+    assert batch_of(read("64", "64", None), "fast") == 64 and batch_of(read(None, None, "4"), "fast") == 1
+    assert batch_of(read(), "fast") == 1 and batch_of(read("64"), "eager") == 8
+    assert [batch_of(read(said), "fast") for said in ("-3", "0", "many", "9" * 9)] == [1, 1, 1, 256]
 
 
 def test_a_page_whose_file_is_another_now_is_not_read(

@@ -13,6 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from dsocr_core.kernels.batch import attention as batch_attention
 from dsocr_core.kernels.decode import attention_output, expert_gate_up, qkv_rotary, router, split_attention
 from dsocr_core.kernels.verify import gate_up, products
 
@@ -23,13 +24,11 @@ K, WIDTH, HEADS, HEAD_DIM = 4, 1280, 10, 128
 def sums(kernel: Any, warps: int, types: dict[str, str], **constants: Any) -> list[list[str]]:
     """Axis and layout of every sum, as the compiler has settled them."""
     names = kernel.arg_names
+    constants |= {"PDL": 0} if "PDL" in names else {}
     source = ASTSource(
         kernel,
-        {
-            name: types.get(name, "constexpr" if name in constants or name == "PDL" else WEIGHT)
-            for name in names
-        },
-        {(names.index(name),): value for name, value in (constants | {"PDL": 0}).items()},
+        {name: types.get(name, "constexpr" if name in constants else WEIGHT) for name in names},
+        {(names.index(name),): value for name, value in constants.items()},
         {(n,): [["tt.divisibility", 16]] for n, name in enumerate(names) if name not in constants},
     )
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
@@ -54,6 +53,8 @@ def main() -> None:
     }  # fmt: skip
     output: dict[str, Any] = {"ROWS": 4, "CHUNK": 256}
     attention = {**state, **parts, **index, "scale": "fp32"}
+    slots = {**attention, "states": COUNT, "slots": "i32"}
+    block: dict[str, Any] = {"HEAD_DIM": HEAD_DIM, "EVERY_DIM": HEAD_DIM, "BLOCK": 32, "STAGES": 3}
     found = {
         "norm": sums(products._norm_rows, 4, eps, **shared),
         "qkv": sums(qkv_rotary._qkv_rotary, 4, {**eps, **state, **index}, **head),
@@ -75,6 +76,8 @@ def main() -> None:
         ),
         "attention": sums(split_attention._split_attention, 8, attention, FRESH=False, **split),
         "attention rows": sums(split_attention._split_attention, 8, attention, FRESH=True, **split),
+        "batch attention": sums(batch_attention._attend_rows, 4, slots, ROWS=1, **block),
+        "batch attention rows": sums(batch_attention._attend_rows, 4, slots, ROWS=4, **block),
     }  # fmt: skip
     print(json.dumps(found))
 

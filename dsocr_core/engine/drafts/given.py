@@ -83,16 +83,16 @@ def simulated(true: Sequence[int], draft: Sequence[int] | None, rows: int | None
             known, given.cost = known + some, given.cost + some
             pace.took(right, some - right)
             continue
-        accepted = missed = 0
+        as_drafted = missed = 0
         for _ in range(PASSES_A_GROUP):
             if known >= len(true):
                 break
-            right = place.agreed(true, known, now - 1)
-            taken = min(right + 1, len(true) - known)
-            place.take(true[: known + taken], right < now - 1)
+            right = place.agreed(true, known, now)
+            taken = min(right + 1, now, len(true) - known)
+            place.take(true[: known + taken], right < taken)
             known += taken
             given.passes, given.accepted = given.passes + 1, given.accepted + taken - 1
             given.cost += COSTS[now]
-            accepted, missed = accepted + taken - 1, missed + (right < now - 1)
-        pace.took(accepted, missed)
+            as_drafted, missed = as_drafted + right, missed + (right < taken)
+        pace.took(as_drafted, missed)
     return given

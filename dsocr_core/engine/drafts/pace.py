@@ -109,7 +109,11 @@ class Pace:
             self._tried = self._tried * _FADES + right + wrong
 
     @property
+    def right(self) -> float:
+        """Share of drafted tokens that were right of late."""
+        return self._right / self._tried
+
+    @property
     def rows(self) -> int:
         """Those with the most tokens in a time; 1 is no draft at all."""
-        right = self._right / self._tried
-        return max(self._costs, key=lambda rows: tokens_a_pass(rows, right) / self._costs[rows])
+        return max(self._costs, key=lambda rows: tokens_a_pass(rows, self.right) / self._costs[rows])

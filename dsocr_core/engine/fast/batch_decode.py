@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
 from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.cuda_graph import record
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.reading.records import NgramPolicy
 
-GROUP = 8
-"""Steps between two reads of what the device wrote."""
+GROUP, PASSES_A_GROUP = 8, 4
+"""Steps, and passes over drafts, between two reads of what the device wrote."""
 
 MOST_TIMES = 4096
 """Groups whose times are stored."""
@@ -36,13 +38,14 @@ class Decoded:
     tokens: tuple[int, ...]
     milliseconds: float | None
     """From its first token to its last, other sequences' share of the steps included; None untimed."""
+    draft: dict[str, str] | None = None
+    """Gain of its draft; None without one."""
 
 
 @dataclass(frozen=True)
 class GroupTime:
     """Work and time of a group of steps on the device.
 
-    `tokens` counts those of sequences that run to their limit; one that meets its end token ends earlier.
     `positions` are those that its sequences' caches held together, in the middle of the group.
     """
 
@@ -84,20 +87,22 @@ class _Running:
     prompt_tokens: int
     limit: int
     began: _Moment
+    draft: SlotDraft
+    tokens: int = 1
+    """New tokens that were read or counted so far, the prefill's included."""
     queued: int = 0
-    """Steps that were queued for it."""
+    """Steps that were queued for it since: each appends a token at least."""
 
 
 @dataclass(frozen=True)
 class _Group:
     """Queued steps: which sequences they feed, and where their states will be."""
 
-    running: tuple[tuple[_Running, int], ...]
-    """Each with the steps that were queued for it before this group."""
+    running: tuple[_Running, ...]
+    rows: int
     steps: int
-    tokens: int
-    positions: int
     states: Tensor
+    drafts: Tensor | None
     began: _Moment
     ended: _Moment
 
@@ -109,6 +114,7 @@ class _Leaving:
     key: object
     tokens: Tensor
     milliseconds: float | None
+    draft: dict[str, str] | None
     arrived: _Moment
 
 
@@ -122,11 +128,11 @@ class BatchDecoder:
         if group < 1:
             raise ValueError(f"group of {group} steps")
         self.step, self._size, self._timed = step, group, timed
-        self.replay: Callable[[], object] = step.run
-        """A step of all slots. Only queues work."""
+        runs: dict[int, Callable[[], None]] = {rows: partial(step.run, rows) for rows in step.rows}
         if step.device.type == "cuda":
             _warm_first(step)
-            self.replay = record(step.run, step.device).replay
+            runs = {rows: record(run, step.device).replay for rows, run in runs.items()}
+        self._runs = runs
         self._free = list(range(step.slots))
         self._running: dict[int, _Running] = {}
         self._under_way: _Group | None = None
@@ -143,6 +149,10 @@ class BatchDecoder:
     def busy(self) -> bool:
         """Tell whether `advance` has anything to do."""
         return bool(self._running or self._leaving or self._under_way)
+
+    def replay(self, rows: int = 1) -> None:
+        """Queue a step of all slots with so many rows each."""
+        self._runs[rows]()
 
     def reset(self) -> None:
         """Drop all sequences, after a run that was aborted."""
@@ -168,13 +178,14 @@ class BatchDecoder:
         limit: int,
         ngram: NgramPolicy | int,
         logits: Tensor,
+        draft: Sequence[int] = (),
     ) -> None:
         """Decode from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError when the page
         does not fit it."""
-        self.step.begin(slot, prompt_ids, limit, ngram)
+        self.step.begin(slot, prompt_ids, limit, ngram, draft)
         self.step.first(slot, logits)
         began = _Moment(self.step.device, self._timed)
-        self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began)
+        self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began, SlotDraft(bool(draft)))
 
     def advance(self) -> list[Decoded]:
         """Queue a group for the live slots, then read the group before: the sequences that ended."""
@@ -187,45 +198,54 @@ class BatchDecoder:
 
     def _queue(self) -> _Group | None:
         # No sequence takes more steps than its limit leaves, whatever the device writes.
-        wanted = max((r.limit - 1 - r.queued for r in self._running.values()), default=-1)
+        running = tuple(self._running.values())
+        wanted = max((one.limit - one.tokens - one.queued for one in running), default=-1)
         if wanted < 0:
             return None
-        steps = min(self._size, wanted)
-        device = self.step.device
-        running = tuple((running, running.queued) for running in self._running.values())
+        device, drafts = self.step.device, self.step.drafts
+        rows = 1 if drafts is None else rows_of([one.draft for one in running])
+        steps = min(self._size if rows == 1 else PASSES_A_GROUP, wanted)
         began = _Moment(device, self._timed)
         for _ in range(steps):
-            self.replay()
+            self.replay(rows)
         states = _to_host(self.step.states)
-        tokens = positions = 0
-        for one, before in running:
+        draft_states = None if drafts is None else _to_host(drafts[1])
+        for one in running:
             one.queued += steps
-            taken = max(0, min(steps, one.limit - 1 - before))
-            tokens += taken
-            config, middle = self.step.config, before + taken // 2
-            positions += KvCache.positions(config, one.prompt_tokens, middle) if taken else 0
-        return _Group(running, steps, tokens, positions, states, began, _Moment(device, self._timed))
+        return _Group(running, rows, steps, states, draft_states, began, _Moment(device, self._timed))
 
     def _read(self, group: _Group) -> None:
         group.ended.wait()
+        tokens = positions = 0
+        states = group.states.tolist()
+        drafts = None if group.drafts is None else group.drafts.tolist()
+        for running in group.running:
+            if self._running.get(running.slot) is not running:
+                continue
+            state, before = states[running.slot], running.tokens
+            # The last token is never fed back: it lies one behind the position.
+            running.tokens = state[POSITION] + 1 + state[DONE] - running.prompt_tokens
+            running.queued -= group.steps
+            steps = taken = running.tokens - before
+            if drafts is not None:
+                passes = running.draft.take(drafts[running.slot])
+                steps = taken if group.rows == 1 else passes
+            tokens += taken
+            middle = before - 1 + taken // 2
+            held = KvCache.positions(self.step.config, running.prompt_tokens, middle)
+            positions += held if taken else 0
+            if state[DONE]:
+                self._leave(running, self._time(running, group, steps))
         if self._timed and group.steps:
             whole = group.began.milliseconds_to(group.ended)
-            self.times.append(GroupTime(group.steps, group.tokens, group.positions, whole))
-        states = group.states.tolist()
-        for running, before in group.running:
-            state = states[running.slot]
-            if not state[DONE] or self._running.get(running.slot) is not running:
-                continue
-            # The last token is never fed back: it lies one behind the position.
-            count = state[POSITION] + 2 - running.prompt_tokens
-            del self._running[running.slot]
-            self._free.append(running.slot)
-            written = self.step.tokens[running.slot, running.prompt_tokens :][:count]
-            milliseconds = self._time(running, group, count - 1 - before)
-            tokens = _to_host(written)
-            self._leaving.append(
-                _Leaving(running.key, tokens, milliseconds, _Moment(self.step.device, timed=False))
-            )
+            self.times.append(GroupTime(group.steps, tokens, positions, whole))
+
+    def _leave(self, running: _Running, milliseconds: float | None) -> None:
+        del self._running[running.slot]
+        self._free.append(running.slot)
+        written = _to_host(self.step.tokens[running.slot, running.prompt_tokens :][: running.tokens])
+        facts, copied = running.draft.facts(running.tokens), _Moment(self.step.device, timed=False)
+        self._leaving.append(_Leaving(running.key, written, milliseconds, facts, copied))
 
     def _time(self, running: _Running, group: _Group, steps: int) -> float | None:
         """From its first token to `steps` steps into the group."""
@@ -239,7 +259,8 @@ class BatchDecoder:
 
 def _arrive(leaving: _Leaving) -> Decoded:
     leaving.arrived.wait()
-    return Decoded(leaving.key, tuple(int(token) for token in leaving.tokens.tolist()), leaving.milliseconds)
+    tokens = tuple(int(token) for token in leaving.tokens.tolist())
+    return Decoded(leaving.key, tokens, leaving.milliseconds, leaving.draft)
 
 
 def _to_host(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from dsocr_core.kernels.batch import attention, embed, head, rotary, router
 from dsocr_core.kernels.prefill import add_norm, expert_order, grouped_experts
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
+from dsocr_core.kernels.verify import draft
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class BatchKernels:
     ban_repeats: Callable[..., None]
     best_of_parts: Callable[..., None]
     take_best_rows: Callable[..., None]
+    accept: Callable[..., None]
 
 
 def _order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
@@ -81,6 +83,7 @@ TRITON = BatchKernels(
     head.ban_repeats,
     head.best_of_parts,
     head.take_best_rows,
+    draft.accept,
 )
 
 PLAIN = BatchKernels(
@@ -97,4 +100,5 @@ PLAIN = BatchKernels(
     head.ban_repeats_reference,
     head.best_of_parts_reference,
     head.take_best_rows_reference,
+    draft.accept_reference,
 )

@@ -83,7 +83,8 @@ class BatchReader:
         if slots < 1:
             raise ValueError(f"{slots} slots")
         self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
-        tokenizer = engine.checkpoint.tokenizer
+        tokenizer, drafts = engine.checkpoint.tokenizer, engine.options.drafts
+        self.drafted = drafts is not None and not drafts.own_text
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
         self._decoder: BatchDecoder | None = None
         self._weights: BatchWeights | None = None
@@ -143,10 +144,10 @@ class BatchReader:
                 self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
             held = positions_of(KvCache.positions(config, prompt, limit + spare), 0)
             positions = positions_of(prompt, limit + spare)
-            slots = self._slots_that_fit(slot_bytes(config, positions, held, model.dtype))
+            slots = self._slots_that_fit(slot_bytes(config, positions, held, model.dtype, self.drafted))
             step = BatchStep(
                 self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos,
-                kernels=self._kernels, held=held,
+                kernels=self._kernels, held=held, drafted=self.drafted,
             )  # fmt: skip
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
@@ -310,7 +311,8 @@ class _Run:
                 logits.record_stream(torch.cuda.current_stream(logits.device))
             entry = _Entry(work.key, page, timer)
             ngram = engine.ngram_policy(work.request)
-            decoder.begin(slot, entry, page.prompt.ids, page.limit, ngram, logits)
+            draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
+            decoder.begin(slot, entry, page.prompt.ids, page.limit, ngram, logits, draft)
         except BaseException:
             decoder.give_back(slot)
             raise
@@ -347,7 +349,7 @@ class _Run:
         if ended.milliseconds is not None:
             entry.timer.add(Stage.DECODE, ended.milliseconds)
         entry.timer.count(Stage.DECODE, len(tokens) - 1)
-        batch = {"batch": str(self._reader.slots)}
+        batch = {"batch": str(self._reader.slots)} | self._engine.drafted(ended.draft)
         return self._engine.result(entry.page, tokens, reason, entry.timer, environment=batch)
 
 

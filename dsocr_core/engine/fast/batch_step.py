@@ -1,7 +1,12 @@
 """One decode step of many sequences, each in its slot: buffers that never move and the launches over them.
 
-Letters: S slots, L layers, h heads, P positions a slot's cache holds, D head dim, N splits of attention,
-C hidden size, V vocabulary.
+Letters: S slots, K rows a slot, L layers, h heads, P positions a slot's cache holds, D head dim, C hidden
+size, V vocabulary.
+
+A pass over drafts is a step with K rows a slot: the current token and what the slot's draft says comes next
+(`kernels.verify`). Its tokens and logits are those of single steps, bit for bit: products over all slots are
+made S rows at a time, as a single step makes them, unless all rows at once have shown the same bits, and
+everything else sums each row by itself in one order.
 
 With a window a slot's cache is its page's prompt and a ring, which each page has turned by its own.
 
@@ -13,19 +18,25 @@ sequences of the batch do not change a sequence's tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
+from dsocr_core.engine.fast.batch_rows import BatchRows
+from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
 from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
+from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, draft_rows
+from dsocr_core.engine.fast.packed import GatedWeights
 from dsocr_core.kernels import state as decode_state
-from dsocr_core.kernels.batch.head import head_parts
+from dsocr_core.kernels.batch.attention import MOST_TOGETHER
+from dsocr_core.kernels.batch.embed import Drafts
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_launches
+from dsocr_core.kernels.verify.draft import DRAFT_SIZE
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
@@ -36,6 +47,7 @@ PROGRAMS = 2560
 rows.
 """
 
+ROWS_A_PASS = 4
 FEWEST_SPLITS, MOST_SPLITS = 4, 32
 POSITIONS_STEP = 64
 """Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
@@ -53,8 +65,11 @@ class BatchLaunches:
     small: Launch = field(default=Launch(1, 1))
     """Launch of kernels that read a few numbers a program."""
     best: Launch = field(default=Launch(2048, 4))
+    accept: Launch = field(default=Launch(512, 8))
     gate_up: GroupedLaunch | None = None
     down: GroupedLaunch | None = None
+    together: int = MOST_TOGETHER
+    """Rows of a slot that share a program of attention."""
 
     def splits_for(self, slots: int, heads: int) -> int:
         if self.splits is not None:
@@ -68,10 +83,13 @@ def positions_of(prompt_tokens: int, limit: int) -> int:
     return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
 
 
-def slot_bytes(config: DecoderConfig, positions: int, held: int, dtype: torch.dtype) -> int:
-    """Device memory of one slot: its cache, and per position a token and two match lengths; its logits."""
+def slot_bytes(
+    config: DecoderConfig, positions: int, held: int, dtype: torch.dtype, drafted: bool = False
+) -> int:
+    """Device memory of one slot: its cache, and per position a token and match lengths; its logits."""
     cache = 2 * config.layers * config.heads * config.head_dim * dtype.itemsize
-    return held * cache + positions * 12 + config.vocab_size * dtype.itemsize
+    rows = ROWS_A_PASS if drafted else 1
+    return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
 
 
 class BatchStep:
@@ -93,10 +111,17 @@ class BatchStep:
         launches: BatchLaunches | None = None,
         kernels: BatchKernels = TRITON,
         held: int | None = None,
+        drafted: bool = False,
     ) -> None:
-        """For pages of `positions`, of which with a window a slot's cache has to hold `held`."""
+        """For pages of `positions`, of which with a window a slot's cache has to hold `held`.
+
+        Steps may have several rows a slot where pages are `drafted`, which no window allows: a row that
+        is not accepted would have taken the place of an older token. Raises ValueError.
+        """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
+        if drafted and config.window is not None:
+            raise ValueError("drafts are not verified in a cache with a window")
         dtype, device = weights.embedding.dtype, weights.embedding.device
         positions, held = positions_of(positions, 0), positions_of(held or positions, 0)
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
@@ -117,40 +142,36 @@ class BatchStep:
         self.tokens = zeros(slots, written, dtype=torch.int32)
         self.states = zeros(slots, decode_state.SIZE, dtype=torch.int32)
         self.states[:, decode_state.DONE] = 1
-        self._matched = zeros(slots, 2, written, dtype=torch.int32)
+        turns = 2 * ROWS_A_PASS if drafted else 2
+        self._matched = zeros(slots, turns, written, dtype=torch.int32)
 
+        self.drafts: Drafts | None = None
+        if drafted:
+            self.drafts = (
+                zeros(slots, MOST_DRAFTED, dtype=torch.int32), zeros(slots, DRAFT_SIZE, dtype=torch.int32),
+            )  # fmt: skip
         splits = self.launches.splits_for(slots, heads)
-        chosen, pairs = config.experts_per_token, slots * config.experts_per_token
-        self._x, self._y = zeros(slots, config.hidden_size), zeros(slots, config.hidden_size)
-        self._added = zeros(slots, config.hidden_size)
-        self._qkv = zeros(slots, 3 * heads * head_dim)
-        self._q = zeros(slots, heads, head_dim)
-        self._partial = zeros(slots, splits, heads, head_dim, dtype=torch.float32)
-        self._log_sums = zeros(slots, splits, heads, dtype=torch.float32)
-        self._mixed = zeros(slots, heads * head_dim)
-        self._dense_wide = zeros(slots, 2 * config.intermediate_size)
-        self._dense = zeros(slots, config.intermediate_size)
-        self._wide = zeros(slots, config.routed_experts + 2 * config.shared_width)
-        self._shared = zeros(slots, config.shared_width)
-        self._chosen = zeros(slots, chosen, dtype=torch.int32)
-        self._weights = zeros(slots, chosen, dtype=torch.float32)
-        self._order = zeros(pairs, dtype=torch.int32)
-        self._starts = zeros(config.routed_experts + 1, dtype=torch.int32)
-        self._gated = zeros(pairs, config.moe_intermediate_size)
-        self._routed = zeros(slots, chosen, config.hidden_size)
-        self.logits = zeros(slots, config.vocab_size)
-        """Logits of the last step, -inf where the rule banned a token; undefined for a finished slot."""
-        parts = head_parts(config.vocab_size)
-        self._best_logit = zeros(slots, parts, dtype=torch.float32)
-        self._best_token = zeros(slots, parts, dtype=torch.int32)
+        rows = BatchRows.of(config, slots * turns // 2, splits, dtype, device)
+        self.rows = {each: rows.first(slots * each) for each in ((1, ROWS_A_PASS) if drafted else (1,))}
+        """Buffers by the rows that a slot has in a step."""
         self._first_logits = zeros(1, config.vocab_size)
-        gate_up, down = grouped_launches(pairs, config.routed_experts)
+        gate_up, down = grouped_launches(slots * config.experts_per_token, config.routed_experts)
         self._gate_up_launch = self.launches.gate_up or gate_up
         self._down_launch = self.launches.down or down
+        self._at_once: dict[torch.Size, bool] = {}
+        self._tiles: Tiles | None = None
 
     @property
     def device(self) -> torch.device:
         return self.states.device
+
+    @property
+    def logits(self) -> Tensor:
+        """Give those of the last step of one row a slot (S, V), -inf where the rule banned a token.
+
+        Undefined for a finished slot.
+        """
+        return self.rows[1].logits
 
     # --- a page comes into its slot -------------------------------------------------------------
 
@@ -162,10 +183,17 @@ class BatchStep:
         """Give that slot's part of the cache, empty, for a prefill. The slot must be finished."""
         return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
 
-    def begin(self, slot: int, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
-        """Set what the slot decodes: at most `limit` new tokens after the prompt. Only queues work.
+    def begin(
+        self,
+        slot: int,
+        prompt_ids: tuple[int, ...],
+        limit: int,
+        ngram: NgramPolicy | int,
+        draft: Sequence[int] = (),
+    ) -> None:
+        """Set what the slot decodes: at most `limit` new tokens after the prompt, and what they may be.
 
-        Raises ValueError when they do not fit the slot.
+        Only queues work. Raises ValueError when they do not fit the slot.
         """
         count = len(prompt_ids)
         policy = NgramPolicy.of(ngram)
@@ -182,8 +210,15 @@ class BatchStep:
             host = host.pin_memory()  # a copy from other memory would wait for all that is queued
         self.tokens[slot, :count].copy_(host[:count], non_blocking=True)
         # The row of the step before the first, whose current token is the prompt's last.
-        self._matched[slot, count % 2, : count - 1].copy_(host[count : 2 * count - 1], non_blocking=True)
+        before = (count - 2) % self._matched.shape[1]
+        self._matched[slot, before, : count - 1].copy_(host[count : 2 * count - 1], non_blocking=True)
         self.states[slot].copy_(host[2 * count - 1 :], non_blocking=True)
+        if self.drafts is not None:
+            for held, values in zip(
+                self.drafts, draft_rows(draft, count, self.config.vocab_size), strict=True
+            ):
+                values = values.pin_memory() if self.device.type == "cuda" else values
+                held[slot, : len(values)].copy_(values, non_blocking=True)
 
     def first(self, slot: int, logits: Tensor) -> None:
         """Choose the first token from the prefill's `logits` (V,). Only queues work."""
@@ -191,70 +226,73 @@ class BatchStep:
         self._first_logits.copy_(logits[None])
         self._take(
             self._first_logits, self.tokens[one], self.states[one], self._matched[one],
-            self._best_logit[one], self._best_token[one],
+            self.rows[1].best_logit[one], self.rows[1].best_token[one],
         )  # fmt: skip
 
     # --- a step ---------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Feed every live slot's current token and append the next one."""
-        for _, launch in self.parts():
+    def run(self, rows: int = 1) -> None:
+        """Feed every live slot's current token, and of its draft so many less one; append what follows."""
+        for _, launch in self.parts(rows):
             launch()
 
-    def parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
+    def parts(self, rows: int = 1) -> Iterator[tuple[str, Callable[[], None]]]:
         """Every launch of a step in order, by its name."""
-        at, kernels, weights = self.launches, self.kernels, self.weights
+        at, kernels, weights, b = self.launches, self.kernels, self.weights, self.rows[rows]
+        drafts = self.drafts if rows > 1 else None
         yield (
             "embed",
-            lambda: kernels.embed_rows(self.tokens, self.states, weights.embedding, self._x, at.rows),
+            lambda: kernels.embed_rows(self.tokens, self.states, drafts, weights.embedding, b.x, at.rows),
         )
-        yield "norm", self._norm(weights.layers[0].attention_norm, None)
+        yield "norm", self._norm(b, weights.layers[0].attention_norm, None)
         gains = [layer.attention_norm for layer in weights.layers[1:]] + [weights.norm]
         for number, (layer, following) in enumerate(zip(weights.layers, gains, strict=True)):
-            yield from self._attention(number, layer)
-            yield "norm", self._norm(layer.norm, None, self._added)
-            yield from self._mlp(layer)
-            yield "norm", self._norm(following, layer, self._added)
-        yield "head", lambda: _product(self._y, weights.head, self.logits)
+            yield from self._attention(b, number, layer)
+            yield "norm", self._norm(b, layer.norm, None, b.added)
+            yield from self._mlp(b, layer)
+            yield "norm", self._norm(b, following, layer, b.added)
+        yield "head", self._product(b.y, weights.head, b.logits)
         yield (
             "rule",
-            lambda: kernels.ban_repeats(self.tokens, self.states, self._matched, self.logits, at.rows),
+            lambda: kernels.ban_repeats(self.tokens, self.states, self._matched, b.logits, at.rows),
         )
         yield (
             "best",
-            lambda: kernels.best_of_parts(
-                self.logits, self.states, self._best_logit, self._best_token, at.best
-            ),
+            lambda: kernels.best_of_parts(b.logits, self.states, b.best_logit, b.best_token, at.best),
         )
-        yield (
-            "take",
-            lambda: kernels.take_best_rows(
-                self._best_logit, self._best_token, self.tokens, self.states, self.eos_token_id,
-                self.config.vocab_size, at.small,
-            ),
-        )  # fmt: skip
+        yield "take", lambda: self._append(b)
+
+    def _append(self, b: BatchRows) -> None:
+        kernels, at, best = self.kernels, self.launches, (b.best_logit, b.best_token)
+        eos, vocabulary = self.eos_token_id, self.config.vocab_size
+        if self.drafts is None:
+            kernels.take_best_rows(*best, self.tokens, self.states, eos, vocabulary, at.small)
+        else:
+            kernels.accept(best, self.tokens, None, self.states, self.drafts, (eos, vocabulary), at.accept)
 
     def _norm(
-        self, gain: Tensor, mixture: BatchLayer | None, added: Tensor | None = None
+        self, b: BatchRows, gain: Tensor, mixture: BatchLayer | None, added: Tensor | None = None
     ) -> Callable[[], None]:
         """x += the block's output; y = its norm. `mixture` is the layer whose experts are added too."""
         routes = mixture is not None and mixture.routed is not None
-        experts = {"routed": self._routed, "weights": self._weights} if routes else {}
+        experts = {"routed": b.routed, "weights": b.weights} if routes else {}
         eps = self.config.rms_norm_eps
-        return lambda: self.kernels.add_and_norm(self._x, gain, self._y, eps, added=added, **experts)
+        return lambda: self.kernels.add_and_norm(b.x, gain, b.y, eps, added=added, **experts)
 
-    def _attention(self, number: int, layer: BatchLayer) -> Iterator[tuple[str, Callable[[], None]]]:
+    def _attention(
+        self, b: BatchRows, number: int, layer: BatchLayer
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
         at, kernels = self.launches, self.kernels
         keys, values = self.keys[number], self.values[number]  # (S, h, P, D)
-        yield "qkv", lambda: _product(self._y, layer.qkv, self._qkv)
+        yield "qkv", self._product(b.y, layer.qkv, b.qkv)
         yield (
             "rotary",
             lambda: kernels.rotary_rows(
-                self._qkv,
+                b.qkv,
                 self.rotary.cos,
                 self.rotary.sin,
                 self.states,
-                self._q,
+                b.q,
                 keys,
                 values,
                 at.small,
@@ -264,51 +302,74 @@ class BatchStep:
         yield (
             "attention",
             lambda: kernels.attend_rows(
-                self._q,
+                b.q,
                 keys,
                 values,
                 self.states,
-                self._partial,
-                self._log_sums,
+                b.partial,
+                b.log_sums,
                 at.attention,
                 at.stages,
+                at.together,
                 self.ring,
             ),
         )
-        yield "join", lambda: kernels.join_rows(self._partial, self._log_sums, self._mixed, at.small)
-        yield "output", lambda: _product(self._mixed, layer.o, self._added)
+        yield "join", lambda: kernels.join_rows(b.partial, b.log_sums, b.mixed, at.small)
+        yield "output", self._product(b.mixed, layer.o, b.added)
 
-    def _mlp(self, layer: BatchLayer) -> Iterator[tuple[str, Callable[[], None]]]:
+    def _mlp(self, b: BatchRows, layer: BatchLayer) -> Iterator[tuple[str, Callable[[], None]]]:
         at, kernels, routed = self.launches, self.kernels, layer.routed
         if routed is None:
-            yield "dense gate/up", lambda: _product(self._y, layer.wide, self._dense_wide)
-            yield "gated", lambda: kernels.gated_rows(self._dense_wide, 0, self._dense, at.rows)
-            yield "dense down", lambda: _product(self._dense, layer.down, self._added)
+            yield "dense gate/up", self._product(b.y, layer.wide, b.dense_wide)
+            yield "gated", lambda: kernels.gated_rows(b.dense_wide, 0, b.dense, at.rows)
+            yield "dense down", self._product(b.dense, layer.down, b.added)
             return
         experts = self.config.routed_experts
-        yield "router, shared gate/up", lambda: _product(self._y, layer.wide, self._wide)
+        yield "router, shared gate/up", self._product(b.y, layer.wide, b.wide)
         yield (
             "route",
             lambda: kernels.route_rows(
-                self._wide, experts, self.states, self._chosen, self._weights,
-                self.config.routed_scaling_factor, at.rows,
+                b.wide, experts, self.states, b.chosen, b.weights, self.config.routed_scaling_factor, at.rows
             ),
-        )  # fmt: skip
-        yield "order", lambda: kernels.order_by_expert(self._chosen, self._order, self._starts)
+        )
+        yield "order", lambda: kernels.order_by_expert(b.chosen, b.order, b.starts)
+        gate_up, down = self._tiles_for(b, routed)
         yield (
             "experts gate/up",
-            lambda: kernels.grouped_gate_up(
-                self._y, self._order, self._starts, routed.gate, routed.up, self._gated, self._gate_up_launch
-            ),
+            lambda: kernels.grouped_gate_up(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up),
         )
         yield (
             "experts down",
-            lambda: kernels.grouped_down(
-                self._gated, self._order, self._starts, routed.down, self._routed, self._down_launch
-            ),
+            lambda: kernels.grouped_down(b.gated, b.order, b.starts, routed.down, b.routed, down),
         )
-        yield "gated", lambda: kernels.gated_rows(self._wide, experts, self._shared, at.rows)
-        yield "shared down", lambda: _product(self._shared, layer.down, self._added)
+        yield "gated", lambda: kernels.gated_rows(b.wide, experts, b.shared, at.rows)
+        yield "shared down", self._product(b.shared, layer.down, b.added)
+
+    def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
+        """(R, K) by (M, K) into (R, M)."""
+        rows = self.slots if len(x) == self.slots or not self._alike_at_once(x, weight) else len(x)
+        parts = list(zip(x.split(rows), out.split(rows), strict=True))
+
+        def run() -> None:
+            for some, theirs in parts:
+                torch.mm(some, weight.t(), out=theirs)
+
+        return run
+
+    def _alike_at_once(self, x: Tensor, weight: Tensor) -> bool:
+        if self.device.type == "cuda" and weight.shape not in self._at_once:
+            self._at_once[weight.shape] = one_product_is_alike(x, weight, self.slots)
+        return self._at_once.get(weight.shape, False)
+
+    def _tiles_for(self, b: BatchRows, experts: GatedWeights) -> Tiles:
+        """Tiles of a row a slot, or those for more rows where these give the same bits."""
+        own, chosen = (self._gate_up_launch, self._down_launch), self.config.experts_per_token
+        if len(b.x) == self.slots or self.device.type != "cuda":
+            return own
+        if self._tiles is None:
+            wider = grouped_launches(b.order.numel(), self.config.routed_experts)
+            self._tiles = wider if tiles_are_alike(b.y, chosen, experts, own, wider) else own
+        return self._tiles
 
     def _take(
         self,
@@ -326,8 +387,3 @@ class BatchStep:
         kernels.take_best_rows(
             best_logit, best_token, tokens, states, self.eos_token_id, self.config.vocab_size, at.small
         )
-
-
-def _product(x: Tensor, weight: Tensor, out: Tensor) -> None:
-    """(S, K) by (M, K) into (S, M)."""
-    torch.mm(x, weight.t(), out=out)

@@ -76,6 +76,18 @@ NEEDS = {
 """Writers of what a kernel reads before its wait, weights aside, for `launch.unready`."""
 
 
+def draft_rows(tokens: Sequence[int], first_new: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """A draft and its state as the device has them, on the host: int32.
+
+    Its first token is for the position `first_new`. Ids outside the vocabulary propose nothing.
+    """
+    held = torch.tensor(tokens[:MOST_DRAFTED], dtype=torch.int64)
+    held[(held < 0) | (held >= vocabulary)] = draft_kernels.NOTHING
+    row = torch.zeros(draft_kernels.DRAFT_SIZE, dtype=torch.int32)
+    row[draft_kernels.SHIFT], row[draft_kernels.LENGTH] = -first_new, len(held)
+    return held.to(torch.int32), row
+
+
 class PageDraft:
     """A page's draft on the device and the stamps of its rows, shared by passes of any K."""
 
@@ -87,15 +99,9 @@ class PageDraft:
         self.banned_at = torch.empty(MOST_ROWS, vocabulary, dtype=torch.int32, device=step.device)
 
     def begin(self, tokens: Sequence[int], first_new: int) -> None:
-        """Start a page whose first new token has the position `first_new`. Queues work, waits for nothing.
-
-        Ids outside the vocabulary propose nothing.
-        """
-        held = torch.tensor(tokens[:MOST_DRAFTED], dtype=torch.int64)
-        held[(held < 0) | (held >= self._step.config.vocab_size)] = draft_kernels.NOTHING
-        self._step.upload(self.tokens[: len(held)], held.to(torch.int32))
-        row = torch.zeros(draft_kernels.DRAFT_SIZE, dtype=torch.int32)
-        row[draft_kernels.SHIFT], row[draft_kernels.LENGTH] = -first_new, len(held)
+        """Start a page whose first new token has the position `first_new`. Queues work, waits for nothing."""
+        held, row = draft_rows(tokens, first_new, self._step.config.vocab_size)
+        self._step.upload(self.tokens[: len(held)], held)
         self._step.upload(self.state, row)
         self.banned_at.fill_(NEVER)
 
@@ -201,8 +207,9 @@ class DraftPass:
         yield (
             "accept",
             lambda: accept(
-                (best_logit, best_token), step.tokens, step.logits, step.state, draft.tokens, draft.state,
-                (step.eos_token_id, step.config.vocab_size), at.accept,
+                (best_logit, best_token), step.tokens[None], step.logits[None], step.state[None],
+                (draft.tokens[None], draft.state[None]), (step.eos_token_id, step.config.vocab_size),
+                at.accept,
             ),
         )  # fmt: skip
 

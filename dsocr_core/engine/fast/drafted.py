@@ -6,6 +6,7 @@ rows the one after has. The place of the draft moves on the device.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.draft_pass import DraftPass, PageDraft, PassLaunches
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.verify import draft as draft_state
+
+log = logging.getLogger(__name__)
 
 FIRST_ROWS = 4
 PASSES_A_GROUP = 2
@@ -37,6 +40,7 @@ class PassGraphs:
         passes = {k: DraftPass(step, self.draft, k, launches) for k in rows if k > 1}
         self._runs = {k: each.run for k, each in passes.items()}
         if step.device.type == "cuda":
+            log.info("drafts: compiling the kernels of passes, minutes the first time on a machine")
             # Compiling takes most of the time, and does not hold the interpreter.
             with ThreadPoolExecutor(len(passes)) as pool:
                 list(pool.map(torch.inference_mode()(_run), passes.values()))
@@ -97,7 +101,7 @@ class DraftedPage:
 
         That is estimated: single steps over what passes and steps cost (`drafts.pace.COSTS`).
         """
-        passes, drafted, accepted = self._last[draft_state.PASSES :]
+        passes, drafted, accepted = self._last[draft_state.PASSES : draft_state.RIGHT]
         steps = max(len(self._new) - 1 - passes - accepted, 0)
         cost = steps + sum(COSTS[rows] * count for rows, count in self._made.items())
         rows = " ".join(f"{rows}:{count}" for rows, count in sorted(self._made.items()))
@@ -182,10 +186,9 @@ class DraftedPage:
         if group.rows == 1:
             self._pace.took(right, len(fresh) - right)
         else:
-            accepted = draft[draft_state.ACCEPTED] - self._last[draft_state.ACCEPTED]
-            self._made[group.rows] += draft[draft_state.PASSES] - self._last[draft_state.PASSES]
-            short = group.count * (group.rows - 1) - accepted
-            self._pace.took(accepted, min(group.count, -(-short // (group.rows - 1))))
+            since = [now - before for now, before in zip(draft, self._last, strict=True)]
+            self._made[group.rows] += since[draft_state.PASSES]
+            self._pace.took(since[draft_state.RIGHT], since[draft_state.WRONG])
             if not self._own:
                 self._place.shift = draft[draft_state.SHIFT] + self._first
         self._last = draft

@@ -1,12 +1,17 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Attention of one query a slot over that slot's own positions, split between programs.
+"""Attention of each slot's rows over that slot's own positions, split between programs.
 
-Letters: S slots, h heads, D head dim, P positions a slot's cache holds, N splits, p a slot's position.
+Letters: S slots, K rows a slot, R = K S, h heads, D head dim, P positions a slot's cache holds, N splits,
+p a row's position.
 
 A program takes one head of one slot and one of N equal parts of the positions up to p, or of all that the
 cache has once a ring is full. Every lane of its block has a softmax of its own over every `rows`-th position,
 so that inside the loop only the product of query and key crosses threads; the lanes are merged once, at the
 end. It is bound by reading the cache: 2 h D (p + 1) elements a slot, once.
+
+Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a program, which reads the cache
+once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Most blocks
+belong to all rows; where one belongs to some only, it has no weight for the others, and adds nothing.
 
 Offsets into the cache are 64 bits wide: 256 slots of the published model are more than 2^31 elements.
 Programs return early for a finished slot; its output is zeros.
@@ -20,58 +25,160 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
-from dsocr_core.kernels.state import AT_DONE, AT_POSITION, AT_SIZE, DONE, SIZE, place, place_reference
+from dsocr_core.kernels.matvec import extended
+from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
+
+MOST_TOGETHER = 4
+"""Rows of a program at most: with more their sums do not fit the registers."""
+
+
+@triton.jit
+def _folded(scores, value, inside, top, total, mixed):
+    """A block's positions taken into the softmax of each lane: (top, total, mixed)."""
+    scores = tl.where(inside, scores, float("-inf"))
+    new_top = tl.maximum(top, scores)
+    # A lane without positions on either side would make -inf - -inf.
+    shift = tl.where(new_top == float("-inf"), 0.0, new_top)
+    shrink = tl.exp2(top - shift)
+    weight = tl.exp2(scores - shift)
+    return new_top, total * shrink + weight, mixed * shrink[:, None] + weight[:, None] * value
+
+
+@triton.jit
+def _with_block(
+    block, keys, values, first, stop, queries, starts, ends, top, total, mixed,
+    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+    SHARED: tl.constexpr,
+):  # fmt: skip
+    """The rows' softmaxes with one block of positions more, which is all of it every row's where SHARED."""
+    dims, n = tl.arange(0, EVERY_DIM), block + tl.arange(0, BLOCK)
+    at = first + n[:, None] * HEAD_DIM + dims[None, :]
+    mask = (dims < HEAD_DIM)[None, :]
+    if not SHARED:
+        mask = (n < stop)[:, None] & mask
+    key = tl.load(keys + at, mask=mask, other=0.0)
+    value = tl.load(values + at, mask=mask, other=0.0)
+    tops, totals, mixes = (), (), ()
+    for r in tl.static_range(ROWS):
+        scores = tl.sum(key.to(tl.float32) * queries[r][None, :], axis=1)
+        weighed = value.to(tl.float32)
+        inside = n >= 0
+        if not SHARED:
+            inside = (n >= starts[r]) & (n < ends[r])
+            if ROWS > 1:  # another row's position may hold anything
+                weighed = tl.where(inside[:, None], weighed, 0.0)
+        one, two, three = _folded(scores, weighed, inside, top[r], total[r], mixed[r])
+        tops, totals, mixes = extended(tops, one), extended(totals, two), extended(mixes, three)
+    return tops, totals, mixes
 
 
 @triton.jit
 def _attend_rows(
-    q, keys, values, states, partial, log_sums, scale, capacity,
+    q, keys, values, states, partial, log_sums, scale, capacity, slots,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    RING: tl.constexpr,
+    ROWS: tl.constexpr, RING: tl.constexpr,
 ):  # fmt: skip
-    head, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    head, split = tl.program_id(0), tl.program_id(1)
     heads, splits = tl.num_programs(0), tl.num_programs(1)
-    position = tl.load(states + slot * AT_SIZE + AT_POSITION)
-    done = tl.load(states + slot * AT_SIZE + AT_DONE)
-    own, before = place(position, states + slot * AT_SIZE, RING)
-    held = tl.where(done == 0, tl.maximum(own + 1, before), 0)
-    share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
-    start = tl.minimum(split * share, held)
-    end = tl.minimum(start + share, held)
+    # Programs of one slot's rows stand side by side: what one reads the other finds in the L2 cache.
+    groups = tl.num_programs(2) // slots
+    slot, ahead = tl.program_id(2) // groups, tl.program_id(2) % groups * ROWS
     dims = tl.arange(0, EVERY_DIM)
-    row = slot * heads + head
-    query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    first = row.to(tl.int64) * capacity * HEAD_DIM
+    begin, stop = capacity, 0
+    all_from, all_to = 0, capacity
+    starts, ends, queries = (), (), ()
+    top, total, mixed = (), (), ()
+    for r in tl.static_range(ROWS):
+        position, live = standing(states, slot, ahead + r)
+        own, before = place(position, states + slot * AT_SIZE, RING)
+        held = tl.where(live, tl.maximum(own + 1, before), 0)
+        share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
+        start = tl.minimum(split * share, held)
+        end = tl.minimum(start + share, held)
+        some = end > start  # else its start may lie within a block
+        begin = tl.where(some, tl.minimum(begin, start), begin)
+        stop = tl.where(some, tl.maximum(stop, end), stop)
+        all_from = tl.where(some, tl.maximum(all_from, start), all_from)
+        all_to = tl.where(some, tl.minimum(all_to, end), 0)
+        starts, ends = extended(starts, start), extended(ends, end)
+        row = ((ahead + r) * slots + slot) * heads + head
+        query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0)
+        queries = extended(queries, query.to(tl.float32) * scale)
+        top = extended(top, tl.full([BLOCK], float("-inf"), tl.float32))
+        total = extended(total, tl.zeros([BLOCK], tl.float32))
+        mixed = extended(mixed, tl.zeros([BLOCK, EVERY_DIM], tl.float32))
 
-    top = tl.full([BLOCK], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK], tl.float32)
-    mixed = tl.zeros([BLOCK, EVERY_DIM], tl.float32)
-    for block in tl.range(start, end, BLOCK, num_stages=STAGES):
-        n = block + tl.arange(0, BLOCK)
-        at = first + n[:, None] * HEAD_DIM + dims[None, :]
-        mask = (n < end)[:, None] & (dims < HEAD_DIM)[None, :]
-        key = tl.load(keys + at, mask=mask, other=0.0)
-        value = tl.load(values + at, mask=mask, other=0.0)
-        scores = tl.sum(key.to(tl.float32) * query[None, :], axis=1)
-        scores = tl.where(n < end, scores, float("-inf"))
-        new_top = tl.maximum(top, scores)
-        # A lane without positions on either side would make -inf - -inf.
-        shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-        shrink = tl.exp2(top - shift)
-        weight = tl.exp2(scores - shift)
-        total = total * shrink + weight
-        mixed = mixed * shrink[:, None] + weight[:, None] * value.to(tl.float32)
-        top = new_top
+    first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
+    # Parts begin at whole blocks. In turn: blocks before every row's part, those of all, the rest.
+    for before in range(begin, tl.minimum(all_from, stop), BLOCK):
+        top, total, mixed = _with_block(
+            before,
+            keys,
+            values,
+            first,
+            stop,
+            queries,
+            starts,
+            ends,
+            top,
+            total,
+            mixed,
+            HEAD_DIM,
+            EVERY_DIM,
+            BLOCK,
+            ROWS,
+            False,
+        )
+    whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
+    for block in tl.range(all_from, whole, BLOCK, num_stages=STAGES):
+        top, total, mixed = _with_block(
+            block,
+            keys,
+            values,
+            first,
+            stop,
+            queries,
+            starts,
+            ends,
+            top,
+            total,
+            mixed,
+            HEAD_DIM,
+            EVERY_DIM,
+            BLOCK,
+            ROWS,
+            True,
+        )
+    for after in range(tl.maximum(whole, begin), stop, BLOCK):
+        top, total, mixed = _with_block(
+            after,
+            keys,
+            values,
+            first,
+            stop,
+            queries,
+            starts,
+            ends,
+            top,
+            total,
+            mixed,
+            HEAD_DIM,
+            EVERY_DIM,
+            BLOCK,
+            ROWS,
+            False,
+        )
 
-    best = tl.max(top, axis=0)
-    part = tl.exp2(top - tl.where(best == float("-inf"), 0.0, best))
-    total_all = tl.sum(total * part, axis=0)
-    # A split without positions has no weight: an average of 0 and a maximum of -inf.
-    total_all = tl.where(total_all == 0.0, 1.0, total_all)
-    average = tl.sum(mixed * part[:, None], axis=0) / total_all
-    out = (slot * splits + split) * heads + head
-    tl.store(partial + out * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
-    tl.store(log_sums + out, best + tl.log2(total_all))
+    for r in tl.static_range(ROWS):
+        best = tl.max(top[r], axis=0)
+        part = tl.exp2(top[r] - tl.where(best == float("-inf"), 0.0, best))
+        total_all = tl.sum(total[r] * part, axis=0)
+        # A split without positions has no weight: an average of 0 and a maximum of -inf.
+        total_all = tl.where(total_all == 0.0, 1.0, total_all)
+        average = tl.sum(mixed[r] * part[:, None], axis=0) / total_all
+        out = (((ahead + r) * slots + slot) * splits + split) * heads + head
+        tl.store(partial + out * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
+        tl.store(log_sums + out, best + tl.log2(total_all))
 
 
 @triton.jit
@@ -104,21 +211,22 @@ def attend_rows(
     log_sums: Tensor,
     launch: Launch,
     stages: int = 2,
+    together: int = MOST_TOGETHER,
     ring: int = 0,
 ) -> None:
-    """Write each part's average to `partial` (S, N, h, D) and its weight to `log_sums` (S, N, h), float32.
+    """Write each part's average to `partial` (R, N, h, D) and its weight to `log_sums` (R, N, h), float32.
 
-    `q` (S, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
-    read at a time, `stages` of them in flight; `ring` slots behind each prompt are taken in turn. Raises
-    ValueError when these do not fit each other.
+    `q` (R, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
+    read at a time, `stages` of them in flight, for `together` rows of a slot; `ring` slots behind each prompt
+    are taken in turn. Raises ValueError when these do not fit each other.
     """
     _check(q, keys, values, states, partial, log_sums)
     slots, heads, capacity, head_dim = keys.shape
-    scale = math.log2(math.e) / math.sqrt(head_dim)
-    _attend_rows[(heads, partial.shape[1], slots)](
-        q, keys, values, states, partial, log_sums, scale, capacity,
+    scale, each = math.log2(math.e) / math.sqrt(head_dim), min(together, len(q) // slots)
+    _attend_rows[(heads, partial.shape[1], len(q) // each)](
+        q, keys, values, states, partial, log_sums, scale, capacity, slots,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
-        RING=ring, num_warps=launch.warps,
+        ROWS=each, RING=ring, num_warps=launch.warps,
     )  # fmt: skip
 
 
@@ -131,25 +239,26 @@ def attend_rows_reference(
     log_sums: Tensor,
     launch: Launch | None = None,
     stages: int = 2,
+    together: int = MOST_TOGETHER,
     ring: int = 0,
 ) -> None:
-    """All of a slot's positions as its first part; the other parts stay empty."""
+    """All of a row's positions as its first part; the other parts stay empty."""
     _check(q, keys, values, states, partial, log_sums)
     partial.zero_()
     log_sums.fill_(float("-inf"))
-    for slot, state in enumerate(states.cpu()):
-        if state[DONE]:
-            continue
-        own, before = place_reference(state, ring)
+    _, live = standing_reference(states, len(q))
+    for row in live.nonzero()[:, 0].tolist():
+        slot = row % len(states)
+        own, before = place_reference(states[slot], ring, row // len(states))
         held = max(own + 1, before)
         key, value = keys[slot, :, :held].float(), values[slot, :, :held].float()  # (h, p + 1, D)
-        scores = torch.einsum("hd,hpd->hp", q[slot].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)
-        partial[slot, 0] = torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), value)
-        log_sums[slot, 0] = scores.logsumexp(dim=-1) / math.log(2)
+        scores = torch.einsum("hd,hpd->hp", q[row].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)
+        partial[row, 0] = torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), value)
+        log_sums[row, 0] = scores.logsumexp(dim=-1) / math.log(2)
 
 
 def join_rows(partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch) -> None:
-    """Weigh the parts together: `partial` (S, N, h, D), `log_sums` (S, N, h) into `mixed` (S, h D).
+    """Weigh the parts together: `partial` (R, N, h, D), `log_sums` (R, N, h) into `mixed` (R, h D).
 
     Raises ValueError when these do not fit each other.
     """
@@ -175,11 +284,13 @@ def _check(
     q: Tensor, keys: Tensor, values: Tensor, states: Tensor, partial: Tensor, log_sums: Tensor
 ) -> None:
     slots, heads, capacity, head_dim = keys.shape
-    splits, cache = partial.shape[1], (slots, heads, capacity, head_dim)
-    expect_all(q.dtype, q.device, q=(q, (slots, heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    rows, splits, cache = len(q), partial.shape[1], (slots, heads, capacity, head_dim)
+    if not rows or rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)), keys=(keys, cache), values=(values, cache))
     expect("states", states, (slots, SIZE), torch.int32, q.device)
-    expect("partial", partial, (slots, splits, heads, head_dim), torch.float32, q.device)
-    expect("log_sums", log_sums, (slots, splits, heads), torch.float32, q.device)
+    expect("partial", partial, (rows, splits, heads, head_dim), torch.float32, q.device)
+    expect("log_sums", log_sums, (rows, splits, heads), torch.float32, q.device)
 
 
 def _check_join(partial: Tensor, log_sums: Tensor, mixed: Tensor) -> None:

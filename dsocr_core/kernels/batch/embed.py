@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""A batch: the current tokens' embeddings.
+"""A batch: the embeddings of the current tokens, and of those that drafts say come next.
 
-Letters: S slots, C hidden size, V vocabulary, T tokens a slot holds. A program is one slot.
+Letters: S slots, K rows a slot, R = K S, C hidden size, V vocabulary, T tokens a slot holds, D tokens of a
+draft. A program is one row; row r S + s is r tokens ahead of slot s's current one.
 """
 
 import torch
@@ -10,45 +11,86 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
-from dsocr_core.kernels.state import AT_POSITION, AT_SIZE, POSITION, SIZE
+from dsocr_core.kernels.state import SIZE, standing, standing_reference
+from dsocr_core.kernels.verify.draft import AT_DRAFT_SIZE, AT_LENGTH, AT_SHIFT, DRAFT_SIZE, LENGTH, SHIFT
+
+Drafts = tuple[Tensor, Tensor]
+"""Tokens (S, D) and states (S, DRAFT_SIZE) of every slot's draft, int32 (`verify.draft`)."""
 
 
 @triton.jit
-def _embed_rows(tokens, states, table, x, held, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
-    slot = tl.program_id(0)
-    position = tl.load(states + slot * AT_SIZE + AT_POSITION)
-    token = tl.load(tokens + slot.to(tl.int64) * held + position)
+def _embed_rows(
+    tokens, states, draft, draft_states, table, x, held, drafted, slots,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    slot, ahead = row % slots, row // slots
+    position, live = standing(states, slot, ahead)
+    at = tokens + slot.to(tl.int64) * held + position
+    if AHEAD:
+        place = draft_states + slot * AT_DRAFT_SIZE
+        number = position + tl.load(place + AT_SHIFT)
+        there = (ahead > 0) & (number >= 0) & (number < tl.load(place + AT_LENGTH))
+        # Where nothing is drafted any token does: it counts only if it is right.
+        guess = tl.load(draft + slot.to(tl.int64) * drafted + number, mask=there, other=0)
+        token = tl.where(ahead > 0, tl.maximum(guess, 0), tl.load(at, mask=ahead == 0, other=0))
+        # A finished slot's tokens may be on their way to the host.
+        tl.store(at, token, mask=live & (ahead > 0))
+    else:
+        token = tl.load(at)
     cols = tl.arange(0, COLUMNS)
-    row = tl.load(table + token.to(tl.int64) * WIDTH + cols, mask=cols < WIDTH)
-    tl.store(x + slot * WIDTH + cols, row, mask=cols < WIDTH)
+    values = tl.load(table + token.to(tl.int64) * WIDTH + cols, mask=cols < WIDTH)
+    tl.store(x + row.to(tl.int64) * WIDTH + cols, values, mask=cols < WIDTH)
 
 
-def embed_rows(tokens: Tensor, states: Tensor, table: Tensor, x: Tensor, launch: Launch) -> None:
-    """Write each slot's current token's embedding to `x` (S, C).
+def embed_rows(
+    tokens: Tensor, states: Tensor, drafts: Drafts | None, table: Tensor, x: Tensor, launch: Launch
+) -> None:
+    """Write the rows' embeddings to `x` (R, C), and what is drafted behind each live slot's current token.
 
-    `tokens` (S, T) int32, `states` (S, 4) int32, `table` (V, C). Raises ValueError when these do not fit
-    each other.
+    `tokens` (S, T) int32, `states` (S, SIZE) int32, `table` (V, C); without `drafts` there is a row a slot.
+    Raises ValueError when these do not fit each other.
     """
-    _check_embed(tokens, states, table, x)
-    slots, held = tokens.shape
-    width = table.shape[1]
-    _embed_rows[(slots,)](
-        tokens, states, table, x, held,
-        WIDTH=width, COLUMNS=triton.next_power_of_2(width), num_warps=launch.warps,
+    _check_embed(tokens, states, drafts, table, x)
+    (slots, held), (rows, width) = tokens.shape, x.shape
+    draft, draft_states = drafts or (tokens, states)  # read by rows ahead alone
+    _embed_rows[(rows,)](
+        tokens, states, draft, draft_states, table, x, held, draft.shape[1], slots,
+        WIDTH=width, COLUMNS=triton.next_power_of_2(width), AHEAD=rows > slots, num_warps=launch.warps,
     )  # fmt: skip
 
 
 def embed_rows_reference(
-    tokens: Tensor, states: Tensor, table: Tensor, x: Tensor, launch: Launch | None = None
+    tokens: Tensor,
+    states: Tensor,
+    drafts: Drafts | None,
+    table: Tensor,
+    x: Tensor,
+    launch: Launch | None = None,
 ) -> None:
     """The same in plain torch."""
-    _check_embed(tokens, states, table, x)
-    current = tokens.gather(1, states[:, POSITION : POSITION + 1].long())[:, 0]  # (S,)
-    x.copy_(table[current.long()])
+    _check_embed(tokens, states, drafts, table, x)
+    slots = tokens.shape[0]
+    positions, live = standing_reference(states, x.shape[0])
+    for row, position in enumerate(positions.tolist()):
+        slot, ahead = row % slots, row // slots
+        token = int(tokens[slot, position])
+        if ahead and drafts is not None:
+            draft, place = drafts[0][slot], drafts[1][slot].tolist()
+            number = position + place[SHIFT]
+            token = max(int(draft[number]), 0) if 0 <= number < place[LENGTH] else 0
+            if live[row]:
+                tokens[slot, position] = token
+        x[row] = table[token]
 
 
-def _check_embed(tokens: Tensor, states: Tensor, table: Tensor, x: Tensor) -> None:
-    slots, width = x.shape
-    expect_all(table.dtype, x.device, table=(table, (table.shape[0], width)), x=(x, (slots, width)))
+def _check_embed(tokens: Tensor, states: Tensor, drafts: Drafts | None, table: Tensor, x: Tensor) -> None:
+    slots, (rows, width) = tokens.shape[0], x.shape
+    if rows % slots or (drafts is None and rows > slots):
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(table.dtype, x.device, table=(table, (table.shape[0], width)), x=(x, (rows, width)))
     expect("tokens", tokens, (slots, tokens.shape[-1]), torch.int32, x.device)
     expect("states", states, (slots, SIZE), torch.int32, x.device)
+    if drafts is not None:
+        expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, x.device)
+        expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, x.device)

@@ -1,14 +1,16 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """A batch: the n-gram rule on the logits, the argmax, and each sequence's next token.
 
-Letters: S slots, V vocabulary, T tokens a slot holds, N parts of a row, p a slot's position.
+Letters: S slots, K rows a slot, R = K S, V vocabulary, T tokens a slot holds, N parts of a row, M rows of
+`matched`, p a slot's position. Row r S + s is r tokens ahead of slot s's current one.
 
 The rule is that of `embed_token`: `matched[j]` counts how many tokens just before j equal the sequence's
 last ones, and t[j] would repeat an n-gram where that reaches n - 1. Here the logits are in memory already,
-so banned tokens become -inf there and no stamps are needed. The two rows of `matched` alternate, so a
-repeated step reads and writes the same. A finished slot changes nothing.
+so banned tokens become -inf there and no stamps are needed. The rows of `matched` are a ring by position, so
+a repeated step reads and writes the same, and K rows are a chain: row r's counts come from row r - 1's,
+shifted by one. A finished slot changes nothing.
 
-Moves V logits a slot twice (the product wrote them), and 12 bytes a position so far.
+Moves V logits a row twice (the product wrote them), and 12 bytes a position so far.
 """
 
 import torch
@@ -30,6 +32,8 @@ from dsocr_core.kernels.state import (
     SIZE,
     forbidden,
     forbidden_reference,
+    standing,
+    standing_reference,
 )
 
 PART = 16384
@@ -37,28 +41,35 @@ PART = 16384
 
 
 @triton.jit
-def _ban_repeats(tokens, states, matched, logits, held, vocabulary, BLOCK: tl.constexpr):
+def _ban_repeats(
+    tokens, states, matched, logits, held, vocabulary, slots,
+    K: tl.constexpr, RING: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     block, slot = tl.program_id(0), tl.program_id(1)
     state = states + slot * AT_SIZE
-    position = tl.load(state + AT_POSITION)
+    position, live = standing(states, slot, 0)
     size = tl.load(state + AT_NGRAM)
-    if (tl.load(state + AT_DONE) == 0) & (size > 0) & (block * BLOCK <= position):
+    # A lane is a diagonal: the place j = first + r of row r follows place j - 1 of row r - 1.
+    first = block * BLOCK + tl.arange(0, BLOCK) - (K - 1)
+    if live & (size > 0) & (block * BLOCK <= position + K - 1):
         row = tokens + slot.to(tl.int64) * held
-        old = matched + (slot.to(tl.int64) * 2 + (position + 1) % 2) * held
-        new = matched + (slot.to(tl.int64) * 2 + position % 2) * held
-        current = tl.load(row + position)
-        j = block * BLOCK + tl.arange(0, BLOCK)
-        inside = j <= position
-        follows = inside & (j > 0)
-        before = tl.load(old + j - 1, mask=follows, other=0)
-        same = tl.load(row + j - 1, mask=follows, other=-1) == current
-        count = tl.where(follows & same, before + 1, 0)
-        tl.store(new + j, count, mask=inside)
-        repeats = inside & (count >= size - 1)
-        token = tl.load(row + j, mask=repeats, other=0)
-        banned = tl.full([BLOCK], float("-inf"), tl.float32).to(logits.dtype.element_ty)
-        mask = forbidden(repeats, j, token, position, size, state)
-        tl.store(logits + slot.to(tl.int64) * vocabulary + token, banned, mask=mask)
+        ring = matched + slot.to(tl.int64) * RING * held
+        inside = first <= position
+        count = tl.load(
+            ring + (position + RING - 1) % RING * held + first - 1, mask=inside & (first > 0), other=0
+        )
+        for r in tl.static_range(K):
+            j, here = first + r, position + r
+            current = tl.load(row + here)
+            follows = inside & (j > 0)
+            same = tl.load(row + j - 1, mask=follows, other=-1) == current
+            count = tl.where(follows & same, count + 1, 0)
+            tl.store(ring + here % RING * held + j, count, mask=inside & (j >= 0))
+            repeats = inside & (j >= 0) & (count >= size - 1)
+            token = tl.load(row + j, mask=repeats, other=0)
+            banned = tl.full([BLOCK], float("-inf"), tl.float32).to(logits.dtype.element_ty)
+            mask = forbidden(repeats, j, token, here, size, state)
+            tl.store(logits + (r * slots + slot).to(tl.int64) * vocabulary + token, banned, mask=mask)
 
 
 @triton.jit
@@ -69,11 +80,12 @@ def _better(logit, token, other, other_token):
 
 @triton.jit
 def _best_of_parts(
-    logits, states, best_logit, best_token, vocabulary, PART: tl.constexpr, BLOCK: tl.constexpr
+    logits, states, best_logit, best_token, vocabulary, slots, PART: tl.constexpr, BLOCK: tl.constexpr
 ):
-    part, slot = tl.program_id(0), tl.program_id(1)
-    if tl.load(states + slot * AT_SIZE + AT_DONE) == 0:
-        row = logits + slot.to(tl.int64) * vocabulary
+    part, number = tl.program_id(0), tl.program_id(1)
+    _, live = standing(states, number % slots, number // slots)
+    if live:
+        row = logits + number.to(tl.int64) * vocabulary
         lane = tl.arange(0, BLOCK)
         # A lane goes through its part in order, so it keeps the lowest id of equals.
         logit = tl.full([BLOCK], float("-inf"), tl.float32)
@@ -86,7 +98,7 @@ def _best_of_parts(
             logit = tl.where(better, other, logit)
             token = tl.where(better, other_token, token)
         top = tl.max(logit, axis=0)
-        at = slot * tl.num_programs(0) + part
+        at = number * tl.num_programs(0) + part
         tl.store(best_logit + at, top)
         tl.store(best_token + at, tl.min(tl.where(logit == top, token, 2147483647), axis=0))
 
@@ -117,16 +129,17 @@ def head_parts(vocabulary: int) -> int:
 
 
 def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch) -> None:
-    """Set `logits` (S, V) of what may not follow to -inf, and bring `matched` (S, 2, T) up to date.
+    """Set `logits` (R, V) of what may not follow to -inf; bring `matched` (S, M, T) up to date, M above K.
 
-    `tokens` (S, T) int32 with each slot's current token at its position, `states` (S, SIZE) int32. Raises
-    ValueError when these do not fit each other.
+    `tokens` (S, T) int32 with each slot's current token at its position and its drafted ones behind, `states`
+    (S, SIZE) int32. Raises ValueError when these do not fit each other.
     """
     _check_ban(tokens, states, matched, logits)
-    (slots, held), vocabulary = tokens.shape, logits.shape[1]
+    (slots, held), (rows, vocabulary), ring = tokens.shape, logits.shape, matched.shape[1]
     _ban_repeats[(triton.cdiv(held, launch.rows), slots)](
-        tokens, states, matched, logits, held, vocabulary, BLOCK=launch.rows, num_warps=launch.warps
-    )
+        tokens, states, matched, logits, held, vocabulary, slots,
+        K=rows // slots, RING=ring, BLOCK=launch.rows, num_warps=launch.warps,
+    )  # fmt: skip
 
 
 def ban_repeats_reference(
@@ -134,28 +147,31 @@ def ban_repeats_reference(
 ) -> None:
     """The same in plain torch."""
     _check_ban(tokens, states, matched, logits)
-    for slot, state in enumerate(states.tolist()):
-        position, size = state[POSITION], state[NGRAM]
-        if state[DONE] or size == 0:
+    slots, ring = matched.shape[:2]
+    for number, live in enumerate(standing_reference(states, len(logits))[1].tolist()):
+        slot = number % slots
+        state = states[slot].tolist()
+        state[POSITION] = position = state[POSITION] + number // slots
+        if not live or state[NGRAM] == 0:
             continue
-        row, old, new = tokens[slot], matched[slot, (position + 1) % 2], matched[slot, position % 2]
+        row, old, new = tokens[slot], matched[slot, (position - 1) % ring], matched[slot, position % ring]
         new[0] = 0
         new[1 : position + 1] = torch.where(row[:position] == row[position], old[:position] + 1, 0)
-        logits[slot, forbidden_reference(row, new, state)] = float("-inf")
+        logits[number, forbidden_reference(row, new, state)] = float("-inf")
 
 
 def best_of_parts(
     logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor, launch: Launch
 ) -> None:
-    """Write the best logit of each part of a row and its token, (S, N) float32 and int32.
+    """Write the best logit of each part of a row and its token, (R, N) float32 and int32.
 
-    `logits` (S, V), `states` (S, SIZE) int32; the lowest id wins a tie. Raises ValueError when these do not
+    `logits` (R, V), `states` (S, SIZE) int32; the lowest id wins a tie. Raises ValueError when these do not
     fit each other.
     """
     _check_best(logits, states, best_logit, best_token)
-    slots, vocabulary = logits.shape
-    _best_of_parts[(head_parts(vocabulary), slots)](
-        logits, states, best_logit, best_token, vocabulary,
+    rows, vocabulary = logits.shape
+    _best_of_parts[(head_parts(vocabulary), rows)](
+        logits, states, best_logit, best_token, vocabulary, states.shape[0],
         PART=PART, BLOCK=launch.rows, num_warps=launch.warps,
     )  # fmt: skip
 
@@ -165,9 +181,9 @@ def best_of_parts_reference(
 ) -> None:
     """The same in plain torch."""
     _check_best(logits, states, best_logit, best_token)
-    live = states[:, DONE] == 0
+    live = standing_reference(states, len(logits))[1]
     for part in range(best_logit.shape[1]):
-        logit, index = logits[:, part * PART : (part + 1) * PART].max(dim=1)  # (S,) each
+        logit, index = logits[:, part * PART : (part + 1) * PART].max(dim=1)  # (R,) each
         best_logit[live, part] = logit[live].to(torch.float32)
         best_token[live, part] = (index[live] + part * PART).to(torch.int32)
 
@@ -218,17 +234,26 @@ def take_best_rows_reference(
 
 
 def _check_ban(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor) -> None:
-    (slots, held), device = tokens.shape, tokens.device
-    expect_all(logits.dtype, device, logits=(logits, (slots, logits.shape[1])))
+    (slots, held), device, (rows, vocabulary), ring = (
+        tokens.shape,
+        tokens.device,
+        logits.shape,
+        matched.shape[1],
+    )
+    if rows % slots or ring <= rows // slots:
+        raise ValueError(f"{rows} rows for {slots} slots and {ring} rows of matches")
+    expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
     expect("tokens", tokens, (slots, held), torch.int32)
     expect("states", states, (slots, SIZE), torch.int32, device)
-    expect("matched", matched, (slots, 2, held), torch.int32, device)
+    expect("matched", matched, (slots, ring, held), torch.int32, device)
 
 
 def _check_best(logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor) -> None:
-    (slots, vocabulary), device = logits.shape, logits.device
-    candidates = (slots, head_parts(vocabulary))
-    expect_all(logits.dtype, device, logits=(logits, (slots, vocabulary)))
+    (rows, vocabulary), slots, device = logits.shape, states.shape[0], logits.device
+    candidates = (rows, head_parts(vocabulary))
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
     expect("states", states, (slots, SIZE), torch.int32, device)
     expect("best_logit", best_logit, candidates, torch.float32, device)
     expect("best_token", best_token, candidates, torch.int32, device)

@@ -1,10 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""A batch: rotary positions of queries and keys, and each slot's new row of the cache.
+"""A batch: rotary positions of queries and keys, and each slot's new rows of the cache.
 
-Letters: S slots, h heads, D head dim, P positions a slot's cache holds, T positions to turn by.
+Letters: S slots, R rows, h heads, D head dim, P positions a slot's cache holds, T positions to turn by.
 
-A program is one head of one slot. A finished slot's cache stays as it is: the prefill of its next page may
-be writing it. Moves 6 h D elements a slot.
+A program is one head of one row; row r S + s is r tokens ahead of slot s's current one. A finished slot's
+cache stays as it is: the prefill of its next page may be writing it. Moves 6 h D elements a row.
 """
 
 import torch
@@ -14,42 +14,34 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, expect, expect_all
 from dsocr_core.kernels.matvec import rounded
-from dsocr_core.kernels.state import (
-    AT_DONE,
-    AT_POSITION,
-    AT_SIZE,
-    DONE,
-    POSITION,
-    SIZE,
-    place,
-    place_reference,
-)
+from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
 
 
 @triton.jit
 def _rotary_rows(
-    qkv, cos, sin, states, q, keys, values, capacity,
+    qkv, cos, sin, states, q, keys, values, capacity, slots,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr, RING: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = q.dtype.element_ty
     HALF: tl.constexpr = HEAD_DIM // 2
     WIDTH: tl.constexpr = HEADS * HEAD_DIM
-    slot, head = tl.program_id(0), tl.program_id(1)
-    position = tl.load(states + slot * AT_SIZE + AT_POSITION)
-    done = tl.load(states + slot * AT_SIZE + AT_DONE)
+    number, head = tl.program_id(0), tl.program_id(1)
+    slot = number % slots
+    position, counts = standing(states, slot, number // slots)
     own, _ = place(position, states + slot * AT_SIZE, RING)
     pair = tl.arange(0, EVERY)
     live = pair < HALF
+    write = live & counts
     turn = position * HEAD_DIM + pair
-    cos_first = tl.load(cos + turn, mask=live).to(tl.float32)
-    cos_second = tl.load(cos + turn + HALF, mask=live).to(tl.float32)
-    sin_first = tl.load(sin + turn, mask=live).to(tl.float32)
-    sin_second = tl.load(sin + turn + HALF, mask=live).to(tl.float32)
+    cos_first = tl.load(cos + turn, mask=write, other=0.0).to(tl.float32)
+    cos_second = tl.load(cos + turn + HALF, mask=write, other=0.0).to(tl.float32)
+    sin_first = tl.load(sin + turn, mask=write, other=0.0).to(tl.float32)
+    sin_second = tl.load(sin + turn + HALF, mask=write, other=0.0).to(tl.float32)
 
-    row = qkv + slot * 3 * WIDTH + head * HEAD_DIM + pair
+    row = qkv + number * 3 * WIDTH + head * HEAD_DIM + pair
     first = tl.load(row, mask=live).to(tl.float32)
     second = tl.load(row + HALF, mask=live).to(tl.float32)
-    out = q + slot * WIDTH + head * HEAD_DIM + pair
+    out = q + number * WIDTH + head * HEAD_DIM + pair
     tl.store(
         out, (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE), mask=live
     )
@@ -60,7 +52,6 @@ def _rotary_rows(
     )
 
     cached = (slot.to(tl.int64) * HEADS + head) * capacity * HEAD_DIM + own * HEAD_DIM + pair
-    write = live & (done == 0)
     first = tl.load(row + WIDTH, mask=live).to(tl.float32)
     second = tl.load(row + WIDTH + HALF, mask=live).to(tl.float32)
     tl.store(
@@ -88,15 +79,16 @@ def rotary_rows(
     launch: Launch,
     ring: int = 0,
 ) -> None:
-    """Write the turned `q` (S, h, D) and each live slot's current row of `keys`, `values` (S, h, P, D).
+    """Write the turned `q` (R, h, D) and each live slot's rows of `keys`, `values` (S, h, P, D).
 
-    `qkv` (S, 3 h D) products of the normed rows; `cos`, `sin` (T, D); `states` (S, SIZE) int32; `ring`
-    slots behind each prompt are taken in turn. Raises ValueError when these do not fit each other.
+    `qkv` (R, 3 h D) products of the normed rows; `cos`, `sin` (T, D); `states` (S, SIZE) int32; `ring` slots
+    behind each prompt are taken in turn. `q` of a row that does not count is undefined. Raises ValueError
+    when these do not fit each other.
     """
     _check(qkv, cos, sin, states, q, keys, values)
     slots, heads, capacity, head_dim = keys.shape
-    _rotary_rows[(slots, heads)](
-        qkv, cos, sin, states, q, keys, values, capacity,
+    _rotary_rows[(len(qkv), heads)](
+        qkv, cos, sin, states, q, keys, values, capacity, slots,
         HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), RING=ring,
         num_warps=launch.warps,
     )  # fmt: skip
@@ -116,19 +108,20 @@ def rotary_rows_reference(
     """The same in plain torch."""
     _check(qkv, cos, sin, states, q, keys, values)
     slots, heads, _, head_dim = keys.shape
-    position = states[:, POSITION].long()  # (S,)
-    parts = qkv.view(slots, 3, heads, head_dim)
-    turned_cos, turned_sin = cos[position, None], sin[position, None]  # (S, 1, D)
+    position, live = standing_reference(states, len(qkv))  # (R,)
+    position = torch.where(live, position, 0).long()
+    parts = qkv.view(len(qkv), 3, heads, head_dim)
+    turned_cos, turned_sin = cos[position, None], sin[position, None]  # (R, 1, D)
 
     def turn(z: Tensor) -> Tensor:
         first, second = z.chunk(2, dim=-1)
         return z * turned_cos + torch.cat([-second, first], dim=-1) * turned_sin
 
-    q.copy_(turn(parts[:, 0]))
-    live = (states[:, DONE] == 0).nonzero()[:, 0]
-    own = [place_reference(state, ring)[0] for state in states[live].cpu()]
-    keys[live, :, own] = turn(parts[:, 1])[live]
-    values[live, :, own] = parts[live, 2]
+    q.copy_(turn(parts[:, 0]) * live[:, None, None])
+    rows = live.nonzero()[:, 0]
+    own = [place_reference(states[row % slots], ring, row // slots)[0] for row in rows.tolist()]
+    keys[rows % slots, :, own] = turn(parts[:, 1])[rows]
+    values[rows % slots, :, own] = parts[rows, 2]
 
 
 def _check(
@@ -137,9 +130,11 @@ def _check(
     slots, heads, capacity, head_dim = keys.shape
     if head_dim % 2:
         raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
-    cache, table = (slots, heads, capacity, head_dim), (cos.shape[0], head_dim)
+    cache, table, rows = (slots, heads, capacity, head_dim), (cos.shape[0], head_dim), qkv.shape[0]
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
     expect_all(
-        q.dtype, q.device, qkv=(qkv, (slots, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
-        q=(q, (slots, heads, head_dim)), keys=(keys, cache), values=(values, cache),
+        q.dtype, q.device, qkv=(qkv, (rows, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
+        q=(q, (rows, heads, head_dim)), keys=(keys, cache), values=(values, cache),
     )  # fmt: skip
     expect("states", states, (slots, SIZE), torch.int32, q.device)

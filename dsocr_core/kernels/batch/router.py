@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """A batch: which experts each slot's token goes to, and the gated activation (SiLU of gate, times up).
 
-Letters: S slots, E experts, k experts a token, I width of the gated pair.
+Letters: S slots, R rows, E experts, k experts a token, I width of the gated pair.
 
-Router, gate and up are one product a slot, so both kernels read parts of the same rows. A finished slot gets
-the first k experts with weight 0: the grouped products need an expert for every row, and the same few cost
-least.
+Router, gate and up are one product a row, so both kernels read parts of the same rows; row r S + s is r
+tokens ahead of slot s's current one. A row that does not count gets the first k experts with weight 0: the
+grouped products need an expert for every row, and the same few cost least.
 """
 
 import torch
@@ -17,25 +17,25 @@ from torch import Tensor
 from dsocr_core.kernels.decode.router import ranked, route_reference
 from dsocr_core.kernels.launch import Launch, expect, expect_all
 from dsocr_core.kernels.matvec import rounded, silu
-from dsocr_core.kernels.state import AT_DONE, AT_SIZE, DONE, SIZE
+from dsocr_core.kernels.state import SIZE, standing, standing_reference
 
 
 @triton.jit
 def _route_rows(
-    products, states, ids, weights, scaling, stride,
+    products, states, ids, weights, scaling, stride, slots,
     EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr,
 ):  # fmt: skip
-    slot = tl.program_id(0)
-    done = tl.load(states + slot * AT_SIZE + AT_DONE)
+    number = tl.program_id(0)
+    _, live = standing(states, number % slots, number // slots)
     mine, theirs = tl.arange(0, EVERY), tl.arange(0, EVERY)
-    row = products + slot * stride
+    row = products + number * stride
     my_logit = tl.load(row + mine, mask=mine < EXPERTS, other=float("-inf")).to(tl.float32)
     their_logit = tl.load(row + theirs, mask=theirs < EXPERTS, other=float("-inf")).to(tl.float32)
     rank, share = ranked(mine, theirs, my_logit, their_logit)
     chosen = (mine < EXPERTS) & (rank < CHOSEN)
-    at = slot * CHOSEN + rank
-    tl.store(ids + at, tl.where(done == 0, mine, rank), mask=chosen)
-    tl.store(weights + at, tl.where(done == 0, share * scaling, 0.0), mask=chosen)
+    at = number * CHOSEN + rank
+    tl.store(ids + at, tl.where(live, mine, rank), mask=chosen)
+    tl.store(weights + at, tl.where(live, share * scaling, 0.0), mask=chosen)
 
 
 @triton.jit
@@ -59,16 +59,16 @@ def route_rows(
     scaling: float,
     launch: Launch,
 ) -> None:
-    """Write each slot's best experts in order to `ids` (S, k) int32, their weights to `weights` (S, k).
+    """Write each row's best experts in order to `ids` (R, k) int32, their weights to `weights` (R, k).
 
-    The first `experts` columns of `products` (S, ...) are the router's logits; the weights are float32
-    softmax of all of them, scaled and not normalised again. A finished slot gets the first k experts and 0.
+    The first `experts` columns of `products` (R, ...) are the router's logits; the weights are float32
+    softmax of all of them, scaled and not normalised again. A row that does not count gets the first k and 0.
     Raises ValueError when these do not fit each other.
     """
     _check_route(products, experts, states, ids, weights)
-    slots, chosen = ids.shape
-    _route_rows[(slots,)](
-        products, states, ids, weights, scaling, products.shape[1],
+    rows, chosen = ids.shape
+    _route_rows[(rows,)](
+        products, states, ids, weights, scaling, products.shape[1], states.shape[0],
         EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, num_warps=launch.warps,
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def route_rows_reference(
     _check_route(products, experts, states, ids, weights)
     for slot, row in enumerate(products[:, :experts].to(torch.float32)):
         ids[slot], weights[slot] = route_reference(row, ids.shape[1], scaling)
-    done = states[:, DONE] != 0
+    done = ~standing_reference(states, len(ids))[1]
     ids[done] = torch.arange(ids.shape[1], dtype=torch.int32, device=ids.device)
     weights[done] = 0.0
 
@@ -113,13 +113,15 @@ def gated_rows_reference(products: Tensor, first: int, gated: Tensor, launch: La
 
 
 def _check_route(products: Tensor, experts: int, states: Tensor, ids: Tensor, weights: Tensor) -> None:
-    slots, chosen = ids.shape
+    rows, chosen = ids.shape
+    if rows % states.shape[0]:
+        raise ValueError(f"{rows} rows for {states.shape[0]} slots")
     if not 1 <= chosen <= experts <= products.shape[1]:
         raise ValueError(f"{chosen} experts a token of {experts}, in {products.shape[1]} columns")
-    expect_all(products.dtype, ids.device, products=(products, (slots, products.shape[1])))
-    expect("states", states, (slots, SIZE), torch.int32, ids.device)
-    expect("ids", ids, (slots, chosen), torch.int32)
-    expect("weights", weights, (slots, chosen), torch.float32, ids.device)
+    expect_all(products.dtype, ids.device, products=(products, (rows, products.shape[1])))
+    expect("states", states, (states.shape[0], SIZE), torch.int32, ids.device)
+    expect("ids", ids, (rows, chosen), torch.int32)
+    expect("weights", weights, (rows, chosen), torch.float32, ids.device)
 
 
 def _check_gated(products: Tensor, first: int, gated: Tensor) -> None:

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """First and last kernel of a pass: the rows that a draft proposes, and what of them is accepted.
 
-Letters: K rows, C hidden size, V vocabulary, T tokens held, D tokens of the draft, N candidates a row, R rows
-of `matched`, p position of the current token.
+Letters: S slots (one but in a batch), K rows, C hidden size, V vocabulary, T tokens held, D tokens of the
+draft, N candidates a row, R rows of `matched`, p position of the current token.
 
 The draft's state is int32 on the device:
 
@@ -13,12 +13,15 @@ The draft's state is int32 on the device:
 | PASSES   | passes made                                                               |
 | DRAFTED  | tokens proposed in them                                                   |
 | ACCEPTED | tokens accepted                                                           |
+| RIGHT    | new tokens that were as the draft said, fed or not                        |
+| WRONG    | new tokens that were not                                                  |
 
 Row r is fed the draft's token for p + r and computes the next one, which counts if all rows before it
-computed what the draft said. After a miss the draft's place is looked for: the run of last tokens that is
-longest in it, two at least within NEAR of where it was, else four; of equal ones the nearest. Without any the
-shift stays, as after a wrong character. Rolling back is the position alone: cache rows, `matched` and stamps
-past it are written again before they are read.
+computed what the draft said. A pass of one row is a single step that only looks whether the draft is
+right, and is not counted among the passes. After a miss the draft's place is looked for: the run of last
+tokens that is longest in it, two at least within NEAR of where it was, else four; of equal ones the nearest.
+Without any the shift stays, as after a wrong character. Rolling back is the position alone: cache rows,
+`matched` and stamps past it are written again before they are read.
 """
 
 import torch
@@ -32,12 +35,16 @@ from dsocr_core.kernels.state import (
     AT_LAST,
     AT_NGRAM,
     AT_POSITION,
+    AT_SIZE,
+    DONE,
+    LAST,
+    POSITION,
     SIZE,
     forbidden,
 )
 
-SHIFT, LENGTH, PASSES, DRAFTED, ACCEPTED = range(5)
-DRAFT_SIZE = 5
+SHIFT, LENGTH, PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG = range(7)
+DRAFT_SIZE = 7
 NOTHING = -1
 """A draft's token where it proposes none."""
 
@@ -46,6 +53,7 @@ NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
 
 AT_SHIFT, AT_LENGTH, AT_PASSES = tl.constexpr(SHIFT), tl.constexpr(LENGTH), tl.constexpr(PASSES)
 AT_DRAFTED, AT_ACCEPTED = tl.constexpr(DRAFTED), tl.constexpr(ACCEPTED)
+AT_RIGHT, AT_WRONG, AT_DRAFT_SIZE = tl.constexpr(RIGHT), tl.constexpr(WRONG), tl.constexpr(DRAFT_SIZE)
 _NOTHING, _NEAR, _LONGEST = tl.constexpr(NOTHING), tl.constexpr(NEAR), tl.constexpr(LONGEST)
 _LEAST_NEAR, _LEAST_FAR = tl.constexpr(LEAST_NEAR), tl.constexpr(LEAST_FAR)
 
@@ -62,8 +70,8 @@ def _token_at(tokens, draft, j, position, shift, length, wanted):
 @triton.jit
 def _embed_draft(
     tokens, state, draft, draft_state, table, x, matched, banned_at, held, vocabulary,
-    K: tl.constexpr, RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    K: tl.constexpr, TURN: tl.constexpr, RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     position = tl.load(state + AT_POSITION)
@@ -81,34 +89,70 @@ def _embed_draft(
         inside = first <= position
         before = position + RING - 1
         count = tl.load(matched + before % RING * held + first - 1, mask=inside & (first > 0), other=0)
-        for r in tl.static_range(K):
-            j = first + r
-            here = position + r
-            current = _token_at(tokens, draft, here, position, shift, length, True)
-            follows = inside & (j > 0)
-            same = _token_at(tokens, draft, j - 1, position, shift, length, follows) == current
-            count = tl.where(follows & same, count + 1, 0)
-            tl.store(matched + here % RING * held + j, count, mask=inside & (j >= 0))
-            repeats = inside & (j >= 0) & (count >= size - 1)
-            token = _token_at(tokens, draft, j, position, shift, length, repeats)
-            stamps = banned_at + r * vocabulary + token
-            banned = forbidden(repeats, j, token, here, size, state) & (token >= 0)
-            tl.store(stamps, here, mask=banned)
+        # Four rows a turn: all of them unrolled take long to compile, one by one to run.
+        for turn in range(K // TURN):
+            for again in tl.static_range(TURN):
+                r = turn * TURN + again
+                j = first + r
+                here = position + r
+                current = _token_at(tokens, draft, here, position, shift, length, True)
+                follows = inside & (j > 0)
+                same = _token_at(tokens, draft, j - 1, position, shift, length, follows) == current
+                count = tl.where(follows & same, count + 1, 0)
+                tl.store(matched + here % RING * held + j, count, mask=inside & (j >= 0))
+                repeats = inside & (j >= 0) & (count >= size - 1)
+                token = _token_at(tokens, draft, j, position, shift, length, repeats)
+                stamps = banned_at + r * vocabulary + token
+                banned = forbidden(repeats, j, token, here, size, state) & (token >= 0)
+                tl.store(stamps, here, mask=banned)
+
+
+@triton.jit
+def _increase(counter, by):
+    tl.store(counter, tl.load(counter) + by)
+
+
+@triton.jit
+def _placed(tokens, newest, draft, shift, length, SPAN: tl.constexpr):
+    """The shift at which the draft has the longest run of the last tokens, up to `newest`."""
+    NO_ID: tl.constexpr = 2147483647
+    span = tl.arange(0, SPAN)
+    score, place = tl.zeros([SPAN], tl.int32), tl.zeros([SPAN], tl.int32)
+    for start in range(0, length, SPAN):
+        j = start + span
+        same = j < length
+        run = tl.zeros([SPAN], tl.int32)
+        for back in tl.static_range(_LONGEST):
+            said = tl.load(draft + j - back, mask=same & (j >= back), other=_NOTHING)
+            held = tl.load(tokens + newest - back, mask=newest >= back, other=-2, cache_modifier=".cg")
+            same = same & (said == held)
+            run += same.to(tl.int32)
+        away = tl.minimum(tl.abs(j - newest - shift), 65535)
+        least = tl.where(away <= _NEAR, _LEAST_NEAR, _LEAST_FAR)
+        value = tl.where(run >= least, run * 65536 + 65535 - away, 0)
+        place = tl.where(value > score, j, place)
+        score = tl.maximum(value, score)
+    highest = tl.max(score, axis=0)
+    found = tl.min(tl.where(score == highest, place, NO_ID), axis=0)
+    return tl.where(highest > 0, found - newest, shift)
 
 
 @triton.jit
 def _accept(
-    best_logit, best_token, tokens, logits, state, draft, draft_state, count, eos, last_id,
-    K: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, PDL: tl.constexpr,
+    best_logit, best_token, all_tokens, logits, states, drafts, draft_states, count, eos, last_id, held, most,
+    K: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, LOGITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     NO_ID: tl.constexpr = 2147483647
     await_previous(PDL)
+    slot, slots = tl.program_id(0), tl.num_programs(0)
+    tokens, draft = all_tokens + slot.to(tl.int64) * held, drafts + slot.to(tl.int64) * most
+    state, draft_state = states + slot * AT_SIZE, draft_states + slot * AT_DRAFT_SIZE
     row, lane = tl.arange(0, K), tl.arange(0, BLOCK)
     logit = tl.full([K, BLOCK], float("-inf"), tl.float32)
     token = tl.full([K, BLOCK], NO_ID, tl.int32)
     for start in range(0, count, BLOCK):
         inside = tl.broadcast_to((start + lane < count)[None, :], [K, BLOCK])
-        at = row[:, None] * count + start + lane[None, :]
+        at = (row * slots + slot)[:, None] * count + start + lane[None, :]
         other = tl.load(best_logit + at, mask=inside, other=float("-inf"))
         other_token = tl.load(best_token + at, mask=inside, other=NO_ID)
         better = (other > logit) | ((other == logit) & (other_token < token))
@@ -124,44 +168,29 @@ def _accept(
     guess = after + shift
     guess = tl.load(draft + guess, mask=(guess >= 0) & (guess < length), other=_NOTHING)
     # Row r + 1 was fed guess r: the first row whose guess is wrong is the last that counts.
-    missed = tl.min(tl.where((guess == best) & (row < K - 1), K, row), axis=0)
+    missed = tl.min(tl.where(guess == best, K, row), axis=0)
     end = tl.min(tl.where((best == eos) | (after >= last), row, K), axis=0)
-    ends = end <= missed
-    taken = tl.minimum(missed, end) + 1
+    taken = tl.minimum(tl.minimum(missed, end), K - 1) + 1
+    ends = end < taken
     if done == 0:
         tl.store(tokens + after, best, mask=row < taken)
-        tl.store(logits + after, top, mask=row < taken)
+        if LOGITS:
+            tl.store(logits + slot.to(tl.int64) * held + after, top, mask=row < taken)
         tl.store(state + AT_DONE, ends.to(tl.int32))
         # The last token is never fed back: its position is not entered.
         newest = position + taken - ends.to(tl.int32)
         tl.store(state + AT_POSITION, newest)
         proposed = tl.sum(((guess >= 0) & (row < K - 1)).to(tl.int32), axis=0)
-        tl.store(draft_state + AT_PASSES, tl.load(draft_state + AT_PASSES) + 1)
-        tl.store(draft_state + AT_DRAFTED, tl.load(draft_state + AT_DRAFTED) + proposed)
-        tl.store(draft_state + AT_ACCEPTED, tl.load(draft_state + AT_ACCEPTED) + taken - 1)
-        if (missed < K - 1) & (not ends):
+        wrong = missed < taken
+        if K > 1:
+            _increase(draft_state + AT_PASSES, 1)
+        _increase(draft_state + AT_DRAFTED, proposed)
+        _increase(draft_state + AT_ACCEPTED, taken - 1)
+        _increase(draft_state + AT_RIGHT, taken - wrong.to(tl.int32))
+        _increase(draft_state + AT_WRONG, wrong.to(tl.int32))
+        if wrong & (not ends):
             tl.debug_barrier()  # the tokens just stored are read by other threads
-            span = tl.arange(0, SPAN)
-            score, place = tl.zeros([SPAN], tl.int32), tl.zeros([SPAN], tl.int32)
-            for start in range(0, length, SPAN):
-                j = start + span
-                same = j < length
-                run = tl.zeros([SPAN], tl.int32)
-                for back in tl.static_range(_LONGEST):
-                    said = tl.load(draft + j - back, mask=same & (j >= back), other=_NOTHING)
-                    held = tl.load(
-                        tokens + newest - back, mask=newest >= back, other=-2, cache_modifier=".cg"
-                    )
-                    same = same & (said == held)
-                    run += same.to(tl.int32)
-                away = tl.minimum(tl.abs(j - newest - shift), 65535)
-                least = tl.where(away <= _NEAR, _LEAST_NEAR, _LEAST_FAR)
-                value = tl.where(run >= least, run * 65536 + 65535 - away, 0)
-                place = tl.where(value > score, j, place)
-                score = tl.maximum(value, score)
-            highest = tl.max(score, axis=0)
-            found = tl.min(tl.where(score == highest, place, NO_ID), axis=0)
-            tl.store(draft_state + AT_SHIFT, tl.where(highest > 0, found - newest, shift))
+            tl.store(draft_state + AT_SHIFT, _placed(tokens, newest, draft, shift, length, SPAN))
 
 
 def embed_draft(
@@ -194,37 +223,106 @@ def embed_draft(
     programs = max(rows, triton.cdiv(held + rows, launch.rows))
     _embed_draft[(programs,)](
         tokens, state, draft, draft_state, table, x, matched, banned_at, held, vocabulary,
-        K=rows, RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows,
-        **launch.options(),
+        K=rows, TURN=min(rows, 4), RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width),
+        BLOCK=launch.rows, **launch.options(),
     )  # fmt: skip
 
 
 def accept(
     best: tuple[Tensor, Tensor],
     tokens: Tensor,
-    logits: Tensor,
-    state: Tensor,
-    draft: Tensor,
-    draft_state: Tensor,
+    logits: Tensor | None,
+    states: Tensor,
+    drafts: tuple[Tensor, Tensor],
     ids: tuple[int, int],
     launch: Launch,
 ) -> None:
     """Append what K rows agree on and one token more, and move both states on, unless the sequence is done.
 
-    `best` as `best_of_bounded` writes it, logits (K, N) float32 and ids (K, N) int32; `tokens` (T,) int32,
-    `logits` (T,) float32, `state` (SIZE,), `draft` (D,) and `draft_state` (DRAFT_SIZE,) int32; `ids` are the
-    end token's and the size of the vocabulary. Raises ValueError when these do not fit each other.
+    `best` are the candidates' logits (K S, N) float32 and ids (K S, N) int32, row r S + s is r tokens ahead
+    in slot s; `tokens` (S, T) int32, `logits` (S, T) float32 or None, `states` (S, SIZE), `drafts` tokens
+    (S, D) and states (S, DRAFT_SIZE), int32; `ids` are the end token's and the size of the vocabulary.
+    Raises ValueError when these do not fit each other.
     """
-    (best_logit, best_token), device, (eos, vocabulary) = best, tokens.device, ids
-    rows, count = best_logit.shape
-    expect("best_logit", best_logit, (rows, count), torch.float32, device)
-    expect("best_token", best_token, (rows, count), torch.int32, device)
-    expect("tokens", tokens, tuple(tokens.shape), torch.int32, device)
-    expect("logits", logits, tuple(tokens.shape), torch.float32, device)
-    expect("state", state, (SIZE,), torch.int32, device)
-    expect("draft", draft, tuple(draft.shape), torch.int32, device)
-    expect("draft_state", draft_state, (DRAFT_SIZE,), torch.int32, device)
-    _accept[(1,)](
-        best_logit, best_token, tokens, logits, state, draft, draft_state, count, eos, vocabulary - 1,
-        K=rows, BLOCK=min(launch.rows, triton.next_power_of_2(count)), SPAN=launch.rows, **launch.options(),
+    _check_accept(best, tokens, logits, states, drafts)
+    (slots, held), (rows, count), (draft, draft_states) = tokens.shape, best[0].shape, drafts
+    _accept[(slots,)](
+        *best, tokens, tokens if logits is None else logits, states, draft, draft_states, count, ids[0],
+        ids[1] - 1, held, draft.shape[1], K=rows // slots,
+        BLOCK=min(launch.rows, triton.next_power_of_2(count)), SPAN=launch.rows, LOGITS=logits is not None,
+        **launch.options(),
     )  # fmt: skip
+
+
+def accept_reference(
+    best: tuple[Tensor, Tensor],
+    tokens: Tensor,
+    logits: Tensor | None,
+    states: Tensor,
+    drafts: tuple[Tensor, Tensor],
+    ids: tuple[int, int],
+    launch: Launch | None = None,
+) -> None:
+    """The same in plain torch, a place of the draft found by `drafts.pace.Place`'s rule."""
+    _check_accept(best, tokens, logits, states, drafts)
+    slots = len(tokens)
+    rows = len(best[0]) // slots
+    for slot in range(slots):
+        state, place, draft = states[slot], drafts[1][slot], drafts[0][slot].tolist()
+        if state[DONE]:
+            continue
+        shift, length = place[:2].tolist()
+        taken, wrong, ends = 0, False, False
+        while taken < rows and not wrong and not ends:
+            candidates, row = best[0][taken * slots + slot], taken * slots + slot
+            token = min(int(best[1][row, candidates.argmax()]), ids[1] - 1)
+            after = int(state[POSITION]) + taken + 1
+            tokens[slot, after] = token
+            if logits is not None:
+                logits[slot, after] = candidates.max()
+            number = after + shift
+            wrong = not (0 <= number < length and draft[number] == token)
+            ends = token == ids[0] or after >= int(state[LAST])
+            taken += 1
+        proposed = [int(state[POSITION]) + r + shift for r in range(1, rows)]
+        state[DONE] = int(ends)
+        state[POSITION] += taken - int(ends)
+        place[PASSES] += int(rows > 1)
+        place[DRAFTED] += sum(0 <= number < length and draft[number] >= 0 for number in proposed)
+        place[ACCEPTED] += taken - 1
+        place[RIGHT] += taken - int(wrong)
+        place[WRONG] += int(wrong)
+        if wrong and not ends:
+            newest = int(state[POSITION])
+            place[SHIFT] = _placed_reference(tokens[slot, : newest + 1].tolist(), draft[:length], shift)
+
+
+def _placed_reference(tokens: list[int], draft: list[int], shift: int) -> int:
+    newest, best = len(tokens) - 1, (0, 0, shift)
+    for place in range(len(draft)):
+        most = min(LONGEST, place + 1, newest + 1)
+        run = next((n for n in range(most) if draft[place - n] != tokens[newest - n]), most)
+        away = abs(place - newest - shift)
+        if run >= (LEAST_NEAR if away <= NEAR else LEAST_FAR):
+            best = max(best, (run, -away, place - newest), key=lambda found: found[:2])
+    return best[2]
+
+
+def _check_accept(
+    best: tuple[Tensor, Tensor],
+    tokens: Tensor,
+    logits: Tensor | None,
+    states: Tensor,
+    drafts: tuple[Tensor, Tensor],
+) -> None:
+    (rows, count), (slots, held), device = best[0].shape, tokens.shape, tokens.device
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect("best_logit", best[0], (rows, count), torch.float32, device)
+    expect("best_token", best[1], (rows, count), torch.int32, device)
+    expect("tokens", tokens, (slots, held), torch.int32, device)
+    if logits is not None:
+        expect("logits", logits, (slots, held), torch.float32, device)
+    expect("states", states, (slots, SIZE), torch.int32, device)
+    expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, device)
+    expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, device)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,12 +21,12 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
-from dsocr_core.models.blocks.attention import Rotary, sdpa_core
-from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
+from tests.support.batch_pages import Page, mixed_pages, prefill
 from tests.support.seeded_weights import tiny_config
 
 VOCABULARY = 40
@@ -44,14 +44,6 @@ FEW = BatchLaunches(Launch(64, 4), 1, 1, Launch(2048), Launch(1), Launch(64))
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@dataclass(frozen=True)
-class Page:
-    key: int
-    ids: tuple[int, ...]
-    limit: int
-    ngram_size: NgramPolicy | int
-
-
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
     config = parse_config(tiny_config())
@@ -66,12 +58,6 @@ def batch(
     launches = FEW if kernels is TRITON else None
     config = model.config.decoder
     return BatchDecoder(BatchStep(weights, config, slots, 64, torch.float32, eos, launches, kernels), group)
-
-
-def prefill(model: OcrModel, ids: tuple[int, ...], cache: KvCache) -> torch.Tensor:
-    rotary = Rotary(model.config.decoder, len(ids), torch.float32, model.dtype, model.device)
-    embeddings = model.embed(torch.tensor([ids], device=model.device))
-    return model.forward_text(embeddings, cache, rotary, sdpa_core)[0]
 
 
 def decoded(decoder: BatchDecoder, model: OcrModel, pages: Iterable[Page]) -> dict[object, Decoded]:
@@ -93,20 +79,6 @@ def eager(model: OcrModel, page: Page, eos: int = NO_TOKEN) -> tuple[int, ...]:
     sequence = Sequence.start(model, page.ids, page.limit, page.ngram_size, sdpa_core, torch.float32)
     logits = sequence.forward(model, model.embed(torch.tensor([page.ids], device=model.device)))
     return tuple(decode(model, sequence, logits, page.limit, eos, lambda _: None, None)[0])
-
-
-def mixed_pages(count: int, seed: int) -> list[Page]:
-    """Short and long prompts with repetitions, limits from 1 on, the rule at several sizes and off."""
-    draw = random.Random(seed)
-    return [
-        Page(
-            key,
-            tuple(draw.choices(range(2, 8), k=draw.choice((1, 2, 5, 19)))),
-            draw.choice((1, 2, 3, 9, 17, 33)),
-            draw.choice((0, 2, 3, 5)),
-        )
-        for key in range(count)
-    ]
 
 
 @torch.inference_mode()

@@ -116,6 +116,39 @@ def test_each_page_reads_as_it_does_alone(
     assert reader.slots == slots
 
 
+class Drafted:
+    """Drafts the tokens that pages are given; of one page others, of one none."""
+
+    name, own_text, known_early = "given", False, True
+
+    def __init__(self, alone: list[OcrResult]) -> None:
+        self._of = {result.request.name: result.required_tokens for result in alone}
+        self._of |= {"page3.png": self._of["page0.png"], "page5.png": ()}
+
+    def told(self, request: OcrRequest, other: OcrResult) -> None:
+        raise AssertionError
+
+    def tokens(self, request: OcrRequest, encode: object) -> tuple[int, ...]:
+        return self._of[request.name]
+
+
+def test_drafted_pages_read_as_they_do_alone_and_say_what_was_drafted(
+    checkpoint: Checkpoint, requests: list[OcrRequest], alone: list[OcrResult]
+) -> None:
+    drafting = EagerEngine(checkpoint, EngineOptions(ignore_eos=True, drafts=Drafted(alone)))
+    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
+    reader = BatchReader(drafting, 2, ignore_eos=True, group=4, kernels=PLAIN)
+    heard = read(reader, drafting, [requests[number] for number in order])
+    for place, number in enumerate(order):
+        found = heard[place]
+        assert isinstance(found, OcrResult) and found.token_ids == alone[number].token_ids
+        environment = found.environment
+        assert environment["draft"] == "given" and environment["batch"] == "2"
+        assert ("draft_passes" in environment) == (number != 5)
+        if LIMITS[number] == 9 and number == 0:
+            assert int(environment["draft_accepted"]) > 2 * int(environment["draft_passes"])
+
+
 def test_a_page_that_fails_is_told_of_and_the_others_go_on(
     engine: EagerEngine,
     requests: list[OcrRequest],

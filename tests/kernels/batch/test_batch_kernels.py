@@ -52,8 +52,8 @@ def test_embed_rows_matches_its_reference(
     table, x, wanted = new.normal(vocabulary, width), new.poison(slots, width), new.poison(slots, width)
     tokens = torch.randint(0, vocabulary, (slots, 7), generator=new.generator, dtype=torch.int32).to(device)
     at = states(device, *[(2 * slot, 9, slot % 2, 0) for slot in range(slots)])
-    embed_rows(tokens, at, table, x, AT)
-    embed_rows_reference(tokens, at, table, wanted)
+    embed_rows(tokens, at, None, table, x, AT)
+    embed_rows_reference(tokens, at, None, table, wanted)
     assert torch.equal(x, wanted)
     assert torch.equal(x[0], table[tokens[0, 0]])
 
@@ -269,7 +269,7 @@ def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
     ids, weights = torch.zeros(2, 5, dtype=torch.int32, device=device), new.normal(2, 5)
     tokens = torch.zeros(2, 4, dtype=torch.int32, device=device)
     with pytest.raises(ValueError, match=rf"states is \[2, {SIZE}\], expected \[3, {SIZE}\]"):
-        embed_rows(torch.zeros(3, 4, dtype=torch.int32), at, new.normal(9, 8), new.normal(3, 8), AT)
+        embed_rows(torch.zeros(3, 4, dtype=torch.int32), at, None, new.normal(9, 8), new.normal(3, 8), AT)
     with pytest.raises(ValueError, match="5 experts a token of 4"):
         route_rows(new.normal(2, 9), 4, at, ids, weights, 1.0, AT)
     with pytest.raises(ValueError, match="do not fit 9"):

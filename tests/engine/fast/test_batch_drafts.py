@@ -1,0 +1,187 @@
+"""The batch with drafts against the batch without: the same tokens and logits, whatever is drafted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.fast import batch_decode
+from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
+from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
+from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
+from dsocr_core.engine.fast.batch_step import ROWS_A_PASS, BatchLaunches, BatchStep, slot_bytes
+from dsocr_core.engine.fast.batch_weights import BatchWeights
+from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.state import DONE, POSITION
+from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
+from dsocr_core.models.family import parse_config
+from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.weights import random_model
+from dsocr_core.reading.records import NgramPolicy
+from tests.support.batch_pages import Page, mixed_pages, prefill
+from tests.support.seeded_weights import tiny_config
+
+VOCABULARY, CAPACITY = 40, 64
+FEW = BatchLaunches(Launch(16, 4), 1, 2, Launch(2048), Launch(1), Launch(64), Launch(64))
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(scope="module")
+def model() -> OcrModel:
+    config = parse_config(tiny_config())
+    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY)
+    return random_model(replace(config, decoder=decoder), DEVICE, torch.float32, seed=2)
+
+
+def new_step(
+    model: OcrModel, slots: int, drafted: bool, eos: int = NO_TOKEN, kernels: BatchKernels = PLAIN
+) -> BatchStep:
+    weights = BatchWeights.of(PackedDecoder.of(model.decoder))
+    launches = FEW if kernels is not PLAIN else None
+    return BatchStep(
+        weights, model.config.decoder, slots, CAPACITY, torch.float32, eos, launches, kernels, drafted
+    )
+
+
+def decoded(
+    decoder: BatchDecoder, model: OcrModel, pages: Sequence[Page], drafts: Mapping[int, Sequence[int]]
+) -> dict[object, Decoded]:
+    """All pages through the slots, each as soon as one is free."""
+    waiting, ended = list(pages), {}
+    while waiting or decoder.busy:
+        while waiting and decoder.free:
+            page = waiting.pop(0)
+            slot, cache = decoder.take()
+            logits, draft = prefill(model, page.ids, cache), drafts.get(page.key, ())
+            decoder.begin(slot, page.key, page.ids, page.limit, page.ngram_size, logits, draft)
+        ended |= {one.key: one for one in decoder.advance()}
+    return ended
+
+
+def spoilt(true: Sequence[int], errors: float, chance: random.Random) -> list[int]:
+    """Tokens changed, lost and added; ids of none among them."""
+    words = [t for t in true for _ in range(chance.choices((0, 1, 2), (errors, 4, errors))[0])]
+    return [t if chance.random() > errors else chance.randrange(-2, 50) for t in words]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("errors", [0.0, 0.1, 1.0])
+def test_any_draft_gives_the_tokens_of_the_batch_without(
+    model: OcrModel, errors: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that end and start, an end token that comes, limits at the slot's end, pages without a draft."""
+    chance = random.Random(int(10 * errors))
+    pages = [
+        *mixed_pages(8, 4), Page(8, (3, 4, 5), CAPACITY - 3, 3), Page(9, (7, 7, 7), CAPACITY - 3, 0),
+    ]  # fmt: skip
+    plain = decoded(BatchDecoder(new_step(model, 3, False)), model, pages, {})
+    eos = plain[8].tokens[40]
+    plain = decoded(BatchDecoder(new_step(model, 3, False, eos)), model, pages, {})
+    assert len({len(one.tokens) for one in plain.values()}) > 4
+    drafts = {page.key: spoilt(plain[page.key].tokens, errors, chance) for page in pages if page.key != 3}
+    monkeypatch.setattr(batch_decode, "PASSES_A_GROUP", 2)
+    decoder = BatchDecoder(new_step(model, 3, True, eos))
+    for _ in range(2):  # and once more in the same slots, in another order
+        found = decoded(decoder, model, chance.sample(pages, len(pages)), drafts)
+        assert {key: one.tokens for key, one in found.items()} == {k: one.tokens for k, one in plain.items()}
+        assert decoder.free == 3 and not decoder.busy
+    facts = found[8].draft
+    assert found[3].draft is None and facts is not None
+    if not errors:
+        assert int(facts["accepted"]) > 2 * int(facts["passes"]) and facts["rows"] == f"4:{facts['passes']}"
+    if errors == 1:
+        assert int(facts["passes"]) < 12
+
+
+Rolled = tuple[list[list[int]], list[Tensor]]
+"""New tokens of each page, and every token's logits."""
+
+
+def rolled(
+    model: OcrModel, kernels: BatchKernels, draft: Callable[[list[int]], list[int]], steps: Sequence[int]
+) -> tuple[Rolled, Rolled, list[list[int]]]:
+    """Two pages decoded by single steps and by steps of those rows, and their drafts' states afterwards."""
+    pages = [Page(0, (3, 9, 4, 9, 4, 7, 3, 9), 14, 2), Page(1, (5, 6), 17, NgramPolicy(2, 6, (4, 9)))]
+
+    def read(step: BatchStep, rows: Sequence[int], drafts: Sequence[list[int]]) -> Rolled:
+        kept = [torch.full((CAPACITY, VOCABULARY), 7.0, device=DEVICE) for _ in pages]
+        for slot, page in enumerate(pages):
+            logits = prefill(model, page.ids, step.cache_of(slot))
+            step.begin(slot, page.ids, page.limit, page.ngram_size, drafts[slot])
+            step.first(slot, logits)
+        for each in rows:
+            before = step.states.tolist()
+            step.run(each)
+            after = step.states.tolist()
+            for slot, page in enumerate(pages):
+                first = before[slot][POSITION] - len(page.ids) + 1
+                taken = sum(after[slot][at] - before[slot][at] for at in (POSITION, DONE))
+                for r in range(min(taken, each)):
+                    kept[slot][first + r] = step.rows[each].logits[r * step.slots + slot]
+        assert step.states[:, DONE].all()
+        tokens = [step.tokens[s, len(p.ids) :][: p.limit].tolist() for s, p in enumerate(pages)]
+        return tokens, kept
+
+    plain = read(new_step(model, 2, False, kernels=kernels), [1] * 16, [[], []])
+    step = new_step(model, 2, True, kernels=kernels)
+    drafted = read(step, steps, [draft(tokens) for tokens in plain[0]])
+    assert step.drafts is not None
+    return plain, drafted, step.drafts[1].tolist()
+
+
+def slips(true: list[int]) -> list[int]:
+    """A wrong token, one too many, two too few."""
+    return [*true[:3], true[3] + 1, *true[4:7], 1, *true[7:10], *true[12:]]
+
+
+@torch.inference_mode()
+def test_the_kernels_logits_are_those_of_single_steps_bit_for_bit(model: OcrModel) -> None:
+    plain, drafted, states = rolled(model, TRITON, slips, [4, 4, 1, 4, 1, 1, *[4] * 10])
+    assert drafted[0] == plain[0]
+    for one, two in zip(plain[1], drafted[1], strict=True):
+        assert torch.equal(one, two)
+    for state in states:
+        assert state[ACCEPTED] >= 3 and state[PASSES] >= 3 and state[WRONG] >= 2 and state[RIGHT] >= 6
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kept", [True, False])
+def test_tokens_are_others_where_a_pass_is_not_rolled_back(model: OcrModel, kept: bool) -> None:
+    """The check of the checks: a position that stays where the rows ended shows in the tokens."""
+
+    def accept(best: object, tokens: Tensor, logits: None, states: Tensor, *others: object) -> None:
+        at, done = states[:, POSITION].clone(), states[:, DONE].clone()
+        PLAIN.accept(best, tokens, logits, states, *others)
+        if not kept:
+            live = (done == 0) & (states[:, DONE] == 0)
+            states[live, POSITION] = at[live] + ROWS_A_PASS
+
+    kernels = replace(PLAIN, accept=accept)
+    plain, drafted, _ = rolled(model, kernels, slips, [*[4] * 3, *[1] * 14])
+    assert (drafted[0] == plain[0]) == kept
+
+
+def test_passes_are_made_while_drafts_together_are_worth_them() -> None:
+    """By hand: tokens a pass of 4 at 90% right are 3.44, at none 1; a pass costs 1.3 steps."""
+    right, none, wrong = SlotDraft(True), SlotDraft(False), SlotDraft(True)
+    assert right.expected == pytest.approx(3.439) and none.expected == 1.0
+    state = [0] * DRAFT_SIZE
+    state[PASSES] = state[WRONG] = 8
+    assert wrong.take(state) == 8 and wrong.expected < 1.2
+    assert rows_of([right, none]) == ROWS_A_PASS
+    assert rows_of([wrong] * 20 + [right]) == rows_of([none]) == 1
+    # 8 passes and 16 single steps for 24 tokens without one that was accepted.
+    assert wrong.facts(25) == {"passes": "8", "drafted": "0", "accepted": "0", "rows": "4:8", "won": "0.91"}
+
+
+def test_what_a_drafted_slot_takes(model: OcrModel) -> None:
+    """By hand: 8 rows of match lengths and 4 of logits."""
+    config = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
+    assert slot_bytes(config, 1000, torch.bfloat16, True) == 1000 * (61440 + 36) + 8 * 129280

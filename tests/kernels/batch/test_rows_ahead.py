@@ -1,0 +1,242 @@
+"""Several rows a slot in the batch's kernels: each row is, bit for bit, what it is alone at its position."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.kernels.batch.attention import attend_rows, attend_rows_reference
+from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
+from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference, best_of_parts, head_parts
+from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
+from dsocr_core.kernels.batch.router import route_rows
+from dsocr_core.kernels.decode.embed_token import matched_at_start
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.state import DONE, POSITION, SIZE, standing_reference
+from dsocr_core.kernels.verify.draft import (
+    ACCEPTED,
+    DRAFT_SIZE,
+    DRAFTED,
+    LENGTH,
+    NOTHING,
+    PASSES,
+    RIGHT,
+    SHIFT,
+    WRONG,
+    accept,
+    accept_reference,
+)
+from dsocr_core.reading.records import NgramPolicy
+from tests.support.random_tensors import DTYPES, Random, state_rows
+
+AT, ROWS = Launch(16), 4
+
+
+def ahead(states: Tensor, by: int) -> Tensor:
+    moved = states.clone()
+    moved[:, POSITION] += by
+    return moved
+
+
+def drafts(device: torch.device, *texts: list[int], shift: int = 0) -> tuple[Tensor, Tensor]:
+    most = max(map(len, texts)) + 2
+    tokens = torch.full((len(texts), most), 3, dtype=torch.int32)
+    states = torch.zeros(len(texts), DRAFT_SIZE, dtype=torch.int32)
+    for slot, text in enumerate(texts):
+        tokens[slot, : len(text)] = torch.tensor(text, dtype=torch.int32)
+        states[slot, SHIFT], states[slot, LENGTH] = shift, len(text)
+    return tokens.to(device), states.to(device)
+
+
+@DTYPES
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("together", [2, 4])
+def test_rows_of_a_slot_attend_as_each_does_alone(
+    splits: int, together: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Parts that grow between two rows (47 to 50 positions, by 16), rows past the limit, a finished slot.
+
+    Of the last row's key and value nothing reaches the rows before it, whatever they are.
+    """
+    new = Random(splits, dtype, device)
+    positions, heads, dim, capacity = (0, 14, 46, 20, 30), 2, 24, 70
+    at = state_rows(
+        device, *[(p, 22 if slot == 3 else 99, int(slot == 4), 0, 0) for slot, p in enumerate(positions)]
+    )
+    slots = len(positions)
+    q = new.normal(ROWS * slots, heads, dim)
+    keys, values = (new.normal(slots, heads, capacity, dim) for _ in range(2))
+    for half in (keys, values):
+        half[2, :, positions[2] + ROWS - 1 :] = float("nan")
+    partial = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
+    log_sums = new.poison(ROWS * slots, splits, heads, dtype=torch.float32)
+    attend_rows(q, keys, values, at, partial, log_sums, AT, 1, together)
+    for r in range(ROWS):
+        rows = slice(r * slots, (r + 1) * slots)
+        alone = new.poison(slots, splits, heads, dim, dtype=torch.float32)
+        sums = new.poison(slots, splits, heads, dtype=torch.float32)
+        attend_rows(q[rows], keys, values, ahead(at, r), alone, sums, AT, 1)
+        assert torch.equal(partial[rows].nan_to_num(7), alone.nan_to_num(7))
+        assert torch.equal(log_sums[rows].nan_to_num(7), sums.nan_to_num(7))
+    assert partial[3 * slots + 2].isnan().any() and not partial[: 3 * slots].isnan().any()
+    assert not partial[4::slots].any() and not partial[2 * slots + 3].any()  # finished; past the limit
+    wanted = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
+    attend_rows_reference(q, keys, values, at, wanted, log_sums)
+    if splits == 1:
+        torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], rtol=1e-4, atol=1e-4)
+
+
+@DTYPES
+def test_rows_turn_and_enter_the_cache_as_each_does_alone(dtype: torch.dtype, device: torch.device) -> None:
+    new, slots, heads, dim, capacity = Random(2, dtype, device), 3, 2, 12, 9
+    at = state_rows(device, (4, 99, 0, 0, 0), (5, 8, 0, 0, 0), (2, 99, 1, 0, 0))
+    qkv = new.normal(ROWS * slots, 3 * heads * dim)
+    cos, sin = new.normal(capacity, dim), new.normal(capacity, dim)
+    cache = [new.normal(slots, heads, capacity, dim) for _ in range(2)]
+    found = [new.poison(ROWS * slots, heads, dim), *(half.clone() for half in cache)]
+    wanted = [new.poison(slots, heads, dim), *(half.clone() for half in cache)]
+    plain = [new.poison(ROWS * slots, heads, dim), *(half.clone() for half in cache)]
+    rotary_rows(qkv, cos, sin, at, *found, AT)
+    rotary_rows_reference(qkv, cos, sin, at, *plain)
+    for r in range(ROWS):
+        rows = slice(r * slots, (r + 1) * slots)
+        rotary_rows(qkv[rows], cos, sin, ahead(at, r), *wanted, AT)
+        live = standing_reference(at, ROWS * slots)[1][rows]
+        assert torch.equal(found[0][rows][live], wanted[0][live])
+    for half, alone, near, before in zip(found[1:], wanted[1:], plain[1:], cache, strict=True):
+        assert torch.equal(half, alone)
+        torch.testing.assert_close(half, near, rtol=2e-2, atol=2e-2)
+        changed = (half != before).any(dim=-1).any(dim=1).nonzero().tolist()
+        assert changed == [[0, 4], [0, 5], [0, 6], [0, 7], [1, 5], [1, 6], [1, 7]]
+
+
+def test_a_row_that_does_not_count_costs_no_other_experts(device: torch.device) -> None:
+    new = Random(3, torch.float32, device)
+    at = state_rows(device, (4, 6, 0, 0, 0), (4, 99, 0, 0, 0))
+    ids = torch.full((ROWS * 2, 2), -7, dtype=torch.int32, device=device)
+    weights = new.poison(ROWS * 2, 2, dtype=torch.float32)
+    route_rows(new.normal(ROWS * 2, 9), 8, at, ids, weights, 1.0, AT)
+    assert (
+        ids[[4, 6]].tolist() == [[0, 1], [0, 1]] and not weights[[4, 6]].any()
+    )  # two more tokens fit slot 0
+    assert weights[[0, 1, 2, 3, 5, 7]].all()
+
+
+@pytest.mark.parametrize("embed", [embed_rows, embed_rows_reference], ids=["kernel", "plain"])
+def test_rows_ahead_are_what_is_drafted(embed: Callable[..., None], device: torch.device) -> None:
+    """Past the draft's end and for an id of none any token will do; a finished slot's tokens stay."""
+    new = Random(4, torch.float32, device)
+    table, x = new.normal(9, 16), new.poison(ROWS * 3, 16)
+    tokens = torch.full((3, 12), 1, dtype=torch.int32, device=device)
+    tokens[:, 3] = torch.tensor([6, 7, 8])
+    at = state_rows(device, (3, 99, 0, 0, 0), (3, 5, 0, 0, 0), (3, 99, 1, 0, 0))
+    held = drafts(device, [5, 4, 2], [2, NOTHING, 4, 8], [3, 3, 3, 3], shift=-3)
+    embed(tokens, at, held, table, x, AT)
+    assert tokens[0, 3:8].tolist() == [6, 4, 2, 0, 1]
+    assert tokens[1, 3:8].tolist() == [7, 0, 1, 1, 1]  # its limit leaves one row ahead
+    assert tokens[2, 3:8].tolist() == [8, 1, 1, 1, 1]
+    assert torch.equal(x[[0, 3, 6, 9]], table[[6, 4, 2, 0]])
+    assert torch.equal(x[[1, 4]], table[[7, 0]])
+
+
+@pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
+@pytest.mark.parametrize("policy", [NgramPolicy(1), NgramPolicy(3), NgramPolicy(2, 7, (1,))])
+def test_rows_forbid_what_the_rule_does_after_their_tokens(
+    ban: Callable[..., None], policy: NgramPolicy, device: torch.device
+) -> None:
+    """Passes of which one to four rows are accepted; the rows after are others in the next pass."""
+    chance, vocabulary, held, slots = random.Random(5), 5, 60, 2
+    texts = [chance.choices(range(3), k=count) for count in (9, 2)]
+    tokens = torch.zeros(slots, held, dtype=torch.int32, device=device)
+    matched = torch.full((slots, 8, held), 99, dtype=torch.int32, device=device)
+    first = [len(text) for text in texts]
+    for slot, text in enumerate(texts):
+        before = torch.tensor(text[:-1], dtype=torch.int32)
+        matched[slot, (len(text) - 2) % 8, : len(text) - 1] = matched_at_start(before, policy.size).to(device)
+    for _ in range(9):
+        fed = [[*text, *chance.choices(range(3), k=ROWS - 1)] for text in texts]
+        for slot, row in enumerate(fed):
+            tokens[slot, : len(row)] = torch.tensor(row, dtype=torch.int32)
+        at = state_rows(
+            device, *[(len(t) - 1, 99, 0, policy, f - 1) for t, f in zip(texts, first, strict=True)]
+        )
+        logits = torch.zeros(ROWS * slots, vocabulary, device=device)
+        ban(tokens, at, matched, logits, Launch(32))
+        for slot, row in enumerate(fed):
+            taken = chance.randint(1, ROWS)
+            for r in range(ROWS):
+                rule = NgramRule(policy, row[: first[slot] - 1])
+                for token in row[first[slot] - 1 : len(texts[slot]) + r]:
+                    rule.push(token)
+                assert set(logits[r * slots + slot].isinf().nonzero().flatten().tolist()) == rule.banned()
+            texts[slot] = [*row[: len(texts[slot]) - 1 + taken], chance.randrange(3)]
+
+
+ACCEPTS = pytest.mark.parametrize("take", [accept, accept_reference], ids=["kernel", "plain"])
+
+
+@ACCEPTS
+def test_tokens_are_accepted_up_to_the_first_that_differs(
+    take: Callable[..., None], device: torch.device
+) -> None:
+    """By hand: all right, the third wrong and its place found again, the end token, the limit, finished."""
+    slots, new = 5, Random(6, torch.float32, device)
+    chosen = [[11, 12, 13, 14], [21, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52, 53, 54]]
+    best_logit = new.normal(ROWS * slots, 2).clamp(max=1)
+    best_token = torch.full((ROWS * slots, 2), 7, dtype=torch.int32, device=device)
+    for slot, tokens_of in enumerate(chosen):
+        for r, token in enumerate(tokens_of):
+            best_logit[r * slots + slot, r % 2], best_token[r * slots + slot, r % 2] = 5.0, token
+    tokens = torch.full((slots, 20), 60, dtype=torch.int32, device=device)
+    at = state_rows(device, *[(9, 11 if slot == 3 else 99, int(slot == 4), 0, 0) for slot in range(slots)])
+    texts = [[11, 12, 13, 14, 15], [21, 22, 23, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52]]
+    held = drafts(device, *texts, shift=-10)
+    take((best_logit, best_token), tokens, None, at, held, (1, 100), Launch(16))
+    assert [row[10:14] for row in tokens.tolist()] == [
+        [11, 12, 13, 14], [21, 22, 29, 60], [31, 1, 60, 60], [41, 42, 60, 60], [60] * 4,
+    ]  # fmt: skip
+    assert at[:, POSITION].tolist() == [13, 12, 10, 10, 9] and at[:, DONE].tolist() == [0, 0, 1, 1, 1]
+    counts = held[1][:, [PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG]].tolist()
+    assert counts == [[1, 3, 3, 4, 0], [1, 3, 2, 2, 1], [1, 3, 1, 2, 0], [1, 3, 1, 2, 0], [0] * 5]
+    assert held[1][:, SHIFT].tolist() == [-10, -8, -10, -10, -10]  # 22, 29 stand two further on
+    assert at.shape == (slots, SIZE)
+
+
+def test_any_candidates_and_drafts_are_taken_as_in_plain_torch(device: torch.device) -> None:
+    """Rows 1 and 4, texts that repeat themselves, so that several places are as good."""
+    chance, new = random.Random(7), Random(7, torch.float32, device)
+    for rows in (1, ROWS) * 6:
+        slots, held = 4, 40
+        texts = [chance.choices(range(3), k=chance.randrange(1, 30)) for _ in range(slots)]
+        tokens = torch.randint(0, 3, (slots, held), generator=new.generator, dtype=torch.int32).to(device)
+        at = state_rows(
+            device, *[(chance.randrange(3, 30), chance.choice((32, 99)), 0, 0, 0) for _ in range(slots)]
+        )
+        best_logit = new.normal(rows * slots, 3)
+        best_token = torch.randint(0, 3, (rows * slots, 3), generator=new.generator, dtype=torch.int32)
+        found = []
+        for take in (accept, accept_reference):
+            mine, moved = tokens.clone(), at.clone()
+            place = drafts(device, *texts, shift=chance.choice((-5, 0)))
+            place[1][:, SHIFT] = -4
+            logits = torch.zeros(slots, held, device=device)
+            take((best_logit, best_token.to(device)), mine, logits, moved, place, (1, 3), Launch(8))
+            found.append((mine, moved, place[1], logits))
+        for one, two in zip(*found, strict=True):
+            assert torch.equal(one, two)
+
+
+def test_rows_that_fit_no_slots_are_refused(device: torch.device) -> None:
+    new, at = Random(8, torch.float32, device), state_rows(device, (0, 1, 0, 0, 0), (0, 1, 0, 0, 0))
+    tokens, matched = (torch.zeros(*s, dtype=torch.int32, device=device) for s in ((2, 4), (2, 2, 4)))
+    with pytest.raises(ValueError, match="3 rows for 2 slots"):
+        best_of_parts(new.normal(3, 9), at, new.normal(3, head_parts(9)), matched[0], AT)
+    with pytest.raises(ValueError, match="4 rows for 2 slots"):
+        embed_rows(tokens, at, None, new.normal(9, 8), new.normal(4, 8), AT)
+    with pytest.raises(ValueError, match="4 rows for 2 slots and 2 rows of matches"):
+        ban_repeats(tokens, at, matched, new.normal(4, 9), AT)
