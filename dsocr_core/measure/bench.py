@@ -194,7 +194,7 @@ class _Meter:
         self._slots = batch if subject.backend.reads_many else 1
         self.results: list[OcrResult] = []
         settings = subject.backend.settings
-        self._requests = [settings.request(first, more=tuple(more)) for first, *more in images]
+        self._requests = [settings.request(first, more=tuple(more) or None) for first, *more in images]
         self._pages_per_s: list[float] = []
         self._peaks: list[int] = []
 

@@ -24,7 +24,7 @@ K, WIDTH, HEADS, HEAD_DIM = 4, 1280, 10, 128
 def sums(kernel: Any, warps: int, types: dict[str, str], **constants: Any) -> list[list[str]]:
     """Axis and layout of every sum, as the compiler has settled them."""
     names = kernel.arg_names
-    constants |= {"PDL": 0} if "PDL" in names else {}
+    constants |= {name: 0 for name in ("PDL", "RING") if name in names}
     source = ASTSource(
         kernel,
         {name: types.get(name, "constexpr" if name in constants else WEIGHT) for name in names},

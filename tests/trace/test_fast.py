@@ -39,7 +39,7 @@ ENCODER = {
     [
         (tiny_config, "gundam", (700, 300), STEPS, CLIP),
         (tiny_ocr2, "default", (800, 400), STEPS, ENCODER),
-        (tiny_unlimited, "base", (300, 200), WINDOW, CLIP),
+        (tiny_unlimited, "base", (300, 200), WINDOW + 2, CLIP),
     ],
     ids=["two sizes of views", "an encoder", "a ring"],
 )

@@ -46,7 +46,15 @@ def new_step(
     weights = BatchWeights.of(PackedDecoder.of(model.decoder))
     launches = FEW if kernels is not PLAIN else None
     return BatchStep(
-        weights, model.config.decoder, slots, CAPACITY, torch.float32, eos, launches, kernels, drafted
+        weights,
+        model.config.decoder,
+        slots,
+        CAPACITY,
+        torch.float32,
+        eos,
+        launches,
+        kernels,
+        drafted=drafted,
     )
 
 
@@ -184,4 +192,4 @@ def test_passes_are_made_while_drafts_together_are_worth_them() -> None:
 def test_what_a_drafted_slot_takes(model: OcrModel) -> None:
     """By hand: 8 rows of match lengths and 4 of logits."""
     config = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
-    assert slot_bytes(config, 1000, torch.bfloat16, True) == 1000 * (61440 + 36) + 8 * 129280
+    assert slot_bytes(config, 1000, 1000, torch.bfloat16, True) == 1000 * (61440 + 36) + 8 * 129280

@@ -105,7 +105,7 @@ def test_a_page_reads_the_same(config, preset: str, count: int, pages: list[Path
     settings = Settings(
         checkpoint=source, preset=preset, infer=InferSettings(max_new_tokens=12, no_repeat_ngram_size=1)
     )
-    request = settings.request(pages[0], more=tuple(pages[1:count]))
+    request = settings.request(pages[0], more=tuple(pages[1:count]) or None)
     options = EngineOptions(ignore_eos=True)
     fast, eager = (engine(checkpoint, options).recognize(request) for engine in (FastThenEager, EagerEngine))
     assert fast.token_ids == eager.token_ids and len(set(fast.token_ids)) == 12
