@@ -98,8 +98,6 @@ def main() -> None:
     command.add_argument("--checkpoint-seconds", type=float, default=240)
     command.add_argument("--device", default="cuda")
     command.add_argument("--no-compile", dest="compiled", action="store_false")
-    command.add_argument("--no-record", dest="recorded", action="store_false", help="launch every step")
-    command.add_argument("--profile", action="store_true", help="print what a step spends its time on")
 
     command = commands.add_parser("evaluate", help="box F1 and character error rate on held-out pages")
     command.set_defaults(run=evaluate)

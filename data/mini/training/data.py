@@ -30,8 +30,8 @@ from data.mini.training.views import Mode
 
 NO_REPEAT_NGRAM = 20
 CHUNK_BYTES = 40 * 2**20  # of pixels: what a worker hands over at once
-# Sequences of a step are padded to a multiple of this: few lengths, few recordings, and always the same
-# alignment in memory, for which a step is compiled.
+# Sequences of a step are padded to a multiple of this: the same alignment in memory, for which a step is
+# compiled.
 SEQUENCE_STEP = 128
 
 

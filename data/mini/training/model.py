@@ -185,10 +185,7 @@ class TrainingModel(nn.Module):
         self._rotaries = {True: rounded, False: exact}
 
     def set_rotary(self, rounded: bool) -> None:
-        """Rotary frequencies rounded to bf16, as published loading leaves them, or exact.
-
-        They change in place: a recorded step reads them there.
-        """
+        """Rotary frequencies rounded to bf16, as published loading leaves them, or exact; in place."""
         self.rotary.cos.copy_(self._rotaries[rounded].cos)
         self.rotary.sin.copy_(self._rotaries[rounded].sin)
 

@@ -19,18 +19,55 @@ from data.mini.training.data import (
     prompt_ids,
 )
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
-from data.mini.training.host_time import HostTime
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Cells, Losses, build_model
-from data.mini.training.portions import COMPILED, portions
 from data.mini.training.ranks import FlatGradients, join_ranks
-from data.mini.training.recorded import RecordedSteps
-from data.mini.training.views import Mode
+from data.mini.training.views import BASE, GUNDAM, LARGE, SMALL, TINY, Mode
 
 CONFIG = Path(__file__).parents[1] / "config.json"
 AGREE_EVERY = 10  # steps between two looks at the first process's clock
 REPORT_EVERY = 200
 PROMPT = 64  # tokens around an image and its answer, at most
+
+
+# Between them these bring up everything that is compiled: both sides of a view, with crops and without.
+COMPILED = (SMALL, BASE, next(mode for mode in GUNDAM if mode.name == "gundam-2x2"))
+
+
+def pages_of_a_grid(mode: Mode) -> int:
+    """Count the pages with crops of a step: 48 to 96 tiles, tiles and pages as `views_at_once` has them."""
+    return {6: 16, 9: 8}.get(mode.columns * mode.rows, 24)
+
+
+PAGES: dict[Mode, int] = {
+    TINY: 240,
+    SMALL: 120,
+    BASE: 24,
+    LARGE: 8,
+    **{mode: pages_of_a_grid(mode) for mode in GUNDAM},
+}
+# The largest grid has the fewest pages a step and the most to learn.
+_GRID_SHARES = {mode: 2 if mode.columns * mode.rows == 9 else 1 for mode in GUNDAM}
+# Every process trains the same mode at the same time, so that none waits for another. Small is read by most
+# users and had most of the first runs; the larger views have most to learn.
+SHARES: dict[Mode, float] = {
+    SMALL: 0.2,
+    TINY: 0.01,
+    BASE: 0.27,
+    LARGE: 0.02,
+    **{mode: 0.5 * share / sum(_GRID_SHARES.values()) for mode, share in _GRID_SHARES.items()},
+}
+
+
+def portions(only: str = "", size: float = 1.0) -> tuple[Portion, ...]:
+    """Each mode's pages a step, times `size`, and its share; `only` keeps the modes whose name starts so.
+
+    Raises ValueError when no mode is left.
+    """
+    kept = [mode for mode in SHARES if mode.name.startswith(only)]
+    if not kept:
+        raise ValueError(f"{only}: no mode of that name")
+    return tuple(Portion(mode, max(1, round(PAGES[mode] * size)), SHARES[mode]) for mode in kept)
 
 
 @dataclass(frozen=True)
@@ -63,8 +100,6 @@ class TrainSettings:
     checkpoint_seconds: float = 240.0
     device: str = "cuda"
     compiled: bool = True
-    recorded: bool = True
-    profile: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,14 +120,6 @@ class Schedule:
 
     def reading_weight(self, progress: float) -> float:
         return max(self.settings.reading_floor, self.settings.reading_weight - 1.2 * progress)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Kind of a step: two of one kind differ in the batch alone."""
-
-    mode: Mode
-    readers_settling: bool
 
 
 class Trainer:
@@ -142,9 +169,6 @@ class Trainer:
         ]
         (before,) = {tuple(prompt_ids(prompt)[0]) for prompt in Prompt}  # the image comes first in all
         self.before = torch.tensor([before], device=self.device)
-        # Of text, reading and balance, where a recorded step finds them.
-        self.loss_weights = torch.tensor([1.0, 1.0, settings.balance_weight], device=self.device)
-        self.learn = RecordedSteps(self.launch, self.device, settings.recorded)
 
     def losses(self, batch: Batch) -> Losses:
         count = batch.targets.shape[0]
@@ -159,22 +183,21 @@ class Trainer:
                 local,
             )
 
-    def launch(self, batch: Batch, _: Kind) -> Tensor:
+    def learn(self, batch: Batch, reading_weight: float = 1.0) -> Tensor:
         """Adds a batch's gradients; text, reading and balance loss as (3,), detached."""
         losses = self.losses(batch)
-        each = torch.stack([losses.text, losses.reading, losses.balance])
-        (each * self.loss_weights).sum().backward()
-        return each.detach()
+        balance = self.settings.balance_weight * losses.balance
+        (losses.text + reading_weight * losses.reading + balance).backward()
+        return torch.stack([losses.text, losses.reading, losses.balance]).detach()
 
-    def draw(self, portion: Portion, longest: int | None = None) -> tuple[Batch, Kind]:
+    def draw(self, portion: Portion, longest: int | None = None) -> Batch:
         """A batch of the portion's mode under either prompt, its answers cut at `longest`."""
         free = self.order.random() < self.settings.free_ocr_share
         prompt = Prompt.FREE_OCR if free else Prompt.GROUNDING
         mode, pool = portion.mode, self.pools[self.portions.index(portion)]
         # Of the sequence, beside the answer, whose last token is written and not read.
         others = mode.image_tokens + sum(map(len, prompt_ids(prompt))) - 1
-        batch = pool.draw(portion.batch, prompt, others, self.order, longest)
-        return batch, Kind(mode, self.model.readers_settling)
+        return pool.draw(portion.batch, prompt, others, self.order, longest)
 
     def compile(self) -> None:
         """Runs what will be compiled, so that the schedule's clock does not count it.
@@ -192,51 +215,13 @@ class Trainer:
             self.model.readers_settling = state
             for portion in compiled:
                 for longest in (1, portion.mode.longest_target):
-                    self.launch(*self.draw(portion, longest))
+                    self.learn(self.draw(portion, longest))
         took = time.monotonic() - began - filled
         if self.settings.compiled:
-            self._name_recompilations()
             # A shape that comes up later runs uncompiled: its compilation would hold up every process.
             torch.compiler.set_stance("eager_on_recompile")
-        speeds = []
-        for portion in self.portions:
-            self._wait_for_device()
-            started = time.monotonic()
-            self.launch(*self.draw(portion))
-            self._wait_for_device()
-            speeds.append(1e3 * (time.monotonic() - started))
-        if self.settings.profile and self.ranks.first:
-            self._profile(compiled[0])
         self.gradients.clear()
-        pages = ", ".join(
-            f"{p.mode.name} {p.batch} in {ms:.0f} ms" for p, ms in zip(self.portions, speeds, strict=True)
-        )
-        print(
-            f"process {self.ranks.rank}: pools {filled:.0f} s, compiled {took:.0f} s; a step {pages}",
-            flush=True,
-        )
-
-    def _name_recompilations(self) -> None:
-        """Says which modes run uncompiled from here on, at half the speed, and why."""
-        torch.compiler.set_stance("fail_on_recompile")
-        for portion in self.portions:
-            try:
-                self.launch(*self.draw(portion))
-            except RuntimeError as error:
-                why = str(error).split("guard failure(s):")[-1].strip().splitlines()[0]
-                print(f"process {self.ranks.rank}: {portion.mode.name} is not compiled: {why}", flush=True)
-
-    def _profile(self, portion: Portion) -> None:
-        """Prints what one step spends its time on."""
-        with torch.profiler.profile() as profile:
-            self.launch(*self.draw(portion))
-            self._wait_for_device()
-        order = "self_cuda_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
-        print(profile.key_averages().table(sort_by=order, row_limit=30, max_name_column_width=70))
-
-    def _wait_for_device(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        print(f"process {self.ranks.rank}: pools {filled:.0f} s, compiled {took:.0f} s", flush=True)
 
     def run(self) -> None:
         s = self.settings
@@ -247,7 +232,6 @@ class Trainer:
         progress = 0.0
         step = seen = 0
         shares = [portion.share for portion in self.portions]
-        spent = {name: HostTime() for name in ("feed", "draw", "learn")}
         self.order.seed(f"{s.seed}")  # whatever was drawn so far
         while True:
             if step % AGREE_EVERY == 0:
@@ -261,17 +245,12 @@ class Trainer:
                     last_checkpoint = time.monotonic()
             if step == s.warm_up_steps:
                 self.model.readers_settling = False
-            with spent["feed"]:
-                for index, chunk in self.feed.ready():
-                    self.pools[index].add(chunk)
+            for index, chunk in self.feed.ready():
+                self.pools[index].add(chunk)
             portion = self.order.choices(self.portions, shares)[0]
             # Three of four steps with the rounded frequencies of published loading, one with exact ones.
             self.model.set_rotary(rounded=step % 4 != 0)
-            self.loss_weights[1].fill_(self.schedule.reading_weight(progress))
-            with spent["draw"]:
-                batch, kind = self.draw(portion)
-            with spent["learn"]:
-                losses = self.learn(batch, kind)
+            losses = self.learn(self.draw(portion), self.schedule.reading_weight(progress))
             self.ranks.average(self.gradients.values)
             norm = self.gradients.clip(1.0)
             for group in self.optimizer.param_groups:
@@ -282,15 +261,14 @@ class Trainer:
             seen += portion.batch
             if step % REPORT_EVERY == 0 or step in (1, 50):
                 elapsed = time.monotonic() - last_report
-                host = ", ".join(f"{name} {each.take():.1f} s" for name, each in spent.items())
-                self.report(step, progress, losses, norm, seen / elapsed, f"of {elapsed:.1f} s {host}")
+                self.report(step, progress, losses, norm, seen / elapsed)
                 last_report, seen = time.monotonic(), 0
         self.feed.close()
         trained = time.monotonic() - began
         drawn = ", ".join(
             f"{p.mode.name} {pool.added}" for p, pool in zip(self.portions, self.pools, strict=True)
         )
-        done = f"{step} steps in {trained:.0f} s, {self.learn.recorded} kinds recorded"
+        done = f"{step} steps in {trained:.0f} s"
         print(f"process {self.ranks.rank}: {done}; pages drawn {drawn}", flush=True)
         self.save()
         self.ranks.wait()
@@ -302,10 +280,8 @@ class Trainer:
             save_checkpoint(self.model, self.settings.out)
             save_readers(self.model, self.settings.out)
 
-    def report(
-        self, step: int, progress: float, losses: Tensor, norm: Tensor, rate: float, host: str
-    ) -> None:
-        """A line of every process's losses, pages a second and pages drawn; one of the first one's host."""
+    def report(self, step: int, progress: float, losses: Tensor, norm: Tensor, rate: float) -> None:
+        """A line of every process's losses, pages a second and pages drawn."""
         drawn = sum(pool.added for pool in self.pools)
         mine = [*losses.tolist(), rate, drawn]
         every = self.ranks.gather(torch.tensor(mine, device=self.device)).tolist()
@@ -314,4 +290,3 @@ class Trainer:
                 "text {:.3f} read {:.3f} bal {:.2f} {:.0f}/s of {:.0f}".format(*row) for row in every
             )
             print(f"step {step} {progress:.3f} norm {norm.item():.2f} | {columns}", flush=True)
-            print(f"  host: {host}; {self.learn.recorded} kinds recorded", flush=True)

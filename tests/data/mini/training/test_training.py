@@ -16,7 +16,6 @@ pytest.importorskip("matplotlib", reason="training pages are drawn with the font
 
 from data.mini.training.answer_loss import NUMBER_WEIGHT, AnswerLoss, markup_loss
 from data.mini.training.data import (
-    Batch,
     asked,
     prompt_ids,
     token_id,
@@ -140,10 +139,6 @@ def test_a_place_counts_more_and_its_neighbours_take_a_share() -> None:
     plain = AnswerLoss(12, padding=3)
     kept = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=3)
     torch.testing.assert_close(plain(logits, target), kept)
-
-
-def _count(batch: Batch, kind: object) -> torch.Tensor:
-    return batch.pixels.sum() + batch.targets.sum() + len(str(kind))
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the published weight index is not beside the checkout")
