@@ -1,4 +1,4 @@
-"""Pages to read, as a stream of paths and URLs: memory does not grow with their number.
+"""Pages to read, as a stream of paths and URLs: memory holds the names of one folder.
 
 Folders and prefixes are listed with all that is below them, in an order that the file system does not
 decide. A manifest is read in its own order: one path or URL a line (.txt, .list), or a Parquet file with a
@@ -7,11 +7,7 @@ column `path` or `url`.
 
 from __future__ import annotations
 
-import contextlib
-import heapq
-import itertools
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,8 +17,6 @@ from dsocr_core.base.visible import name_text
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
 MANIFEST_SUFFIXES = (".txt", ".list", ".parquet")
-MOST_IN_MEMORY = 100_000
-"""Names that are sorted in memory; more go through temporary files."""
 MOST_OF_A_LINE = 4096
 """Characters of a line of a manifest."""
 
@@ -79,13 +73,10 @@ def _files(given: str) -> Iterator[str]:
 
 def _of_folder(folder: Path) -> Iterator[str]:
     """Files of a folder in the order of their names, then those of the folders in it, folder by folder."""
-    with contextlib.ExitStack() as opened:
-        files = _sorted(_names(folder, folders=False), opened)
-        for name in files:
-            yield name_text(str(folder / name))
-    with contextlib.ExitStack() as opened:
-        for name in _sorted(_names(folder, folders=True), opened):
-            yield from _of_folder(folder / name)
+    for name in sorted(_names(folder, folders=False)):
+        yield name_text(str(folder / name))
+    for name in sorted(_names(folder, folders=True)):
+        yield from _of_folder(folder / name)
 
 
 def _names(folder: Path, folders: bool) -> Iterator[str]:
@@ -99,25 +90,6 @@ def _names(folder: Path, folders: bool) -> Iterator[str]:
                     yield entry.name
     except OSError as error:
         raise ListingError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
-
-
-def _sorted(names: Iterator[str], opened: contextlib.ExitStack) -> Iterator[str]:
-    """The names in order; many of them are sorted in runs and merged from temporary files."""
-    runs: list[Iterator[str]] = []
-    while True:
-        some = sorted(itertools.islice(names, MOST_IN_MEMORY))
-        if len(some) < MOST_IN_MEMORY and not runs:
-            return iter(some)
-        if not some:
-            return heapq.merge(*runs)
-        runs.append(_written_run(some, opened))
-
-
-def _written_run(names: list[str], opened: contextlib.ExitStack) -> Iterator[str]:
-    handle = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    handle.writelines(os.fsencode(name).hex().encode() + b"\n" for name in names)
-    handle.seek(0)
-    return (os.fsdecode(bytes.fromhex(line.decode())) for line in handle)
 
 
 # --- object stores --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 `<runs>` is a digest of the runs and the versions of their files, so a listing says which file is the one, and
 a file never changes: everybody opens it read-only. It is made from the newest older one where there is one,
 else anew. Any of them may be deleted at any time, also while it is open. Where the cache takes no file, it
-lies in a temporary directory, and where that takes none either, in memory.
+lies in a temporary directory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dsocr_core.runs.queries.run_filter import LISTED
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.schema import SCHEMA_VERSION, UPGRADE
 from dsocr_core.runs.storage.entries import Storage, cache_directory
-from dsocr_core.runs.storage.store import EntryGone
+from dsocr_core.runs.storage.store import EntryGone, NoRoom
 from dsocr_core.runs.taking import Taken, take, unreadable
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Entry:
 class Index:
     """An index that is open for reading, with the runs and annotations written since. Thread-safe."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path | None, digest: str) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path, digest: str) -> None:
         """`connection` has the index attached as `ix`. Raises duckdb.Error."""
         self.file, self.digest = file, digest
         self._connection, self._guard = connection, threading.Lock()
@@ -247,9 +247,8 @@ class IndexFolder:
 
     def discard(self, index: Index) -> None:
         """Delete the file of an index that turned out to be damaged."""
-        if index.file is not None:
-            with contextlib.suppress(OSError):
-                index.file.unlink()
+        with contextlib.suppress(OSError):
+            index.file.unlink()
 
     def _found(self, listing: Listing) -> Index | None:
         for file in self._files(f"index-{_FORM}-{listing.digest}-*.duckdb"):
@@ -278,19 +277,16 @@ class IndexFolder:
         connection = duckdb.connect(":memory:")
         try:
             attach(connection, file)
-            return self._index(connection, file, listing)
+            directories = {"directories": [str(each) for each in self._readable]}
+            connection.execute("SET allowed_directories = $directories", directories)
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET enable_progress_bar = false")
+            index = Index(connection, file, listing.digest)
+            index.take_in(self._storages, listing)
+            return index
         except BaseException:
             connection.close()
             raise
-
-    def _index(self, connection: duckdb.DuckDBPyConnection, file: Path | None, listing: Listing) -> Index:
-        directories = {"directories": [str(each) for each in self._readable]}
-        connection.execute("SET allowed_directories = $directories", directories)
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET enable_progress_bar = false")
-        index = Index(connection, file, listing.digest)
-        index.take_in(self._storages, listing)
-        return index
 
     # --- building -------------------------------------------------------------------------------
 
@@ -313,13 +309,8 @@ class IndexFolder:
             if self._temporary is None:
                 self._temporary = Temporary("index")
             return self._built_in(Path(self._temporary.name), listing, None)
-        except (OSError, duckdb.Error) as error:
-            _say_once(f"no temporary file can be written ({_cause(error)}); the index is made in memory")
-        connection = duckdb.connect(":memory:")
-        attach(connection, ":memory:", read_only=False)
-        self._fill(connection, listing, new=True)
-        connection.execute("USE memory")
-        return self._index(connection, None, listing)
+        except OSError as error:
+            raise NoRoom(f"no temporary file can be written for the index ({_cause(error)})") from error
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:

@@ -253,14 +253,7 @@ class History:
         """Give a connection the tables that a statement may name."""
         with contextlib.closing(index.cursor()) as cursor:
             cursor.execute("BEGIN")
-            if index.file is not None:
-                attach(connection, index.file)
-            else:
-                connection.execute("ATTACH ':memory:' AS ix")
-                for name in SHARED:
-                    rows = cursor.sql(f"FROM ix.{name}").to_arrow_table()
-                    connection.register("given", rows)
-                    connection.execute(f"CREATE TABLE ix.{name} AS FROM given")
+            attach(connection, index.file)
             connection.execute(LATER)
             connection.execute(f"CREATE VIEW memory.main.listed AS {LISTED}")
             for name in SHARED:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.cluster import listing
 from dsocr_core.cluster.listing import ListingError, list_files
 
 
@@ -25,15 +24,6 @@ def test_a_folder_is_listed_with_all_below_it_in_one_order(tmp_path: Path) -> No
     touch(*(tmp_path / name for name in names))
     expected = ["a.JPG", "b.png", "c/x.webp", "z/1.png", "z/2.pdf"]
     assert list(list_files([str(tmp_path)])) == [str(tmp_path / name) for name in expected]
-
-
-def test_more_names_than_memory_takes_come_in_the_same_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    touch(*(tmp_path / f"{number * 7919 % 1000}.png" for number in range(1000)))
-    whole = list(list_files([str(tmp_path)]))
-    monkeypatch.setattr(listing, "MOST_IN_MEMORY", 64)
-    assert list(list_files([str(tmp_path)])) == whole == sorted(whole)
 
 
 def test_a_manifest_is_read_in_its_own_order(tmp_path: Path) -> None:
