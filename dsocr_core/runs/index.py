@@ -197,34 +197,23 @@ class Filling:
     def add_runs(self, runs: Sequence[Taken]) -> None:
         """Their records; their rows come by `add_table`."""
         records = [run.record for run in runs]
-        columns: dict[str, list[Any]] = {
-            name: [getattr(record, name) for record in records]
-            for name in (
-                "source", "command", "engine", "device", "gpu", "host", "dtype", "attention", "preset",
-                "profiled", "git_commit", "git_dirty", "notes",
-            )
-        }  # fmt: skip
-        columns["run_id"] = [record.id for record in records]
-        columns["created"] = [time_of(record.created) for record in records]
-        columns["backends"] = [list(record.backends) for record in records]
-        kinds = {
-            "created": pa.timestamp("us"), "backends": pa.list_(pa.string()),
-            **dict.fromkeys(("profiled", "git_dirty"), pa.bool_()),
-        }  # fmt: skip
-        self._insert("runs", columns, kinds)
+        rows = [
+            vars(record) | {"run_id": record.id, "created": time_of(record.created)} for record in records
+        ]
+        self._insert("runs", rows)
         facts = [
-            (record.id, section, name, value)
+            {"run_id": record.id, "section": section, "name": name, "value": value}
             for record in records
             for section in ("settings", "environment", "versions")
             for name, value in flattened(getattr(record, section))
         ]
-        self._insert_rows("facts", ("run_id", "section", "name", "value"), facts)
+        self._insert("facts", facts)
         entries = [
-            (run.record.id, run.storage, run.version, run.record.created, json.dumps(run.rows), run.document)
+            {"run_id": run.record.id, "storage": run.storage, "version": run.version,
+             "created": run.record.created, "rows": json.dumps(run.rows), "document": run.document}
             for run in runs
-        ]
-        names = ("run_id", "storage", "version", "created", "rows", "document")
-        self._insert_rows("entries", names, entries, {"storage": pa.int32()})
+        ]  # fmt: skip
+        self._insert("entries", entries)
 
     def add_table(self, table: str, files: Sequence[Path], run_ids: Iterable[str]) -> None:
         """Rows of these runs from files of one table of `HELD`. Raises duckdb.Error on a bad file."""
@@ -246,7 +235,7 @@ class Filling:
         """(Key, storage, version, reason) of all that is damaged."""
         self._connection.execute("DELETE FROM damaged")
         names = ("key", "storage", "version", "reason")
-        self._insert_rows("damaged", names, rows, {"storage": pa.int32()})
+        self._insert("damaged", [dict(zip(names, row, strict=True)) for row in rows])
 
     def set_annotations(
         self, rows: Sequence[Mapping[str, Any]], files: Sequence[tuple[int, str, str]], anew: bool
@@ -254,9 +243,9 @@ class Filling:
         """Add rows and the files (storage, name, version) that they came from; in place of all, if `anew`."""
         for table in ("annotations", "annotation_files") if anew else ():
             self._connection.execute(f"DELETE FROM {table}")
-        add_annotations(self._connection, f"{self._into}.annotations", rows)
+        self._insert("annotations", rows)
         names = ("storage", "name", "version")
-        self._insert_rows("annotation_files", names, files, {"storage": pa.int32()})
+        self._insert("annotation_files", [dict(zip(names, file, strict=True)) for file in files])
 
     def _add(self, statement: str, values: Mapping[str, Any]) -> None:
         self._connection.execute(
@@ -267,33 +256,24 @@ class Filling:
         self._connection.execute("CREATE OR REPLACE TEMP TABLE expected (run_id VARCHAR)")
         self._connection.execute("INSERT INTO expected SELECT unnest($ids)", {"ids": list(run_ids)})
 
-    def _insert_rows(
-        self, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]],
-        kinds: Mapping[str, pa.DataType] = {},
-    ) -> None:  # fmt: skip
-        columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-        self._insert(table, columns, kinds)
-
-    def _insert(self, table: str, columns: Mapping[str, list[Any]], kinds: Mapping[str, pa.DataType]) -> None:
-        insert(self._connection, f"{self._into}.{table}", columns, kinds)
+    def _insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        insert(self._connection, f"{self._into}.{table}", rows)
 
 
-def add_annotations(
-    connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Rows of annotation files into a table of their form."""
-    names = ("position", "time", "run_id", "kind", "page", "name", "value")
-    kinds = {"position": pa.int64(), "time": pa.timestamp("us")}
-    insert(connection, table, {name: [row.get(name) for row in rows] for name in names}, kinds)
+_KINDS = {"created": pa.timestamp("us"), "time": pa.timestamp("us"), "backends": pa.list_(pa.string())} | {
+    "position": pa.int64(), "storage": pa.int32(), "profiled": pa.bool_(), "git_dirty": pa.bool_()
+}  # fmt: skip
+"""Columns that are no texts; a run's time is one, that of an entry as its document has it."""
 
 
-def insert(
-    connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, list[Any]],
-    kinds: Mapping[str, pa.DataType],
-) -> None:  # fmt: skip
-    """Columns into a table, as text where `kinds` says nothing else."""
-    arrays = {name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()}
-    connection.register("given", pa.table(arrays))
+def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows into a table; what it has no column for is left out."""
+    kinds = _KINDS | ({"created": pa.string()} if table.endswith(".entries") else {})
+    names = [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
+    columns = {
+        name: pa.array([row.get(name) for row in rows], kinds.get(name, pa.string())) for name in names
+    }
+    connection.register("given", pa.table(columns))
     try:
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given")
     finally:

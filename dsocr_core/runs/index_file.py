@@ -30,7 +30,7 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.annotations import File, read_annotation_files
-from dsocr_core.runs.index import FORM, HELD, LATER, Filling, add_annotations
+from dsocr_core.runs.index import FORM, HELD, LATER, Filling, insert
 from dsocr_core.runs.judged import judged_anew
 from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.queries.run_filter import LISTED
@@ -204,7 +204,7 @@ class Index:
             with contextlib.closing(self.cursor()) as cursor:
                 cursor.execute("BEGIN")
                 if rows:
-                    add_annotations(cursor, "memory.later.annotations", rows)
+                    insert(cursor, "memory.later.annotations", rows)
                 cursor.execute(f"CREATE OR REPLACE TABLE memory.main.listed AS {LISTED}")
                 cursor.execute("COMMIT")
             self._listed = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -222,16 +221,11 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
     Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
     one is not allowed, and for times that are negative or not finite.
     """
-    schema = (TABLES | FLAT)[name]
-    unknown = {key for row in rows for key in row} - set(schema.names)
-    if unknown:
+    names = [column.name for column in (TABLES | FLAT)[name] if column.name != "run_id"]
+    if unknown := {key for row in rows for key in row} - {*names, "run_id"}:
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
-    columns = []
-    for column in schema:
-        values = [run_id if column.name == "run_id" else row.get(column.name) for row in rows]
-        _check_values(name, column, values)
-        columns.append(_array(name, column, values))
-    return pa.Table.from_arrays(columns, schema=schema)
+    columns = {each: _array(name, each, [row.get(each) for row in rows]) for each in names}
+    return checked_table(name, run_id, pa.table(columns))
 
 
 def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
@@ -255,7 +249,7 @@ def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
 
 
 def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None:
-    """Check what `_check_values` checks, of a whole column at once."""
+    """Raises SchemaError for numbers that are not finite or below 0 where that cannot be, and aggregates."""
     if column.type == _REAL and pc.all(pc.is_finite(values)).as_py() is False:
         raise SchemaError(f"table {table}: column {column.name} is not finite")
     if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
@@ -264,32 +258,20 @@ def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None
         raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
 
 
-def _check_values(table: str, column: pa.Field, values: list[Any]) -> None:
-    if not column.nullable and any(value is None for value in values):
-        raise SchemaError(f"table {table}: column {column.name} may not be empty")
-    if column.name == "aggregate" and (wrong := set(values) - set(AGGREGATES)):
-        raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
-    for value in values:
+def _array(table: str, name: str, values: list[Any]) -> pa.Array:
+    column = (TABLES | FLAT)[table].field(name)
+    for value in values:  # pyarrow makes 1 of 1.5, and 1.0 of True
         if isinstance(value, bool) != (column.type == _BOOL) and value is not None:
-            raise SchemaError(f"table {table}: column {column.name} cannot hold {value!r:.60}")
+            raise SchemaError(f"table {table}: column {name} cannot hold {value!r:.60}")
         if isinstance(value, float) and column.type == _INT and not value.is_integer():
-            raise SchemaError(f"table {table}: column {column.name} is {value}, not a whole number")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise SchemaError(
-                f"table {table}: column {column.name} is {value}; leave it out when not measured"
-            )
-        if column.name in _NOT_NEGATIVE and isinstance(value, (int, float)) and value < 0:
-            raise SchemaError(f"table {table}: column {column.name} is {value}, below 0")
-
-
-def _array(table: str, column: pa.Field, values: list[Any]) -> pa.Array:
+            raise SchemaError(f"table {table}: column {name} is {value}, not a whole number")
     try:
         try:
             return pa.array(values, column.type)
         except UnicodeEncodeError:  # half a surrogate pair in model text
             return pa.array([encodable_value(value) for value in values], column.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaError(f"table {table}: column {column.name}: {str(error)[:200]}") from error
+        raise SchemaError(f"table {table}: column {name}: {str(error)[:200]}") from error
 
 
 def encodable_value(value: Any) -> Any:
