@@ -174,9 +174,11 @@ def text_difference(a: str, b: str) -> tuple[Runs, Runs]:
     for step in Levenshtein.opcodes(left, right):
         before = "".join(left[step.src_start : step.src_end])
         after = "".join(right[step.dest_start : step.dest_end])
-        equal = step.tag == "equal"
-        pair = ([(before, "same")], [(after, "same")]) if equal else _letters(before, after)
-        for side, found in zip(runs, pair, strict=True):
+        if step.tag == "equal":
+            runs[0].append((before, "same"))
+            runs[1].append((after, "same"))
+            continue
+        for side, found in zip(runs, _letters(before, after), strict=True):
             side += [run for run in found if run[0]]
     return runs
 

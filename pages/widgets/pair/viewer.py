@@ -110,7 +110,7 @@ def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> lis
     Rows with two texts that are not the same have `runs` of both sides, and `changes` in words, values first.
     """
     most = min(_MOST_CHARACTERS, _CHARACTERS // max(len(rows), 1))
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "state": row.state,
             "differs": number in differing or row.state not in ("matched", "single"),
@@ -122,7 +122,7 @@ def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> lis
         for number, row in enumerate(rows)
     ]
     for number in other_texts(rows):
-        texts = [box["text"] for side in ("a", "b") if (box := found[number][side])]
+        texts = found[number]["a"]["text"], found[number]["b"]["text"]
         named = changes(*texts)
         more = len(named) - _MOST_CHANGES
         runs = [list(map(list, of_side)) for of_side in compared(*texts)]
