@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ class Together:
         for rows in step.rows:
             decoder.replay(rows)
             found[rows] = statistics.median(
-                milliseconds(lambda rows=rows: decoder.replay(rows), step.device) for _ in range(9)
+                milliseconds(partial(decoder.replay, rows), step.device) for _ in range(9)
             )
         decoder.reset()
         return found

@@ -348,7 +348,7 @@ class BatchStep:
     def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
         """(R, K) by (M, K) into (R, M)."""
         rows = self.slots if len(x) == self.slots or not self._alike_at_once(x, weight) else len(x)
-        parts = list(zip(x.split(rows), out.split(rows), strict=True))
+        parts = list(zip(torch.split(x, rows), torch.split(out, rows), strict=True))
 
         def run() -> None:
             for some, theirs in parts:

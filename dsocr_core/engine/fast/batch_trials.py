@@ -21,7 +21,7 @@ Tiles = tuple[GroupedLaunch, GroupedLaunch]
 def one_product_is_alike(x: Tensor, weight: Tensor, at_once: int) -> bool:
     """Tell whether `x` (R, K) by `weight` (M, K) is, bit for bit, what it is `at_once` rows at a time."""
     tried = _random(x)
-    apart = torch.cat([torch.mm(some, weight.t()) for some in tried.split(at_once)])
+    apart = torch.cat([torch.mm(some, weight.t()) for some in torch.split(tried, at_once)])
     return torch.equal(torch.mm(tried, weight.t()), apart)
 
 
