@@ -19,7 +19,7 @@ from dsocr_core.reading.parity_records import VERDICT_WORDS, Tolerance
 from dsocr_core.reading.records import Side
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
-from dsocr_core.review.junit import _xml, junit_report
+from dsocr_core.review.junit import junit_report, xml_text
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.results import pair, results
@@ -102,7 +102,8 @@ def test_junit_says_what_compare_said(told: Told, review: Review) -> None:
     suite = ElementTree.fromstring(junit_report(review))[0]
     found = {case.get("name"): case.find("properties/property").get("value") for case in suite}  # type: ignore[union-attr]
     assert found == {
-        page: _xml("; ".join((VERDICT_WORDS[verdict], *reasons))) for page, (verdict, reasons) in told.items()
+        page: xml_text("; ".join((VERDICT_WORDS[verdict], *reasons)))
+        for page, (verdict, reasons) in told.items()
     }
     failing = [
         case.get("name")
