@@ -6,7 +6,6 @@ difference of theirs.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -23,6 +22,7 @@ from dsocr_core.base.child import Child, ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.untrusted import parse_json
 from dsocr_core.runs.record import flattened
 from dsocr_core.settings import EngineName, Settings
 
@@ -221,8 +221,8 @@ def _bench(code: Code, work: Work, location: str, cancel: threading.Event) -> Me
     try:
         if ended:
             raise ValueError(last)
-        bench = json.loads(said.strip().splitlines()[-1])
+        bench = parse_json(said.strip().splitlines()[-1])
         [run_id] = bench.pop("saved")
         return Measured(run_id, bench)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (DsocrError, ValueError, LookupError, TypeError) as error:
         raise GateError(f"gate: the bench of {code.name}: {one_line(error)}") from error

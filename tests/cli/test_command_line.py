@@ -236,13 +236,13 @@ def test_bench_prints_tables_and_ends_with_one_json_line(
 def test_a_missing_package_is_named_before_anything_is_measured(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    for module in ("dsocr_core.runs.store", "dsocr_core.measure.bench_record"):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for module in ("dsocr_core.runs.writer", "dsocr_core.measure.bench_record"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr("dsocr_core.measure.bench.bench", lambda *_: pytest.fail("it measured"))
     assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
     words = "".join(capsys.readouterr())
-    assert "duckdb is not installed" in words and len(words.strip().splitlines()) <= 2
+    assert "pyarrow is not installed" in words and len(words.strip().splitlines()) <= 2
 
 
 def test_settings_come_from_yaml_and_options_win(
