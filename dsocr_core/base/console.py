@@ -89,7 +89,7 @@ class Name:
 
 def page_table(*columns: str, words: str = "") -> Table:
     """An empty table of pages, whose names come first; `words` is the column that may take several lines."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(columns[0], min_width=FEWEST_OF_NAME)
     for column in columns[1:]:
         if column == words:

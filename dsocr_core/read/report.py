@@ -198,7 +198,9 @@ def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
         name,
         str(len(result.blocks)),
         NOT_KNOWN if tokens is None else str(tokens),
-        result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN)),
+        "limit"
+        if result.finish_reason == "length"
+        else result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN)),
         duration(result.milliseconds(Stage.PREFILL)),
         duration(decode_ms),
         f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",

@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from dsocr_core.base.console import verdict_text
+from dsocr_core.models.stages import Stage
 from dsocr_core.read.prefetch import PageFailed, PageToRead
 from dsocr_core.read.recorders import PageRead
 from dsocr_core.read.report import Report
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Margins, Verdict, passes
-from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
+from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming, TopTwo
 from tests.support.results import make_result
 
 REQUEST = OcrRequest(Path("page.png"), "small")
@@ -75,6 +76,17 @@ def test_a_long_name_loses_its_middle_and_stays_on_its_line() -> None:
         ]
         assert line.strip().startswith("scan-of-") and ".png " in line
         assert (page.source in line) is whole
+
+
+def test_a_run_in_80_columns_keeps_the_pages_name() -> None:
+    report = Report(("eager",))
+    times = tuple(StageTiming(stage, 65.5) for stage in (Stage.PREFILL, Stage.DECODE))
+    result = replace(side("x" * 8192, "eager"), finish_reason="length", timings=times)
+    report.add(PageRead(replace(PAGE, source="06-small-ticket.png"), Comparison(REQUEST, result)))
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    report.print(console)
+    written = cast(io.StringIO, console.file).getvalue()
+    assert "06-small-ticket.png" in written and "limit" in written
 
 
 @pytest.mark.parametrize(
