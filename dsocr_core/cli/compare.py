@@ -39,6 +39,7 @@ class CompareOptions(ClusterOptions):
         backend_b: of runs: the backend of B_RUN
         html: write the report: worst pages with pictures, figures, settings
         junit: write JUnit XML
+        markdown: write the report as Markdown, without pictures
         truth: true answers for the report, as the samples' ground_truth.json or as OmniDocBench writes them
     """
 
@@ -49,6 +50,7 @@ class CompareOptions(ClusterOptions):
     backend_b: str | None = None
     html: str | None = None
     junit: str | None = None
+    markdown: str | None = None
     truth: str | None = None
 
 
@@ -59,9 +61,9 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
     """
     settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
     source = _source(chosen)
-    reports = bool(chosen.html or chosen.junit)
+    reports = bool(chosen.html or chosen.junit or chosen.markdown)
     if reports and len(chosen.b) > 1:
-        raise CompareError("compare: --html and --junit are of one A and one B: give --b once")
+        raise CompareError("compare: a report is of one A and one B: give --b once")
     with ExitStack() as stack:
         record_in = settings.history if chosen.save else None
         if reports and record_in is None and source is not Source.RUNS:

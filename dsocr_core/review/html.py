@@ -71,7 +71,7 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST, 
         "percent": _percent,
         "ms": duration,
         "runs": _runs,
-        "changes": _changes,
+        "changes": block_changes,
     }
     page = environment.get_template("report.html").render(
         report=values,
@@ -125,7 +125,7 @@ def _percent(value: float | None) -> str:
     return percent(None if value is None else 100 * value)
 
 
-def _changes(block: BlockText) -> str:
+def block_changes(block: BlockText) -> str:
     """Name what differs between both texts of a block, values first."""
     found = text_changes(block.text_a, block.text_b)
     changes = [*(one.words for one in found.values), *found.structures, *(one.words for one in found.words)]

@@ -16,6 +16,7 @@ from dsocr_core.reading.ties import count_ties
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
+from dsocr_core.review.markdown import markdown_report
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.verdicts import IMPORT_LIMIT
@@ -101,6 +102,7 @@ def _take_away(review: Review, typed: str) -> None:
                 "text/html",
                 lambda: html_report(review, _truth(typed), words=own.strip()),
             ),
+            ("Markdown", "md", "text/markdown", lambda: markdown_report(review, _truth(typed), own.strip())),
             ("JSON", "json", "application/json", lambda: _json(document(review, _truth(typed)))),
             ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
             ("Verdicts as JSON", "verdicts.json", "application/json", review.verdicts.to_json),
