@@ -23,7 +23,7 @@ _MOST = 1000
 
 
 def plain(text: object) -> str:
-    """A stranger's text on one line of Markdown, as it stands: no mark-up, no cell's end, no one addressed."""
+    """A stranger's text on one line of Markdown, as it stands: no mark-up, no end of a cell, no call."""
     return _SIGNS.sub(r"\\\1", short(str(text), _MOST)) if text is not None else ""
 
 
