@@ -450,7 +450,7 @@ def test_everything_can_be_taken_away(history: History) -> None:
     review.verdicts.give(MOVED, "wrong", "Ben")
     test = open_page(tab="Whole review")
     labels = [button.proto.label for button in test.get("download_button")]
-    assert labels == ["Report as HTML", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
+    assert labels == ["Report as HTML", "Markdown", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
     outcome = test.dataframe[0].value.set_index("")["pages"]
     assert (outcome["pages"], outcome["verdict: wrong"], outcome["verdict: not reviewed"]) == (6, 1, 5)
     assert outcome["box moved"] == 1
