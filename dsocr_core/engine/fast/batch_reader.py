@@ -28,7 +28,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, announce
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
-from dsocr_core.engine.fast.batch_step import BatchStep, positions_of, slot_bytes
+from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, positions_of, slot_bytes
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
@@ -37,6 +37,7 @@ from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.precision import position_bytes
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
@@ -79,10 +80,12 @@ class BatchReader:
         ignore_eos: bool = False,
         group: int = GROUP,
         kernels: BatchKernels = TRITON,
+        launches: BatchLaunches | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(f"{slots} slots")
         self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
+        self._launches = launches
         tokenizer, drafts = engine.checkpoint.tokenizer, engine.options.drafts
         self.drafted = drafts is not None and not drafts.own_text
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
@@ -108,7 +111,7 @@ class BatchReader:
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         if self._weights is None:
             return 0
-        position = 2 * config.layers * config.heads * config.head_dim * model.dtype.itemsize
+        position = position_bytes(config, model.dtype, self.engine.options.precision)
         return self._weights.bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
@@ -144,10 +147,12 @@ class BatchReader:
                 self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
             held = positions_of(KvCache.positions(config, prompt, limit + spare), 0)
             positions = positions_of(prompt, limit + spare)
-            slots = self._slots_that_fit(slot_bytes(config, positions, held, model.dtype, self.drafted))
+            precision = self.engine.options.precision
+            size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
+            slots = self._slots_that_fit(size)
             step = BatchStep(
-                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos,
-                kernels=self._kernels, held=held, drafted=self.drafted,
+                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos, self._launches,
+                kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
             )  # fmt: skip
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
