@@ -166,6 +166,8 @@ class EngineBackend(OnDevice):
         cancel: CancelToken | None,
         prepared: PreparedPage | None,
     ) -> OcrResult:
+        if self.settings.precision in CACHES:  # the batch alone has such a cache
+            return self.reader_of(1).read_all([request], cancel)[0]
         return self.engine.recognize(request, observer, cancel, prepared)
 
     def read_many(
@@ -289,8 +291,8 @@ def require_own_precision(settings: Settings, kind: str) -> None:
     """Raise DsocrError for fewer bits than the backend of that kind has."""
     if settings.precision != "off" and kind != "fast":
         raise DsocrError(
-            f"precision {settings.precision} is a setting of the fast engine, not of {kind}: give it to one side, "
-            "like --a fast --a.precision, or --engine fast"
+            f"precision {settings.precision} is a setting of the fast engine, not of {kind}: give it to one "
+            "side, like --a fast --a.precision, or --engine fast"
         )
 
 

@@ -16,7 +16,8 @@ Needs triton, like all that decodes in slots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,6 +101,11 @@ class BatchReader:
         return 0 if self._decoder is None else self._decoder.step.slots
 
     @property
+    def held(self) -> int:
+        """Give the positions of a slot's cache; available once the first page was read."""
+        return 0 if self._decoder is None else self._decoder.step.held
+
+    @property
     def times(self) -> tuple[GroupTime, ...]:
         """List the times of the newest groups of steps, the newest last."""
         return () if self._decoder is None else tuple(self._decoder.times)
@@ -131,6 +137,28 @@ class BatchReader:
             raise
         finally:
             run.close()
+
+    def read_all(
+        self,
+        requests: Seq[OcrRequest],
+        cancel: CancelToken | None = None,
+        page_done: Callable[[], None] = lambda: None,
+    ) -> list[OcrResult]:
+        """Read these, opened here; results in their order. Raises DsocrError of the first at fault."""
+        found: dict[object, OcrResult | DsocrError] = {}
+
+        def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
+            found[key] = outcome
+            page_done()
+
+        self.read(_Requests(self.engine, requests), on_result, cancel)
+        results = []
+        for number in range(len(requests)):
+            outcome = found[number]
+            if isinstance(outcome, DsocrError):
+                raise outcome
+            results.append(outcome)
+        return results
 
     # --- slots and streams ----------------------------------------------------------------------
 
@@ -186,6 +214,23 @@ class BatchReader:
         """Make the prefill stream wait for all that is queued: new slots, weights, an aborted run."""
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self._beside.device))
+
+
+class _Requests:
+    """A source that prepares each page as it is taken."""
+
+    def __init__(self, engine: Engine, requests: Seq[OcrRequest]) -> None:
+        self._engine, self._left = engine, list(enumerate(requests))
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._left
+
+    def take(self, timeout_s: float) -> Work | None:
+        if not self._left:
+            return None
+        number, request = self._left.pop(0)
+        return Work(number, request, self._engine.prepare(request))
 
 
 class _Run:
