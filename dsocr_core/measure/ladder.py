@@ -267,7 +267,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def read_truth(file: Path) -> dict[str, str]:
-    """The text of each image, by its name, of a file like the samples' `ground_truth.json`. Raises DsocrError."""
+    """Read the text of each image, by its name, from a file like the samples' own. Raises DsocrError."""
     try:
         table = parse_json(read_bytes(file, _TRUTH_LIMIT, follow_links=True))
         return {
