@@ -21,7 +21,7 @@ Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama", "dsocr"]
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
 Precision = Literal["off", "fp8-v", "fp8-kv", "fp8-experts", "fp8-linears", "int8", "int4"]
-"""In how few bits the fast engine's cache, or its weights, are: a rung of the ladder."""
+"""Rungs of the ladder: fewer bits for the cache or the weights of the fast engine."""
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 MOST_IN_FLIGHT = 64

@@ -45,7 +45,7 @@ class SlotCaches:
         return keys, values
 
     def of_slot(self, slot: int) -> KvCache:
-        """That slot's cache for a prefill, empty."""
+        """Give that slot's cache, empty, for a prefill."""
         if self._prompt is None:
             return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
         cache = _Rounded.over(*self._prompt)
