@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from rich.console import Console
@@ -41,12 +41,13 @@ from dsocr_core.reading.parity import character_error_rate, end_of, parity, word
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.reading.values import text_changes
 from dsocr_core.review.loops import LoopPage, page_loop
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch_reader import BatchReader
 
 BASE, CONTROL = "base", "control"
+FILE = "ladder.json"
 _TRUTH_LIMIT = 64 * 1024 * 1024
 """Bytes."""
 
@@ -98,6 +99,8 @@ class Ladder:
 
     def __init__(self, settings: Settings, slots: int, forced: int, watch: Watch) -> None:
         self.settings, self.slots, self.forced, self.watch = settings, slots, forced, watch
+        self.results: list[OcrResult] = []
+        """Readings of all rungs, under their names."""
         with closing(engine_backend(replace(settings, engine="eager", precision="off"))) as backend:
             self.device, self.dtype, self.options = backend.device, backend.dtype, backend.engine.options
         self.real = self.device.type == "cuda"
@@ -114,12 +117,13 @@ class Ladder:
             else:
                 rung, read = self._other(name, requests)
             base = base or read
+            self.results += [replace(result, backend=rung.name) for result in read.results]
             found.append(_compared(rung, read, base, truth))
             self.watch.say(f"{name}: {found[-1].identical} of {len(requests)} pages identical")
         return found
 
     def _engine(self, name: str) -> Engine:
-        precision = cast(Precision, name if name in PRECISIONS else "off")
+        precision: Precision = name if name in PRECISIONS else "off"
         checkpoint = shared_checkpoint(self.settings.checkpoint, self.device, self.dtype, precision)
         options = replace(self.options, precision=precision)
         if name == CONTROL:
@@ -322,8 +326,10 @@ def run(
     truth: tuple[Path, ...] = (),
     slots: int = 8,
     forced: int = 16,
+    save: bool = False,
     json: bool = False,
     console: Console,
+    typed: str,
     cancel: CancelToken,
 ) -> int:
     """Compare precisions on pages. Ends with one line of JSON.
@@ -334,7 +340,12 @@ def run(
         truth: files like the samples' ground_truth.json; what they lack is compared with the base
         slots: pages read together
         forced: pages on which the base's tokens are fed
+        save: record it as a run of the history, which Timing draws
     """
+    if save:  # a package that it lacks is named before anything is measured
+        from dsocr_core.runs.record import json_bytes, record_run
+        from dsocr_core.runs.storage.entries import open_storage
+        from dsocr_core.runs.writer import RunWriter
     for name in rungs:
         if name not in PRECISIONS[1:]:
             parse_backend(name)
@@ -344,5 +355,13 @@ def run(
         ladder = Ladder(settings, slots, forced, Watch(cancel))
         found = ladder.rungs([settings.request(page.path) for page in pages], rungs, known)
     _shown(found, console)
-    print_json(document(ladder, found, len(pages)))
+    made = document(ladder, found, len(pages))
+    if save:
+        record = record_run(settings, ladder.results, typed, notes=f"precision ladder of {len(pages)} pages")
+        with RunWriter(open_storage(history_location(settings)), record) as written:
+            for result in ladder.results:
+                written.add_result(result.request.image.name, result)
+            (written.directory / FILE).write_bytes(json_bytes(made, indent=1) + b"\n")
+        made["saved"] = record.id
+    print_json(made)
     return OK

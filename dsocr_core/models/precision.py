@@ -41,9 +41,10 @@ def fp8_channels(weight: Tensor) -> Tensor:
 def int_groups(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
     """Values of (..., M, K) in symmetric integers with a bf16 scale for each `group` inputs of an output."""
     inputs, most = weight.shape[-1], 2 ** (bits - 1) - 1
-    padded = nn.functional.pad(weight.float(), (0, -inputs % group)).unflatten(-1, (-1, group))
+    padded = nn.functional.pad(weight.float(), (0, -inputs % group))
+    padded = padded.view(*weight.shape[:-1], -1, group)
     scale = (padded.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12) / most).to(torch.bfloat16).float()
-    values = (padded / scale).round().clamp(-most, most) * scale
+    values: Tensor = (padded / scale).round().clamp(-most, most) * scale
     return values.flatten(-2)[..., :inputs]
 
 
