@@ -15,7 +15,7 @@ from typing import Any, Literal
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.specs.conversion import SettingRefused, converted
-from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
+from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, VendorSpec
 from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
@@ -168,6 +168,8 @@ class Settings:
         dtype: auto is bfloat16 on a GPU and float32 on a CPU; float16 is what some other engines use
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
+        precision: fewer bits for the fast engine's cache (fp8-v: values, fp8-kv: keys and values) or decoder
+            weights (fp8-experts, fp8-linears, int8, int4: rounded as if they were stored so); off is none
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
@@ -191,6 +193,7 @@ class Settings:
     dtype: Dtype = "auto"
     device: str = "auto"
     rotary: Rotary = "published"
+    precision: Precision = "off"
     max_megapixels: float = 100.0
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)
