@@ -49,7 +49,7 @@ def strip_of(selection: Selection, costs: pd.DataFrame) -> Strip:
 
 
 def _price_words(selection: Selection) -> str:
-    """Write what they cost by the bound and, on the run's own device, as recorded; the price is the user's."""
+    """Write what they cost by the bound, and as recorded; the price is the user's."""
     least = least_s(selection.prediction, selection.hardware) or 0.0
     words = f"at least {significant(cost_of_1000(selection.price, least))}"
     recorded = selection.recorded
