@@ -50,6 +50,8 @@ class Recorded:
     """Milliseconds; prefill has the vision stages in it. A stage that was not timed is left out."""
     seconds: float | None = None
     """Time of a page among those of its run; None where it is not known."""
+    together: bool = False
+    """True where pages were read together: they share weights, so one page's bound is none of theirs."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,13 @@ def reading(history: History, pages: pd.DataFrame, run: str, page: str, backend:
         recorded_workload(size, preset, int(shape["prompt_tokens"]), int(shape["new_tokens"])),
         attention,
         record.dtype or "not known",
-        Recorded(backend, _device(record, backend), times, _seconds_a_page(history, record, backend, times)),
+        Recorded(
+            backend,
+            _device(record, backend),
+            times,
+            _seconds_a_page(history, record, backend, times),
+            _TOGETHER in str(record.engine),
+        ),
     )
 
 

@@ -251,7 +251,8 @@ def against(
     hardware = chosen.figures(key)
     prediction = predict(load_config(read.config_path), read.workload, policy)
     times = frames.times(prediction, hardware, read.recorded.times)
-    priced = chosen.costs(as_recorded=read.recorded.seconds, at_least=least_s(prediction, hardware))
+    least = None if read.recorded.together else least_s(prediction, hardware)
+    priced = chosen.costs(as_recorded=read.recorded.seconds, at_least=least)
     if json:
         print_json({
             "run": run, "page": page, "backend": backend, "hardware": key or None, "stages": records(times),

@@ -52,7 +52,7 @@ def test_a_page_of_less_than_a_minute_keeps_its_preset(monkeypatch: pytest.Monke
 
 def test_a_model_without_small_has_its_smallest_view(tmp_path: Path) -> None:
     document = json.loads(PUBLISHED.read_text()) | {"sliding_window": 128}
-        document["architectures"] = ["UnlimitedOCRForCausalLM"]
+    document["architectures"] = ["UnlimitedOCRForCausalLM"]
     (tmp_path / "config.json").write_text(json.dumps(document))
     found, why = of_cpu(replace(HERE, checkpoint=f"random:{tmp_path / 'config.json'}"))
     assert found.preset == "base" and "under gundam" in why

@@ -187,6 +187,13 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
     assert "INCONCLUSIVE" in strip(same) and "runs of one commit" in strip(same)
 
 
+def test_pages_that_a_bench_took_again_are_said_as_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = History(SEED_LOCATION)
+    monkeypatch.setattr(resources, "history", lambda: opened)
+    test = open_page(view="A against B", a="20261123-120441-1a805bfd", b="20261123-230156-9efb4d4a")
+    assert "512 pages of 32 images" in strip(test) and "512 of 512 pages compared" in strip(test)
+
+
 def test_means_alone_are_inconclusive(history: History) -> None:
     test = open_page(view="A against B", a="run-13", b="means")
     table = test.dataframe[0].value.set_index("stage")

@@ -50,9 +50,13 @@ def strip_of(selection: Selection, costs: pd.DataFrame) -> Strip:
 
 def _price_words(selection: Selection) -> str:
     """Write what they cost by the bound, and as recorded; the price is the user's."""
-    least = least_s(selection.prediction, selection.hardware) or 0.0
-    words = f"at least {significant(cost_of_1000(selection.price, least))}"
-    recorded = selection.recorded
-    if recorded is not None and recorded.seconds is not None:
-        words += f", {significant(cost_of_1000(selection.price, recorded.seconds))} as recorded"
-    return f"{words}, at {selection.price:g} an hour"
+    recorded, price = selection.recorded, selection.price
+    words = []
+    if recorded is None or not recorded.together:
+        least = least_s(selection.prediction, selection.hardware) or 0.0
+        words.append(f"at least {significant(cost_of_1000(price, least))}")
+    if recorded is not None:
+        seconds = recorded.seconds
+        cost = "not known" if seconds is None else significant(cost_of_1000(price, seconds))
+        words.append(f"{cost} as recorded{', pages together' if recorded.together else ''}")
+    return f"{', '.join(words)}, at {price:g} an hour"
