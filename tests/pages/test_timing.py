@@ -18,7 +18,7 @@ from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs import timings
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import History
+from dsocr_core.runs.store import SEED_LOCATION, History
 from pages.widgets.shared import resources
 from pages.widgets.shared.stages import spans
 from pages.widgets.timing import charts

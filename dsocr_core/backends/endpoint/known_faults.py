@@ -106,7 +106,7 @@ _WAIT_S = 3.0
 
 
 def version_of(spec: EndpointSpec) -> str | None:
-    """What a server says of its version; None where it says nothing. It is sent no key."""
+    """Ask a server for its version; None where it says nothing. It is sent no key."""
     if spec.flavour not in _ASKED:
         return None
     path, field = _ASKED[spec.flavour]
