@@ -19,6 +19,7 @@ from dsocr_core.cli.compare_runs import CompareError, compare_runs, may_be_run, 
 from dsocr_core.cli.options import AnyNumber
 from dsocr_core.cli.over_cluster import ClusterOptions
 from dsocr_core.cli.read import Compared, read
+from dsocr_core.cli.run import of_this_machine
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
@@ -152,6 +153,8 @@ def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | 
         spans=chosen.spans,
         command=typed,
     )
+    if chosen.pages_together is None:
+        settings = of_this_machine(settings)
     all_settings = [settings.for_comparison()]
     if len(chosen.b) > 1:
         all_settings = settings_against(settings, chosen.b)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from analytic_model.on_cpu import of_cpu
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
@@ -342,9 +343,13 @@ def _preset(settings: Settings) -> str:
         return f"{name}, {size}"
 
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
-        usual = settings.preset_name, settings.family.preset, *presets
+        usual = of_cpu(settings)[0].preset_name, settings.family.preset, *presets
         put("preset", next(name for name in usual if name in presets))
-    return st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
+    chosen = st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
+    here, why = of_cpu(settings)
+    if why and chosen == here.preset_name:
+        st.caption(plain(f"{why[0].upper()}{why[1:].partition('; ')[0]}."))
+    return chosen
 
 
 def _prompt() -> str:
