@@ -58,11 +58,14 @@ _BLACKWELL = (
 )
 
 _B200 = "https://glennklockwood.com/garden/processors/B200, after NVIDIA's brief, at 1,000 W; no data sheet"
-_LAPTOP = "https://hmc-tech.com/gpu/nvidia-geforce-rtx-5090-laptop-150w; its peaks follow the laptop's power"
+_LAPTOP = (
+    "https://hmc-tech.com/gpu/nvidia-geforce-rtx-5090-laptop-140w-vs-nvidia-geforce-rtx-4090-laptop-120w; no "
+    "data sheet, and its peaks follow the laptop's power"
+)
 
 # The Hopper and Ada sheets print tensor rates with sparsity: half of them is dense.
 HARDWARE: dict[str, Hardware] = {
-    "b200": Hardware("B200", 2250.0, 80.0, 8000, 180, _B200),
+    "b200": Hardware("B200", 2250.0, 80.0, 8000, 192, _B200),
     "h200": Hardware("H200 SXM", 989.5, 67.0, 4800, 141, "https://www.nvidia.com/en-us/data-center/h200/"),
     "h200-nvl": Hardware("H200 NVL", 835.5, 60.0, 4800, 141, "NVIDIA H200 data sheet"),
     # No sheet with its peaks was at hand, nor one of the GH200 of 144 GB.
