@@ -22,9 +22,12 @@ from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, stan
 @triton.jit
 def _cached(value, scale, DTYPE: tl.constexpr):
     """The value as a cache of that type has it."""
+    # One return: what follows a return of a constant branch would still be compiled.
     if scale is None:
-        return value.to(DTYPE)
-    return tl.minimum(tl.maximum(value.to(tl.float32) / scale, -MOST), MOST).to(DTYPE)
+        cached = value.to(DTYPE)
+    else:
+        cached = tl.minimum(tl.maximum(value.to(tl.float32) / scale, -MOST), MOST).to(DTYPE)
+    return cached
 
 
 @triton.jit
