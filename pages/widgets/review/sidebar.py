@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
 from dsocr_core.runs.labels import condition, has_value, run_labels, short
 from dsocr_core.runs.store import EXAMPLE, History
-from pages.widgets.components.review_queue import show_queue
+from pages.widgets.components.gallery import show_gallery
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
 from pages.widgets.review.position import Position, compared, reviewed_words
@@ -147,7 +146,10 @@ def draw(here: Position) -> None:
             st.text_input("Name", key=key("text"), placeholder="part of a page's name")
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
-    show_queue("review queue", len(here.queue), here.position, lambda of: _lines(here, of), _pick)
+    show_gallery(
+        "review queue", "Pages, worst first", "queue", len(here.queue), here.position,
+        lambda shown: [line(here, here.queue[number]) for number in shown], address.show_page,
+    )  # fmt: skip
     _in_one_run(here)
     st.toggle("Next page after a verdict", key=key("onward"))
 
@@ -182,17 +184,15 @@ def _option(name: str, option: str) -> str:
     return words.get(name, {}).get(option, short(option, 40))
 
 
-def _lines(here: Position, shown: Sequence[int]) -> list[dict[str, Any]]:
-    return [_line(here, here.queue[number]) for number in shown]
-
-
-def _line(here: Position, page: PageReview) -> dict[str, Any]:
+def line(here: Position, page: PageReview) -> dict[str, Any]:
+    """The page as a gallery shows it."""
     reviewed = verdict_of(page.name, here.given)
     words = verdict_words(page.verdict)
     reviews = [
         f"{reviewer}: {row.verdict}" for reviewer, row in sorted(here.given.get(page.name, {}).items())
     ]
     return {
+        "key": page.name,
         "name": page.name,
         "words": kind_words(page),
         "tone": words.tone,
@@ -207,12 +207,6 @@ def kind_words(page: PageReview) -> str:
     if page.kinds:
         return ", ".join(KINDS[kind] for kind in page.kinds)
     return "no difference" if page.verdict == "identical" else "; ".join(page.reasons)
-
-
-def _pick() -> None:
-    picked: Any = st.session_state["review queue"].get("picked")
-    if isinstance(picked, dict) and isinstance(name := picked.get("name"), str):
-        address.show_page(name)
 
 
 def nothing(runs: Runs) -> None:
