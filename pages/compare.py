@@ -159,7 +159,8 @@ def _draw_results(
     shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select, sheet=sheet)
     if sheet:
         picture = resources.page_picture(pair.request.images[sheet], choice.settings.max_pixels)
-    sheets.choose(pair, sheet, address.show_sheet)
+    images = pair.request.images
+    sheets.choose(pair, sheet, address.show_sheet, lambda number: resources.thumbnail(images[number]))
     size = (picture.width, picture.height)
     leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
     report = pair.report

@@ -48,14 +48,14 @@ def draw(choice: Choice, running: bool) -> None:
         for number in window(count, choice.position, _PART)
     }
 
-    def strip() -> None:
-        show_gallery(
-            "film", "Pages of the document", "strip", count, choice.position,
-            lambda shown: [_item(choice, number, soon.result(waited[number]), job) for number in shown],
-            address.show_page, _PART,
-        )  # fmt: skip
-
-    soon.draw(waited.values(), strip, always=job is not None and job.running)
+    show_gallery(
+        "film", "Pages of the document", "strip", count, choice.position,
+        lambda shown: [_item(choice, number, soon.result(waited[number]), job) for number in shown],
+        address.show_page, _PART,
+    )  # fmt: skip
+    soon.redraw_made(waited.values())
+    if job is not None:
+        soon.redraw(lambda: len(job.verdicts), job.running)
 
 
 def _about(choice: Choice) -> tuple[str, str, tuple[str, ...]]:

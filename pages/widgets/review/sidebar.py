@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ _FILTERS = {
     "presets": "Preset",
     "sizes": "Size",
 }
+COUNTED = ("parity", "verdicts", "kinds")
+"""Those that the grid has over it."""
 _MOST_PILLS = 14
 """More values than that are in a list to open."""
 _ITSELF = ""
@@ -135,14 +138,16 @@ def draw(here: Position) -> None:
         "Which pages", [False, True], key=key("failing"), format_func=words.__getitem__, required=True,
         label_visibility="collapsed", width="stretch",
     )  # fmt: skip
+    st.segmented_control(
+        "View", ["Page", "Grid"], key=key("view"), required=True, label_visibility="collapsed",
+        width="stretch",
+    )  # fmt: skip
     used = address.used_filters() - value("failing")
     # Drawn when it is open: every page shown would bring it to the browser again.
     more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
     if more.open:
         with more:
-            found = counts(here.review.pages, address.filters(), here.given)
-            for name in MANY:
-                _filter(name, found[name])
+            draw_filters(here, [name for name in MANY if value("view") == "Page" or name not in COUNTED])
             st.text_input("Name", key=key("text"), placeholder="part of a page's name")
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
@@ -163,6 +168,13 @@ def _in_one_run(here: Position) -> None:
             icon=":material/rule:", on_click=address.put, args=("kinds", ["absent"]),
             help="Nothing to compare on them.",
         )  # fmt: skip
+
+
+def draw_filters(here: Position, names: Sequence[str]) -> None:
+    """Filters whose values are clicked, each with the number of pages that it would leave."""
+    found = counts(here.review.pages, address.filters(), here.given)
+    for name in names:
+        _filter(name, found[name])
 
 
 def _filter(name: str, found: dict[str, int]) -> None:

@@ -30,13 +30,22 @@ def result(future: Future[T]) -> T | None:
     return future.result() if future.done() and future.exception() is None else None
 
 
-def draw(waited: Collection[Future[T]], drawn: Callable[[], None], always: bool = False) -> None:
-    """Draw, and again until all that is waited for is made; `always` as long as the page stays as it is."""
+def redraw(so_far: Callable[[], object], pending: bool) -> None:
+    """Run the page again when what is there of something pending is not what was drawn."""
+    drawn = so_far()
 
-    def again() -> None:
-        drawn()
-        if pending and not always and all(future.done() for future in waited):
+    def look() -> None:
+        if so_far() != drawn:
             st.rerun()
 
-    pending = not all(future.done() for future in waited)
-    st.fragment(again, run_every=_POLL_S if pending or always else None)()
+    if pending:
+        st.fragment(look, run_every=_POLL_S)()
+
+
+def redraw_made(waited: Collection[Future[T]]) -> None:
+    """Run the page again when more of them are made."""
+
+    def so_far() -> int:
+        return sum(future.done() for future in waited)
+
+    redraw(so_far, so_far() < len(waited))
