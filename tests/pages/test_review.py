@@ -70,7 +70,7 @@ def prepared() -> None:
 
 
 def queued(test: AppTest) -> list[str]:
-    return [line["name"] for line in mounted(test, "review_queue")["lines"]]
+    return [line["key"] for line in mounted(test, "gallery")["items"]]
 
 
 def say(test: AppTest, verdict: str) -> AppTest:
@@ -414,7 +414,7 @@ def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(histo
     assert not any("<b>off" in body for body in bodies(test))
     assert "6 comparable, 1 reviewed" in words(test)
     assert mounted(test, "viewer")["around"]["cookie"] == "dsocr_reviewer=Ann%20Bee"
-    line = next(line for line in mounted(test, "review_queue")["lines"] if line["name"] == MOVED)
+    line = next(line for line in mounted(test, "gallery")["items"] if line["name"] == MOVED)
     assert line["verdict"] == "wrong"
 
 

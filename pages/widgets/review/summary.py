@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.queue import Given
     from dsocr_core.review.review import Review
+    from dsocr_core.review.verdicts import Judgement
     from pages.widgets.review.view import PageShown
 
 
@@ -160,11 +161,17 @@ def _rows(review: Review) -> None:
         return
     with st.expander(f"Every verdict ever given ({len(rows):,})"):
         fields = ("reviewer", "page", "verdict", "cause", "comment")
-        frame = pd.DataFrame(
-            [(moment(row.time), row.reviewer, row.page, row.verdict or "taken back", row.label, row.comment)
-             for row in reversed(rows)], columns=["time", *fields],
-        )  # fmt: skip
+        fields = ("reviewer", "page", "verdict", "cause", "comment")
+        said = [
+            (moment(row.time), row.reviewer, row.page, _verdict(row), row.label, row.comment)
+            for row in reversed(rows)
+        ]
+        frame = pd.DataFrame(said, columns=["time", *fields])
         table.draw(frame, most=12)
+
+
+def _verdict(row: Judgement) -> str:
+    return row.verdict or ("pinned" if row.region else "taken back")
 
 
 def _settings(review: Review) -> None:
