@@ -143,12 +143,10 @@ class TappedPrefill(FastPrefill):
         self._tapped.note("mixed", mixed=key_rows(out[0]))
         return out
 
-    def forward(
-        self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
-    ) -> Tensor:
+    def forward_all(self, *arguments: Any) -> Tensor:
         self._tapped.log = []
-        logits = super().forward(embeddings, keys, values, rotary, core)
-        self._tapped.note("logits", logits=logits[None])
+        logits = super().forward_all(*arguments)
+        self._tapped.note("logits", logits=logits)
         self.log = self._tapped.log
         return logits
 
