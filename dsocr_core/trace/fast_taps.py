@@ -25,7 +25,6 @@ from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
-from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.taps.hooks import key_rows
 
 
