@@ -5,7 +5,8 @@ it is short. A graph's addresses are fixed, so it writes keys and values to a bu
 they are copied to the page's cache. Lengths repeat from page to page, as grid and prompt determine them; a
 length that occurs once is not worth capturing.
 
-Letters: B prompts, N tokens, C hidden size, L layers, h heads, P positions of a cache, D head dim, V vocabulary.
+Letters: B prompts, N tokens, C hidden size, L layers, h heads, P positions of a cache, D head dim, V
+vocabulary.
 """
 
 from __future__ import annotations
