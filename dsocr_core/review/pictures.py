@@ -36,7 +36,7 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
 TEXT_COLOUR = (192, 54, 44)
 """Underlines a matched box whose text differs."""
 
-PIN_COLOUR = (29, 95, 168)
+PIN_COLOUR = (15, 118, 110)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Judgement:
     comment: str = ""
     undoes: str | None = None
     region: str = ""
-    """Where the comment is pinned: number of the page in the prompt, x1, y1, x2, y2 in pixels of that page,
+    """Place of a pinned comment: number of the page in the prompt, x1, y1, x2, y2 in pixels of that page,
     "0,60,145,303,172". Such a row is no verdict."""
 
     @property

@@ -151,10 +151,11 @@ def draw(here: Position) -> None:
             st.text_input("Name", key=key("text"), placeholder="part of a page's name")
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
-    show_gallery(
-        "review queue", "Pages, worst first", "queue", len(here.queue), here.position,
-        lambda shown: [line(here, here.queue[number]) for number in shown], address.show_page,
-    )  # fmt: skip
+    if value("view") == "Page":
+        show_gallery(
+            "review queue", "Pages, worst first", "queue", len(here.queue), here.position,
+            lambda shown: [line(here, here.queue[number]) for number in shown], address.show_page,
+        )  # fmt: skip
     _in_one_run(here)
     st.toggle("Next page after a verdict", key=key("onward"))
 

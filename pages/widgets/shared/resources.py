@@ -152,7 +152,7 @@ def prefetcher() -> Executor:
 
 @st.cache_resource(show_spinner=False)
 def soon_made() -> tuple[Executor, dict[Hashable, Future[Any]]]:
-    """What `soon.made` has had made, and what makes it, behind what will be asked for next."""
+    """Things that `soon.made` has had made, and the worker that makes them."""
     return ThreadPoolExecutor(1, "soon"), {}
 
 

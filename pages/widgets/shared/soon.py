@@ -26,7 +26,7 @@ def made(of: Hashable, make: Callable[[], T]) -> Future[T]:
 
 
 def result(future: Future[T]) -> T | None:
-    """What is made; None before, and where it could not be."""
+    """The thing that was made; None before, and where it could not be."""
     return future.result() if future.done() and future.exception() is None else None
 
 

@@ -18,15 +18,15 @@ function fillPins(viewer) {
 function drawPins(viewer, pane, context, view) {
   const size = sizeOf(pane);
   const regions = viewer.drawing ? [...viewer.pins, viewer.drawing] : viewer.pins;
-  context.strokeStyle = "#1d5fa8";
+  context.strokeStyle = "#0f766e";
   context.lineWidth = 2;
-  context.setLineDash([6, 3]);
+  context.setLineDash([2, 2]);
   regions.forEach((region, at) => {
     const [left, top] = toScreen(view, size, region.x1, region.y1);
     const [right, bottom] = toScreen(view, size, region.x2, region.y2);
     context.strokeRect(left - 4, top - 4, right - left + 8, bottom - top + 8);
     const badge = pane.side === "a" && viewer.find(".pins").children[at];
-    if (badge) badge.style.translate = `${Math.round(right - 6)}px ${Math.round(top - 14)}px`;
+    if (badge) badge.style.translate = `${Math.round(right + 6)}px ${Math.round(top - 8)}px`;
   });
   context.setLineDash([]);
 }
