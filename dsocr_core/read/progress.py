@@ -42,7 +42,7 @@ class Listener(Watch):
     """Tells what is read and the share that is over, and of each page its verdict, None where it failed."""
 
     def __init__(
-        self, say: Callable[[str, float], object], ended: Callable[[str, Verdict | None], object]
+        self, say: Callable[[str, float], None], ended: Callable[[str, Verdict | None], object]
     ) -> None:
         self._say, self._ended = say, ended
         self._count, self._over = 1, 0

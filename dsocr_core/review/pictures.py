@@ -199,8 +199,8 @@ def overlay(
             pen.rectangle(corners, outline=colour, width=1 + (pair.state != "matched"))
             if pair.state == "matched" and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
                 pen.line((x1, y2 + 2, x2, y2 + 2), fill=TEXT_COLOUR, width=3)
-    for number, corners in enumerate(pins, start=1):
-        x1, y1, x2, y2 = (min(round(at * scale), small[axis % 2] - 1) for axis, at in enumerate(corners))
+    for number, pin in enumerate(pins, start=1):
+        x1, y1, x2, y2 = (min(round(at * scale), small[axis % 2] - 1) for axis, at in enumerate(pin))
         pen.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=PIN_COLOUR, width=2)
         words = f" {number} "
         pen.rectangle(pen.textbbox((x1, y1), words), fill=PIN_COLOUR)

@@ -137,8 +137,8 @@ class FastPrefill:
                 core(own.transpose(0, 1)[None], k[None], v[None])[0].transpose(0, 1).reshape(len(own), -1)
                 for own, k, v in zip(
                     q.chunk(prompts),
-                    keys[number, :, :tokens].split(each, dim=1),  # (h, N, D)
-                    values[number, :, :tokens].split(each, dim=1),
+                    torch.split(keys[number, :, :tokens], each, dim=1),  # (h, N, D)
+                    torch.split(values[number, :, :tokens], each, dim=1),
                     strict=True,
                 )
             ]
