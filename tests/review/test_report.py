@@ -136,6 +136,18 @@ def test_the_html_needs_no_network_and_no_script(review: Review) -> None:
     assert "\0" not in page
 
 
+def test_pinned_comments_are_on_the_picture_and_in_words(review: Review) -> None:
+    before = html_report(review)
+    assert "<h3>p0 " not in before  # identical: not shown until somebody says something of it
+    review.verdicts.pin("p0", "0,100,100,400,300", "ann", "look <here>")
+    page = html_report(review)
+    assert "<h3>p0 " in page and "look &lt;here&gt;" in page and "100, 100, 400, 300" in page
+    [row] = [row for row in document(review)["pages"] if row["image"] == "p0"]
+    assert [(pin["reviewer"], pin["sheet"], pin["box"]) for pin in row["pins"]] == [
+        ("ann", 0, (100, 100, 400, 300))
+    ]
+
+
 def test_a_script_in_a_text_is_shown_as_text(review: Review) -> None:
     found = _Elements(html_report(review))
     assert "<script>document.title='owned'</script>" in found.words
