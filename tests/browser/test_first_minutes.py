@@ -139,9 +139,8 @@ def test_five_minutes(
     page.get_by_role("button", name="Run all 3").click()
     page.get_by_role("button", name="Cancel").wait_for()
     picture("running")
-    page.get_by_role("status").filter(has_text="3 of 3 pages read: 3 identical; recorded as run").wait_for(
-        timeout=RUN_MS
-    )
+    said = page.get_by_role("status").filter(has_text="3 of 3 pages read: 3 identical; recorded as run")
+    said.wait_for(timeout=RUN_MS)
     expect(film.filter(has_text="= identical")).to_have_count(3)
     for number in (1, 2, 3):
         page.locator(f'.viewer[data-image^="paper.pdf#{number}:"]').wait_for()
@@ -189,6 +188,9 @@ def test_five_minutes(
     colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()
     colleague.locator(".pin").click()
     note = colleague.locator(".note")
+    box, badge = (part.bounding_box() for part in (note, colleague.locator(".pin")))
+    assert box is not None and badge is not None
+    assert box["y"] >= badge["y"] + badge["height"]  # under the region that it is about
     expect(note.locator("p")).to_have_text("Ann Newcomer: a <b>fine</b> title")
     expect(note.get_by_role("button", name="Take back")).to_be_hidden()  # another's
     picture("colleague", colleague)

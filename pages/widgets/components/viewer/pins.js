@@ -35,15 +35,20 @@ function drawPins(viewer, pane, context, view) {
 function openNote(viewer, region, pin) {
   const form = viewer.find(".note");
   const [words, field, keep, back] = ["p", "input", '[type="submit"]', ".back"].map((part) => form.querySelector(part));
-  const [left, top] = toScreen(viewOf(viewer.image), sizeOf(viewer.panes[0]), region.x1, region.y2);
-  form.hidden = false;
-  form.style.left = `${clamp(left, 8, Math.max(8, viewer.find(".panes").clientWidth - form.offsetWidth - 8))}px`;
-  form.style.top = `${clamp(top + 40, 8, viewer.find(".panes").clientHeight - form.offsetHeight - 8)}px`;
+  const [pane] = viewer.panes;
+  const [outer, inner] = [viewer.root, pane.stage].map((part) => part.getBoundingClientRect());
+  const [x, low] = toScreen(viewOf(viewer.image), sizeOf(pane), region.x1, region.y2);
+  const [, high] = toScreen(viewOf(viewer.image), sizeOf(pane), region.x1, region.y1);
   words.textContent = pin ? `${pin.who}: ${pin.words}` : "";
   for (const part of [field, keep]) part.hidden = Boolean(pin);
   back.hidden = !pin?.own;
   field.value = "";
   viewer.drawing = pin ? null : region;
+  form.hidden = false;
+  form.style.left = `${clamp(inner.left - outer.left + x, 8, Math.max(8, outer.width - form.offsetWidth - 8))}px`;
+  // Under its region; over it where there is no room.
+  const under = low + 14 + form.offsetHeight <= inner.height;
+  form.style.top = `${inner.top - outer.top + Math.max(under ? low + 14 : high - 18 - form.offsetHeight, 0)}px`;
   (pin ? form.querySelector(".close") : field).focus();
   form.onsubmit = (event) => {
     event.preventDefault();
