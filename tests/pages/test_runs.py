@@ -415,7 +415,7 @@ def test_the_tagged_run_is_the_baseline_until_another_is_pinned(history: History
     test = open_page()
     table = test.dataframe[0].value.set_index("run")
     assert f"baseline {EAGER}" in words(test)
-    assert table.loc[FAST, "to baseline"] == pytest.approx(1.0)  # it sorts in the middle, and is written in words
+    assert table.loc[FAST, "to baseline"] == pytest.approx(1.0)  # sorts in the middle; words show
     assert b"inconclusive" in test.dataframe[0].proto.SerializeToString()  # one run a side
     assert pd.isna(table.loc[EAGER, "to baseline"])
     other = open_page(baseline=PROFILED)
