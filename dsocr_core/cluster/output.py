@@ -21,12 +21,12 @@ from dataclasses import asdict
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
 from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import json_bytes
 from dsocr_core.runs.sharded import (
     COMPLETE,
@@ -84,7 +84,7 @@ class Output(ShardedRun):
     def plan_part(self, name: str) -> pa.Table:
         """A part of the plan. Raises OutputError."""
         try:
-            table = pq.read_table(pa.BufferReader(self.store.read(f"plan/{name}") or b""))
+            table = read_rows(pa.py_buffer(self.store.read(f"plan/{name}") or b""))
             return table.cast(_PLAN)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise OutputError(f"{self.store.location}/plan/{name}: damaged; remove it") from error

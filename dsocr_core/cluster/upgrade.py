@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.specs.kinds import EngineSpec, VendorSpec
@@ -39,6 +38,7 @@ from dsocr_core.reading.input_parity import (
     TILES_HASH,
 )
 from dsocr_core.reading.records import BOXES_NOT_KNOWN, SIDES, OcrResult, StageTiming, ngram_words
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RunRecord, in_any_clone, json_bytes
 from dsocr_core.runs.sharded import RUN, Attempt, Marker, PageReading, marker_bytes
 from dsocr_core.settings import Settings, settings_of
@@ -113,7 +113,7 @@ def _take(output: Output, name: str, settings: Settings) -> bool:
 
 
 def _rows(content: bytes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(content)).to_pylist()
+    rows: list[dict[str, Any]] = read_rows(pa.py_buffer(content)).to_pylist()
     return rows
 
 

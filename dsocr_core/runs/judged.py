@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.older_runs import older_result
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.readings import is_whole, result_of
 from dsocr_core.runs.record import RunRecord, tolerance_of
 
@@ -25,15 +24,15 @@ def judged_anew(directory: Path, record: RunRecord) -> Counter[str]:
 
     Raises pyarrow's errors, OSError, DsocrError.
     """
-    rows = pq.read_table(directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
+    rows = read_rows(directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
     verdicts = {row["page"]: row["verdict"] for row in rows}
     again = [page for page, verdict in verdicts.items() if verdict in _AGAIN]
     sides = sorted(record.backends, key=lambda name: name == VENDOR)[:2]
     if again and len(sides) == 2 and (directory / "readings.parquet").exists():
-        read = pq.read_table(directory / "readings.parquet", filters=[("page", "in", again)]).to_pylist()
+        rows = read_rows(directory / "readings.parquet").to_pylist()
         results: dict[tuple[str, str], OcrResult] = {}
-        for row in read:
-            if row["error"] is None and row["text_raw"] is not None:
+        for row in rows:
+            if row["page"] in again and row["error"] is None and row["text_raw"] is not None:
                 whole = result_of(row) if is_whole(row) else None
                 results[row["page"], row["backend"]] = whole or older_result(record, row)
         for page in again:

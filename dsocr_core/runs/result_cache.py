@@ -31,6 +31,7 @@ from dsocr_core.reading.fingerprints import (
 )
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.reading.writing import write_whole
+from dsocr_core.runs.parquet import read_rows, row_of
 from dsocr_core.runs.readings import SCHEMA, few_rows, reading_table, result_of
 from dsocr_core.settings import Settings
 
@@ -68,18 +69,16 @@ class ResultStore:
         file = self.directory / f"{key}.parquet"
         if not file.exists():
             return None
-        content = pa.BufferReader(read_bytes(file, _MAX_BYTES, follow_links=True))
-        [row] = pq.read_table(content, schema=SCHEMA).to_pylist()  # columns that came later are empty
+        content = pa.py_buffer(read_bytes(file, _MAX_BYTES, follow_links=True))
+        [row] = read_rows(content, SCHEMA).to_pylist()  # columns that came later are empty
         result = result_of(row)
-        created = pq.read_schema(content).metadata[_CREATED.encode()].decode()
+        created = pq.read_schema(pa.BufferReader(content)).metadata[_CREATED.encode()].decode()
         return None if result is None else RecordedResult(result, created)
 
     def _of_run(self, key: str) -> RecordedResult | None:
         """The row of that key in the run that an entry names."""
         entry = parse_json(read_bytes(self.directory / f"{key}.json", _MAX_BYTES))
-        rows = pq.read_table(
-            Path(entry["run"]) / "readings.parquet", schema=SCHEMA, filters=[("key", "=", key)]
-        )
+        rows = row_of(Path(entry["run"]) / "readings.parquet", "key", key, SCHEMA)
         result = result_of(rows.to_pylist()[0])
         return None if result is None else RecordedResult(result, str(entry["created"]))
 

@@ -31,6 +31,7 @@ from dsocr_core.reading.clean import CleanPage, clean_path
 from dsocr_core.reading.records import BackendName, OcrResult
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.readings import SCHEMA, few_rows, result_of, timing_rows, with_run_id
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.rows import Row
@@ -215,7 +216,7 @@ class RunFolder:
         try:
             if not pq.read_schema(file).equals(SCHEMA):
                 raise StorageError(f"{file}: {UPGRADE}")
-            rows: list[dict[str, Any]] = pq.read_table(file, columns=_KNOWN).to_pylist()
+            rows: list[dict[str, Any]] = read_rows(file, columns=_KNOWN).to_pylist()
             return rows
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(f"{file}: cannot be read ({one_line(error, 200)})") from error
@@ -251,12 +252,12 @@ class RunFolder:
         found: dict[str, Row | None] = {}
         earlier = self.directory / "parity.parquet"
         if continued and earlier.exists():
-            for row in pq.read_table(earlier).to_pylist():
+            for row in read_rows(earlier).to_pylist():
                 found[row["page"]] = {name: value for name, value in row.items() if name != "run_id"}
         for number, file in self._files():
             if number:
                 parity = parse_value(pq.read_schema(file).metadata[_PARITY.encode()])
-                pages = pq.read_table(file, columns=["page"])["page"].to_pylist()
+                pages = read_rows(file, columns=["page"])["page"].to_pylist()
                 found |= dict.fromkeys(pages, parity)
         return iter([row for row in found.values() if row is not None])
 

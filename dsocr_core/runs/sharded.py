@@ -36,6 +36,7 @@ from dsocr_core.reading.records import (
     to_jsonable,
     top_two_steps,
 )
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.readings import SCHEMA, reading_table, result_of, result_row, rows_table
 from dsocr_core.runs.schema import UPGRADE, encodable_value
 from dsocr_core.runs.storage.store import SMALL_BYTES, Store
@@ -161,7 +162,7 @@ def readings_of(content: bytes) -> pa.Table:
 
 def _table(content: bytes, schema: pa.Schema) -> pa.Table:
     try:
-        return pq.read_table(pa.BufferReader(content), schema=schema)
+        return read_rows(pa.py_buffer(content), schema)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(one_line(error)) from error
 

@@ -25,6 +25,7 @@ from dsocr_core.runs.annotations import annotation_name
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums
 from dsocr_core.runs.index import LATER, SHARED
 from dsocr_core.runs.index_file import Entry, Index, IndexFolder, Listing, attach
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import Query, literal
 from dsocr_core.runs.queries.run_filter import LISTED
@@ -319,7 +320,7 @@ class History:
     def _tables(self, run: Entry) -> dict[str, pa.Table]:
         directory = self._directory(run)
         return {
-            name: pq.read_table(directory / f"{name}.parquet", schema=TABLES[name])
+            name: read_rows(directory / f"{name}.parquet", TABLES[name])
             for name in TABLES
             if name in run.rows
         }

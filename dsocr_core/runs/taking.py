@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RecordError, RunRecord, read_document
 from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, UPGRADE, version_of
 from dsocr_core.runs.storage.entries import Storage
@@ -99,7 +100,7 @@ def unreadable(runs: Iterable[Taken], table: str) -> dict[str, str]:
         try:
             if not pq.read_schema(file).equals(TABLES[table]):
                 found[run.record.id] = f"{file.name}: does not have the columns of this version"
-            elif len(pq.read_table(file)) != run.rows[table]:
+            elif len(read_rows(file)) != run.rows[table]:
                 found[run.record.id] = f"{file.name}: does not have the rows that its document says"
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             found[run.record.id] = f"{file.name}: cannot be read ({one_line(error, 200)})"

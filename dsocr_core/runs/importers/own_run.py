@@ -17,6 +17,7 @@ from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import ImportedRun, Skipped
 from dsocr_core.runs.importers.reading import PICTURE_LIMIT, as_json, as_text
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_folder import is_begun
 from dsocr_core.runs.schema import FLAT, TABLES, UPGRADE, version_of
@@ -82,7 +83,7 @@ def _tables(directory: Path, document: dict[str, Any], bounded: bool) -> Tables:
             if bounded:
                 tables[name] = _bounded(name, read_bytes(directory / f"{name}.parquet", _TABLE_BYTES))
             else:
-                tables[name] = pq.read_table(directory / f"{name}.parquet")
+                tables[name] = read_rows(directory / f"{name}.parquet")
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise Refused(f"{name}.parquet: {one_line(error, 200)}") from error
         if len(tables[name]) != count:

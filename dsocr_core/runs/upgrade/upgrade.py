@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.untrusted import parse_json, read_bytes
 from dsocr_core.runs.checksums import read_checksums, verify
 from dsocr_core.runs.importers.imported import ImportedRun, put
 from dsocr_core.runs.importers.own_run import read_own_run
+from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.runs.schema import FLAT, SCHEMA_VERSION, TABLES, version_of
@@ -151,7 +151,7 @@ def _take_pack(storage: Storage, entry: Path, earlier: Path, on_run: Told) -> in
     """Every run of a pack becomes a run of its own."""
     pack = read_document(read_bytes(entry / "pack.json", DOCUMENT_LIMITS["packs"]))
     _verify(entry, ["pack.json", *(file.name for file in entry.glob("*.parquet"))])
-    tables = {name: pq.read_table(file) for name in _NAMES if (file := entry / f"{name}.parquet").is_file()}
+    tables = {name: read_rows(file) for name in _NAMES if (file := entry / f"{name}.parquet").is_file()}
     count = 0
     for document in pack["runs"]:
         run_id = str(document["id"])
