@@ -19,7 +19,7 @@ from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResul
 from dsocr_core.runs.importers.own_run import is_own_run
 from dsocr_core.runs.results import Readings, readings, readings_in
 from dsocr_core.runs.store import SEED_LOCATION, History
-from dsocr_core.runs.texts.vllm_scripts import without_print
+from dsocr_core.runs.texts.prediction import without_print
 from dsocr_core.settings import Settings
 from dsocr_core.trace.why.match import Other
 
