@@ -11,7 +11,7 @@ from dsocr_core.base.specs.kinds import BackendSpec
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.texts.by_name import LeftOver
-from dsocr_core.settings import Settings
+from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from dsocr_core.engine.page import PreparedPage
@@ -71,6 +71,12 @@ class Backend:
     def reads_together(self) -> bool:
         """Tell whether it reads several pages in one prompt where its model does."""
         return False
+
+    def check_together(self) -> None:
+        """Raises SettingsError where it does not read several pages in one prompt."""
+        if not self.reads_together:
+            raise SettingsError(f"{self.name} reads one page a prompt: leave --pages-together out")
+        self.settings.request(Path(), more=())
 
     def check(self) -> None:
         """Say what is wrong for every page, before anything is loaded. Raises DsocrError."""

@@ -63,8 +63,7 @@ def accuracy(
         return OK
     from dsocr_core.accuracy.ground_truth import read_ground_truth
     from dsocr_core.accuracy.measuring import measure
-    from dsocr_core.accuracy.official import read_result
-    from dsocr_core.accuracy.report import document, print_report, write_csv
+    from dsocr_core.accuracy.report import document, print_report, read_result, write_csv
 
     truth = read_ground_truth(ground_truth)
     theirs = read_result(official) if official else None

@@ -78,8 +78,7 @@ def upgrade(where: Where, directory: str | None = None, *, console: Console) -> 
             --history and all of data/runs)
     """
     from dsocr_core.cluster.upgrade import outputs_at, upgrade_output
-    from dsocr_core.runs.upgrade.remote import upgrade_url
-    from dsocr_core.runs.upgrade.upgrade import Upgraded, upgrade_any
+    from dsocr_core.runs.upgrade.upgrade import Upgraded, upgrade_any, upgrade_url
 
     if directory and "://" not in directory and not Path(directory).is_dir():
         raise DsocrError(f"{directory}: no such directory")

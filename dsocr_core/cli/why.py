@@ -15,10 +15,12 @@ from rich.table import Table
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.base.specs.kinds import EagerSpec, FastSpec
 from dsocr_core.base.specs.parsing import BackendChoice, names_backend
+from dsocr_core.cli.options import PagesTogether
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.settings import Settings, SettingsError, history_location
 
 if TYPE_CHECKING:
+    from dsocr_core.page.documents import Page
     from dsocr_core.trace.why.match import Other
     from dsocr_core.trace.why.run import Answer, PageAnswer
 
@@ -35,6 +37,8 @@ def why(
     backend: str | None = None,
     budget_runs: int = 60,
     budget_s: float = 600.0,
+    pages: str | None = None,
+    pages_together: PagesTogether = None,
     json: bool = False,
     console: Console,
 ) -> int:
@@ -42,12 +46,15 @@ def why(
     number types, limits. Exit code 0: explained, or equal, on every page; 1: not explained; 2: bad usage.
 
     Args:
-        page: images of pages
+        page: images, folders or PDF files
         a: our engine, which tries the causes: eager or fast; its own settings follow as --a.KEY VALUE
         b: any backend, which reads the pages, or what one wrote: a run, its directory, a result or a text
         backend: which backend of a run B is
         budget_runs: runs of A on each page
         budget_s: seconds for all pages
+        pages: pages of PDF files, like 1-3,7
+        pages_together: so many pages of a document in one prompt, without a number all of them; images that
+            are given are one document
     """
     reads = names_backend(b, settings.backends)
     settings = replace(settings, a=a, b=b if reads else None)
@@ -55,14 +62,15 @@ def why(
         raise SettingsError(
             f"--a is {settings.backend('a')}: only our engines try causes; give eager or fast"
         )
-    pages = [(Path(each), Path(each).name) for each in page]
-    if pdf := next((path for path, _ in pages if path.suffix.lower() == ".pdf"), None):
-        raise SettingsError(f"{pdf}: why takes images; give a picture of the PDF's page")
     if reads:
         settings = settings.for_comparison()
+    from dsocr_core.page.documents import expand
     from dsocr_core.trace.why.run import why as explain
     from dsocr_core.trace.why.search import Budget
 
+    found = expand(map(Path, page), pages, None, settings.pdf_dpi, settings.max_pixels)
+    if pages_together is not None:
+        found = found.together(pages_together)
     status = SafeConsole(stderr=True).status("loading")
 
     def on_wait(holder: str) -> None:
@@ -71,11 +79,11 @@ def why(
     with (
         status,
         cancelled_by_interrupt() as cancel,
-        _others(settings, str(b), backend, cancel, on_wait) as other_of,
+        _others(settings, str(b), backend, cancel, on_wait, pages_together is not None) as other_of,
     ):
         answer = explain(
             settings.of_side("a"),
-            pages,
+            found,
             other_of,
             Budget(budget_runs, budget_s),
             lambda words, number, runs: status.update(f"run {number} of at most {runs}: {words}"),
@@ -96,17 +104,18 @@ def _others(
     backend: str | None,
     cancel: CancelToken,
     on_wait: Callable[[str], None],
-) -> Iterator[Callable[[Path, str], Other]]:
+    together: bool,
+) -> Iterator[Callable[[Page], Other]]:
     """Gives B on a page: from what reads it now, else from what it has left. Raises DsocrError."""
     if settings.names_backend("b"):
         from dsocr_core.trace.why.reference import asked
 
-        with asked(settings, cancel, on_wait) as other_of:
+        with asked(settings, cancel, on_wait, together) as other_of:
             yield other_of
         return
     from dsocr_core.trace.why.reference import read_other
 
-    yield lambda path, name: read_other(other, name, history_location(settings), backend)
+    yield lambda page: read_other(other, page.source, history_location(settings), backend)
 
 
 def print_answer(answer: Answer, console: Console) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,18 +50,13 @@ class Written:
 
 
 def write_artifacts(
-    output: Output,
-    executor: Executor,
-    in_flight: int,
-    on_shard: Callable[[Written], None] = lambda written: None,
-    cancel: CancelToken | None = None,
+    output: Output, executor: Executor, in_flight: int, cancel: CancelToken | None = None
 ) -> Written:
     """Write what is missing of an output's artifacts. Raises OutputError, StorageError, Cancelled."""
     written = Written()
     calls = ((ShardOf(output.store.location, marker),) for marker in _missing(output))
     for shard in spread(write_shard, calls, executor, in_flight, cancel):
         written.add(shard)
-        on_shard(written)
     return written
 
 

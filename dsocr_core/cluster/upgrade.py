@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,9 +59,7 @@ def outputs_at(location: str) -> list[str]:
     return list(filter(is_one, [location])) or list(filter(is_one, (f"{location}/{side}" for side in SIDES)))
 
 
-def upgrade_output(
-    location: str, on_shard: Callable[[str], None] = lambda name: None
-) -> tuple[int, dict[str, str]]:
+def upgrade_output(location: str) -> tuple[int, dict[str, str]]:
     """Take an output over; how many shards, and of those that stay as they are why.
 
     Raises OtherDriver while somebody writes into it, StorageError.
@@ -73,9 +71,7 @@ def upgrade_output(
             settings = settings_of(document["settings"]).of_side("a")
             for name in (f"done/{each}" for each in output.store.names("done")):
                 try:
-                    if _take(output, name, settings):
-                        done += 1
-                        on_shard(name)
+                    done += _take(output, name, settings)
                 except _FAULTS as error:
                     failed[name] = one_line(error, 300)
             if failed:

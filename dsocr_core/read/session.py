@@ -75,12 +75,8 @@ class Session:
         if self.settings.draft == DRAFT_OF_A and ("b" not in sides or self.settings.spec("b").kind != "fast"):
             raise SettingsError("draft a: B of a comparison verifies what A read; give --b fast")
         for side in sides:
-            if together and not self.side(side).reads_together:
-                raise SettingsError(
-                    f"{self.side(side).name} reads one page a prompt: leave --pages-together out"
-                )
             if together:
-                self.side(side).settings.request(Path(), more=())
+                self.side(side).check_together()
             self.side(side).check()
 
     def load(self, sides: Iterable[Side] = SIDES) -> None:

@@ -52,11 +52,9 @@ class NgramRule:
         return {token for token, start in began.items() if start >= first} - self._exempt
 
 
-def forbidden_steps(
-    policy: NgramPolicy | int, tokens: Sequence[int], prompt_ids: Sequence[int] = ()
-) -> tuple[int, ...]:
+def forbidden_steps(policy: NgramPolicy | int, tokens: Sequence[int]) -> tuple[int, ...]:
     """The numbers of the new tokens that a policy would not have let through, had it been asked."""
-    rule, found = NgramRule(policy, prompt_ids), []
+    rule, found = NgramRule(policy), []
     for step, token in enumerate(tokens):
         if token in rule.banned():
             found.append(step)

@@ -10,12 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.base.error_log import Unforeseen, page_error
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
-from dsocr_core.serve.metrics import Metrics
 from dsocr_core.serve.readers import Job, OneByOne, PageReader, Together
 from dsocr_core.serve.requests import BadRequest, ChatRequest
 
@@ -209,3 +210,40 @@ def _told(error: BaseException, page: str) -> DsocrError:
         return BadRequest(str(told).partition(":")[0], 500)
     _, colon, rest = str(told).partition(".png: ")
     return BadRequest(f"the image: {rest}" if colon else str(told))
+
+
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500)
+
+
+class Metrics:
+    """The figures of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        registry = self._registry
+        self.requests = Counter(
+            "dsocr_requests", "Chat completions by how they ended", ["outcome"], registry=registry
+        )
+        self._prompt = Counter("dsocr_prompt_tokens", "Tokens of prompts, images included", registry=registry)
+        self._new = Counter("dsocr_generated_tokens", "New tokens", registry=registry)
+        self.waiting = Gauge("dsocr_requests_waiting", "Requests that wait for their turn", registry=registry)
+        self.running = Gauge("dsocr_requests_running", "Requests that are being read", registry=registry)
+        self.seconds = Histogram(
+            "dsocr_request_seconds",
+            "From a request's arrival to its end",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self.first_seconds = Histogram(
+            "dsocr_time_to_first_token_seconds", "From a request's arrival to its first text",
+            registry=registry, buckets=_SECONDS,
+        )  # fmt: skip
+
+    def read(self, result: OcrResult) -> None:
+        """A page was read."""
+        self._prompt.inc(len(result.inputs.prompt_ids) if result.inputs else 0)
+        self._new.inc(result.new_tokens or 0)
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return bytes(generate_latest(self._registry))

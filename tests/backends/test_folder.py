@@ -16,7 +16,7 @@ from dsocr_core.base.specs.kinds import FolderSpec
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.postprocess import result_mmd
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.runs.texts.vllm_scripts import PAGE_END
+from dsocr_core.runs.texts.prediction import PAGE_END
 from dsocr_core.settings import Settings
 from tests.support.paths import DATA, SAMPLES
 from tests.support.planted import sample_results

@@ -10,7 +10,7 @@ from typing import Any
 
 from dsocr_core.backends.endpoint.answers import Lines, Reading, document
 from dsocr_core.base.untrusted import parse_json
-from dsocr_core.serve.answers import error_document
+from dsocr_core.serve.app import error_document
 from dsocr_core.serve.requests import BadRequest, chat_request
 from tests.hostile.damage import damaged
 from tests.support.served import body_for

@@ -141,6 +141,7 @@ def drawn_page(size: tuple[int, int], file: Path) -> Image.Image:
 
 
 @models
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [6, pytest.param(2000, marks=pytest.mark.slow)])
 def test_views_are_those_of_pillow_and_torch(model: str, count: int, tmp_path: Path) -> None:
     draw, row, file = random.Random(f"{model} {count}"), FAMILIES[model], tmp_path / "page.png"

@@ -43,9 +43,10 @@ def test_rows_are_those_of_the_page_and_pages_that_differ_are_marked(other: str,
     assert [len(rows_of(alone, n)) for n in range(3)] == [1, 2, 0] and sheets.differing(alone) == set()
 
 
-def test_the_command_that_reads_it_again_names_all_pages_and_causes_are_not_searched() -> None:
+def test_the_commands_that_read_it_again_and_search_its_causes_name_all_pages() -> None:
     pair = Comparison(read(TEXT).request, read(TEXT), read(TEXT.replace("two", "2"), "vendor"))
-    words = shlex.split(details.reproduce_command(pair.request, Settings()))
-    assert words[3:7] == ["compare", "page.png", "page-2.png", "page-3.png"]
-    assert "--pages-together" in words and "<image>Multi page parsing." in words
-    assert "one page a prompt" in cause_tab.why_not(Settings(), pair)
+    for command in ("compare", "why"):
+        words = shlex.split(details.reproduce_command(pair.request, Settings(), command))
+        assert words[3:7] == [command, "page.png", "page-2.png", "page-3.png"]
+        assert "--pages-together" in words and "<image>Multi page parsing." in words
+    assert cause_tab.why_not(Settings(), pair) == ""

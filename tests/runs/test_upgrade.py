@@ -26,8 +26,7 @@ from dsocr_core.runs.importers.reading import FILE_TIME_NOTE
 from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.runs.results import readings_in
 from dsocr_core.runs.store import History
-from dsocr_core.runs.upgrade.remote import upgrade_url
-from dsocr_core.runs.upgrade.upgrade import EARLIER, Upgraded, upgrade, upgrade_any
+from dsocr_core.runs.upgrade.upgrade import EARLIER, Upgraded, upgrade, upgrade_any, upgrade_url
 from tests.support.made_up_runs import record
 from tests.support.results import make_result
 

@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from data.mini.training.fonts import font_file
 from dsocr_core.models.family import FIRST
+from dsocr_core.page.documents import Page
 from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.hypotheses import Attempt, applied
@@ -43,6 +44,10 @@ class MadePage:
     prompt: str = "free_ocr"
     dtype: str = "float32"
     """A's: beside bfloat16 float16 writes another text now and then, beside float32 hardly ever."""
+
+    @property
+    def opened(self) -> Page:
+        return Page(self.path, self.path.name)
 
 
 _LINES = (
@@ -122,7 +127,7 @@ def settings_of(page: MadePage, tokens: int = TOKENS) -> Settings:
 def planted(reader: Reader, page: MadePage, names: Sequence[str]) -> str | None:
     """What B wrote with these causes planted; None where they do not go together on this page."""
     chosen = [BY_NAME[name] for name in names if name in BY_NAME]
-    reading = reader.read(applied(reader.attempt(page.path), chosen))
+    reading = reader.read(applied(reader.attempt(page.opened), chosen))
     tokens, text = reading.tokens, reading.text
     if LENGTH in names:
         tokens = tokens[: len(tokens) * 2 // 3]
@@ -189,7 +194,7 @@ def _one(
     if any(_shown(planted(reader, page, part)) == text for part in fewer):
         return "unchanged", ""
     other = Other("b", planted(reader, page, plant) or "")
-    answer = why(settings, [(page.path, page.path.name)], lambda *_: other, Budget(runs, 1e6), reader=reader)
+    answer = why(settings, [page.opened], lambda _: other, Budget(runs, 1e6), reader=reader)
     finding = answer.pages[0].finding
     if finding.cause is None:
         return "wrong", finding.sentence

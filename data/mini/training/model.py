@@ -291,7 +291,7 @@ class TrainingModel(nn.Module):
         logits, balance = self.decode(x, target.shape[1])
         return Losses(self.answer_loss(logits, target), reading, balance)
 
-    def compile_blocks(self, compiler: Callable[..., Any] = torch.compile) -> None:
+    def compile_blocks(self) -> None:
         """Compiles one block of each kind; equal blocks share the result, so starting stays quick.
 
         The decoder's batch and length are left open, as they differ from step to step. The towers are
@@ -299,11 +299,11 @@ class TrainingModel(nn.Module):
         biases and norms are not split any more, and a step takes twice as long.
         """
         for block in (*self.model.sam.blocks, *self.model.clip.transformer.layers):
-            block.forward = compiler(block.forward)
+            block.forward = torch.compile(block.forward)
         for layer in self.model.decoder.layers:
-            layer.forward = _open(compiler(layer.forward), (0, 1))
-        self.reading_loss = compiler(self.reading_loss)  # type: ignore[method-assign]
-        self.answer_loss.forward = _open(compiler(self.answer_loss.forward), (0, 1), (0, 1))
+            layer.forward = _open(torch.compile(layer.forward), (0, 1))
+        self.reading_loss = torch.compile(self.reading_loss)  # type: ignore[method-assign]
+        self.answer_loss.forward = _open(torch.compile(self.answer_loss.forward), (0, 1), (0, 1))
 
 
 def _open(function: Callable[..., Any], *dimensions: tuple[int, ...]) -> Callable[..., Any]:

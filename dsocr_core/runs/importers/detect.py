@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,16 +26,14 @@ FILE_LIMIT = 200_000
 _INT32 = ("width", "height", "calls", "prompt_tokens", "new_tokens", "grid_columns", "grid_rows")
 
 
-def import_paths(
-    history: History, paths: Iterable[Path], progress: Callable[[Path], None] | None = None
-) -> ImportReport:
+def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     """Take every run under these files and folders into the history.
 
     A run that is there already changes nothing, and one that cannot be read or written does not stop the
-    others. `progress` is called with each folder that is looked at.
+    others.
     """
     history.refresh()
-    walk = _Import(history, progress or (lambda _: None))
+    walk = _Import(history)
     for path in paths:
         walk.path(Path(path))
     history.refresh()
@@ -43,9 +41,8 @@ def import_paths(
 
 
 class _Import:
-    def __init__(self, history: History, progress: Callable[[Path], None]) -> None:
+    def __init__(self, history: History) -> None:
         self.history = history
-        self.progress = progress
         self.report = ImportReport()
         self._looked_at = 0
         self._taken: set[str] = set()
@@ -69,7 +66,6 @@ class _Import:
             directory, depth = pending.pop()
             if (listed := self._listed(directory, depth)) is None:
                 continue
-            self.progress(directory)
             folders, files = listed
             kind = next((kind for kind in FOLDERS if kind.recognises(directory)), None)
             if kind is None:
@@ -151,7 +147,7 @@ class _Import:
         """An archive's content as a tree; its files are named by their place in the archive."""
         try:
             with archive.unpacked(file) as (directory, left_out):
-                inside = _Import(self.history, self.progress)
+                inside = _Import(self.history)
                 inside._taken = self._taken
                 inside._tree(directory)
                 self.report.skipped += left_out

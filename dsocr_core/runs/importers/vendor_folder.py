@@ -27,7 +27,7 @@ from dsocr_core.runs.importers.reading import (
 )
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.rows import box_rows
-from dsocr_core.runs.texts.vllm_scripts import RAW
+from dsocr_core.runs.texts.prediction import RAW
 
 OWN_FOLDERS = ("images",)
 

@@ -26,8 +26,7 @@ from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.rows import box_rows
 from dsocr_core.runs.texts.by_name import ByName
 from dsocr_core.runs.texts.folders import read_documents
-from dsocr_core.runs.texts.prediction import Found, Prediction, PredictionError
-from dsocr_core.runs.texts.vllm_scripts import LAYOUTS, PDF_CLEAN, PDF_RAW
+from dsocr_core.runs.texts.prediction import LAYOUTS, PDF_CLEAN, PDF_RAW, Found, Prediction, PredictionError
 
 OWN_FOLDERS = ("images",)
 _DRAWN_DPI = 96

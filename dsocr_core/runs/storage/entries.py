@@ -197,12 +197,12 @@ class RemoteStorage(Storage):
     the user's cache directory and may be deleted at any time.
     """
 
-    def __init__(self, url: str, mirror: Path | None = None) -> None:
+    def __init__(self, url: str) -> None:
         """Raises StorageError when the scheme is not supported or its package is not installed."""
         self.store = Store(url)
         self.location = self.store.location
         name = hashlib.sha256(self.location.encode()).hexdigest()[:16]
-        self.root = mirror or cache_directory() / "history" / name
+        self.root = cache_directory() / "history" / name
         self.root.mkdir(parents=True, exist_ok=True)
 
     def versions(self) -> dict[str, str]:

@@ -16,8 +16,7 @@ from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.page.opener import count_pages, render_page
 from dsocr_core.runs.texts.folders import FORMS, numbered, page_names, same_name, without_suffix
 from dsocr_core.runs.texts.pictures import Copy, is_of
-from dsocr_core.runs.texts.prediction import Found, Prediction, PredictionError
-from dsocr_core.runs.texts.vllm_scripts import PDF_RAW
+from dsocr_core.runs.texts.prediction import PDF_RAW, Found, Prediction, PredictionError
 
 _LAYOUT_DPI = 96
 """At which a page of the layouts has the pixels that it was drawn with."""

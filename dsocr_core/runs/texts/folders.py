@@ -11,8 +11,7 @@ from pathlib import Path, PurePath
 from dsocr_core.base.untrusted import Missing, Refused, plain_text, read_bytes
 from dsocr_core.base.visible import name_text
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
-from dsocr_core.runs.texts.prediction import Found, Left, Piece, Prediction, PredictionError
-from dsocr_core.runs.texts.vllm_scripts import (
+from dsocr_core.runs.texts.prediction import (
     CLEAN,
     EVAL_WRITER,
     IMAGE_WRITER,
@@ -23,6 +22,11 @@ from dsocr_core.runs.texts.vllm_scripts import (
     RAW,
     RAW_SUFFIX,
     WITH_BOXES,
+    Found,
+    Left,
+    Piece,
+    Prediction,
+    PredictionError,
     pages_of,
 )
 

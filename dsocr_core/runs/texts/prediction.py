@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,3 +58,31 @@ class Found:
     root: Path
     predictions: tuple[Prediction, ...]
     left: tuple[Left, ...]
+
+
+PAGE_END = "\n\n<--- Page Split --->\n"
+"""Line that the PDF script writes after each page."""
+RAW, CLEAN, WITH_BOXES = "result_ori.mmd", "result.mmd", "result_with_boxes.jpg"
+RAW_SUFFIX, PDF_RAW, PDF_CLEAN, LAYOUTS = "_det", "_det.mmd", ".mmd", "_layouts.pdf"
+
+IMAGE_WRITER = "run_dpsk_ocr_image.py"
+PDF_WRITER = "run_dpsk_ocr_pdf.py"
+EVAL_WRITER = "run_dpsk_ocr_eval_batch.py"
+
+
+def pages_of(text: str) -> list[str]:
+    """The pages of a PDF's text, in order; what follows the last mark is a page only if it has words."""
+    pages = text.split(PAGE_END)
+    return pages if pages[-1].strip() else pages[:-1]
+
+
+_BEFORE = re.compile(r"^BASE: .*\n(?:(?:NO )?PATCHES.*\n)?(?:=+\n)?", re.MULTILINE)
+_AFTER = re.compile(r"\n?^=+(?: ?save results:=+| ?\n(?:image size|image): )", re.MULTILINE)
+
+
+def without_print(text: str) -> str:
+    """The text of a page from what `infer()` printed: without shapes before it and counts after it."""
+    shapes = list(_BEFORE.finditer(text))
+    text = text[shapes[-1].end() :] if shapes else text
+    after = _AFTER.search(text)
+    return text[: after.start()].rstrip("\n") if after else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from PIL import ExifTags, Image
 
@@ -27,7 +28,9 @@ class Reason:
 
 @dataclass(frozen=True)
 class Page:
-    """Facts of the page that exclusions need: its size as stored, and what EXIF does to it."""
+    """Facts of the page that exclusions need: its size as stored, and what EXIF does to it. Of pages in one
+    prompt, which are never cut, the first one's size, and whether any is turned.
+    """
 
     width: int
     height: int
@@ -49,13 +52,18 @@ class Base:
     """Tokens of the decoder's window; None where it forgets none."""
 
 
-def page_of(image: Image.Image) -> Page:
-    """Take the facts of an opened file, nothing decoded. Broken EXIF turns nothing."""
-    try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except (OSError, ValueError, SyntaxError, TypeError, KeyError, AttributeError):
-        orientation = 1
-    return Page(*image.size, turned=orientation in range(2, 9), swapped=orientation in range(5, 9))
+def page_of(images: Sequence[Path]) -> Page:
+    """Take the facts of a prompt's files, nothing decoded. Broken EXIF turns nothing."""
+    found = []
+    for path in images:
+        with Image.open(path) as image:
+            try:
+                orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+            except (OSError, ValueError, SyntaxError, TypeError, KeyError, AttributeError):
+                orientation = 1
+            found.append((image.size, orientation))
+    size, orientations = found[0][0], {orientation for _, orientation in found}
+    return Page(*size, turned=not orientations.isdisjoint(range(2, 9)), swapped=found[0][1] in range(5, 9))
 
 
 def excluded(
@@ -112,6 +120,8 @@ def _by_page(hypothesis: Hypothesis, request: OcrRequest, base: OcrRequest, page
     if hypothesis.group == "prompt":
         texts = {build_prompt(each.prompt, each.template) for each in (request, base)}
         return Reason("the prompt has no such newline") if len(texts) == 1 else None
+    if hypothesis.group == "views" and base.more:
+        return Reason("pages of one prompt are not cut")
     if hypothesis.group == "views":
         grids = {_grid(each, page) for each in (request, base)}
         ours, theirs = base.resolution, request.resolution

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -14,6 +13,7 @@ from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.device import resolve_device, resolve_dtype
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.engine.registry import ENGINES
+from dsocr_core.page.documents import Page
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy
 from dsocr_core.settings import Settings
@@ -61,9 +61,9 @@ class Reader:
         """Give A's, resolved."""
         return str(resolve_dtype(self.settings.dtype, self.device)).removeprefix("torch.")
 
-    def attempt(self, page: Path, source: str = "") -> Attempt:
-        """A on a page."""
-        return Attempt(self.settings.request(page, source), self.dtype)
+    def attempt(self, page: Page) -> Attempt:
+        """A on a page, or on those of one prompt."""
+        return Attempt(self.settings.request(page.path, page.source, page.more), self.dtype)
 
     @property
     def special_texts(self) -> tuple[str, ...]:

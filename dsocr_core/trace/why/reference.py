@@ -13,12 +13,13 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.kinds import EngineSpec, VendorSpec
 from dsocr_core.base.untrusted import Refused, plain_text, read_bytes
 from dsocr_core.base.visible import name_text
+from dsocr_core.page.documents import IMAGE_SUFFIXES, Page
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.importers.own_run import is_own_run
 from dsocr_core.runs.results import Readings, readings, readings_in
 from dsocr_core.runs.store import SEED_LOCATION, History
-from dsocr_core.runs.texts.vllm_scripts import without_print
+from dsocr_core.runs.texts.prediction import without_print
 from dsocr_core.settings import Settings
 from dsocr_core.trace.why.match import Other
 
@@ -77,7 +78,12 @@ def _of_file(path: Path) -> Other:
 
 
 def _of_directory(directory: Path, page: str) -> Other:
-    """Find a text file below a directory that is named like the page."""
+    """Find a text file below a directory that is named like the image."""
+    if Path(page).suffix.lower() not in IMAGE_SUFFIXES:
+        raise OtherError(
+            f"{directory}: no name says that a text is of {page}; give a run or the text itself, "
+            "or of a PDF's page folder:DIRECTORY"
+        )
     stem = Path(page).stem
     texts = [
         file
@@ -130,19 +136,25 @@ def _names(page: str, request: OcrRequest) -> Iterator[str]:
 
 @contextmanager
 def asked(
-    settings: Settings, cancel: CancelToken | None = None, on_wait: Callable[[str], None] | None = None
-) -> Iterator[Callable[[Path, str], Other]]:
-    """B of the settings, opened once for all pages: gives it on a page of that file and name.
+    settings: Settings,
+    cancel: CancelToken | None = None,
+    on_wait: Callable[[str], None] | None = None,
+    together: bool = False,
+) -> Iterator[Callable[[Page], Other]]:
+    """B of the settings, opened once for all pages: gives it on one; `together` where a prompt has several.
 
     Raises DsocrError, also for what is wrong for every page, and Cancelled.
     """
     spec = settings.spec("b")
     backend = open_backend(spec, settings)
     try:
+        if together:
+            backend.check_together()
         backend.check()
 
-        def other_of(path: Path, name: str) -> Other:
-            result = backend.read(backend.settings.request(path, name), cancel=cancel, on_wait=on_wait)
+        def other_of(page: Page) -> Other:
+            request = backend.settings.request(page.path, page.source, page.more)
+            result = backend.read(request, cancel=cancel, on_wait=on_wait)
             # A result is called as a person likes; what has the checkpoint's own weights is told by its kind.
             own = "none" if isinstance(spec, EngineSpec | VendorSpec) else None
             return replace(of_result(result), quantisation=result.environment.get("quantisation") or own)

@@ -6,13 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from dsocr_core.engine.device import device_lock
-from dsocr_core.page.documents import load_image
+from dsocr_core.page.documents import Page, load_image
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.reading.input_parity import MODEL_LINES, compare_inputs
 from dsocr_core.reading.parity_records import InputLine, input_line
@@ -99,36 +96,35 @@ class Answer:
 
 def why(
     settings: Settings,
-    pages: Iterable[tuple[Path, str]],
-    other_of: Callable[[Path, str], Other],
+    pages: Iterable[Page],
+    other_of: Callable[[Page], Other],
     budget: Budget | None = None,
     progress: Progress = lambda words, run, runs: None,
     cancel: CancelToken | None = None,
     on_wait: Callable[[str], None] | None = None,
     reader: Reader | None = None,
 ) -> Answer:
-    """Find the cause on every page, given as file and name. `other_of` gives B on a page.
+    """Find the cause on every page, or document in one prompt. `other_of` gives B on it.
 
     What explained a page is tried first on the next. Seconds of the budget are for all pages. Raises
     DsocrError and Cancelled.
     """
     reader, budget = reader or Reader(settings), budget or Budget()
     began, first, answers = time.monotonic(), list[str](), list[PageAnswer]()
-    for path, name in pages:
-        other = other_of(path, name)
-        load_image(path, settings.max_pixels)  # says what is wrong with the file before anything is computed
-        with Image.open(path) as image:
-            page = page_of(image)
-        left = max(1.0, budget.seconds - (time.monotonic() - began))
-        with device_lock(reader.device).hold(f"why on {name}", cancel, on_wait):
-            attempt = reader.attempt(path, name)
-            search = Search(
-                reader, attempt, other, page, Budget(budget.runs, left), tuple(first), progress, cancel
-            )
+    for page in pages:
+        other, attempt = other_of(page), reader.attempt(page)
+        for image in attempt.request.images:
+            load_image(image, settings.max_pixels)  # says what is wrong with it before anything is computed
+        facts, seconds = page_of(attempt.request.images), budget.seconds - (time.monotonic() - began)
+        left = Budget(budget.runs, max(1.0, seconds))
+        with device_lock(reader.device).hold(f"why on {page.source}", cancel, on_wait):
+            search = Search(reader, attempt, other, facts, left, tuple(first), progress, cancel)
             finding = search.run()
         if finding.cause is not None:
             first = [*finding.cause.names, *(each for each in first if each not in finding.cause.names)]
-        answers.append(PageAnswer(name, other.name, fact_lines(attempt.request, finding.a, other), finding))
+        answers.append(
+            PageAnswer(page.source, other.name, fact_lines(attempt.request, finding.a, other), finding)
+        )
     return Answer(tuple(answers))
 
 

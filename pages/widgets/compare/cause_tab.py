@@ -48,8 +48,6 @@ def why_not(settings: Settings, comparison: Comparison) -> str:
         return "Run both: without two outputs there is no difference."
     if a.text_raw == b.text_raw:
         return "A and B wrote the same text: there is nothing to explain."
-    if comparison.request.more:
-        return "Causes are searched on one page a prompt: switch All pages in one prompt off."
     if not isinstance(settings.spec("a"), EagerSpec | FastSpec):
         return "A has to be one of our engines, eager or fast: it is A that tries the causes."
     return ""
@@ -105,6 +103,7 @@ def search(
 ) -> PageAnswer:
     """`dsocr_core.trace.why` on one page, B being a result that is there. Raises DsocrError and Cancelled."""
     # Importing torch takes a second or two.
+    from dsocr_core.page.documents import Page
     from dsocr_core.trace.why.reference import of_result
     from dsocr_core.trace.why.run import why
     from dsocr_core.trace.why.search import Budget
@@ -114,8 +113,8 @@ def search(
 
     answer = why(
         settings.for_comparison().of_side("a"),
-        [(request.image, request.name)],
-        lambda path, name: of_result(b),
+        [Page(request.image, request.name, request.more if request.together else None)],
+        lambda page: of_result(b),
         Budget(runs, BUDGET_S),
         progress,
         job.token,

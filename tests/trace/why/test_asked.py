@@ -13,6 +13,7 @@ from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import names_backend
 from dsocr_core.cli.main import main
+from dsocr_core.page.documents import Page
 from dsocr_core.settings import Settings
 from dsocr_core.trace.why.reference import asked
 from tests.support.planted_causes import made_pages
@@ -55,7 +56,7 @@ def test_a_server_tells_nothing_of_its_prompt_and_weights(page: Path) -> None:
     with scripted_server(streamed()) as server:
         settings = Settings(device="cpu", b={"spec": f"endpoint:{server.address}", "name": "eager"}, a="fast")
         with asked(settings) as other_of:
-            first, second = other_of(page, "one"), other_of(page, "two")
+            first, second = other_of(Page(page, "one")), other_of(Page(page, "two"))
     assert first.name == "eager" and first.text == second.text == TEXT
     assert (first.prompt, first.inputs, first.quantisation) == (None, None, None)
 
@@ -64,14 +65,14 @@ def test_a_program_and_a_folder_are_b(page: Path, tmp_path: Path) -> None:
     program = "import pathlib, sys; pathlib.Path(sys.argv[1], 'a.md').write_text('said')"
     command = f'command:{sys.executable} -c "{program}" {{out}} {{image}}'
     with asked(Settings(device="cpu", b=command)) as other_of:
-        assert other_of(page, page.name).text == "said"
+        assert other_of(Page(page, page.name)).text == "said"
     left = tmp_path / "left"
     left.mkdir()
     (left / f"{page.stem}.md").write_text("left")
     with asked(Settings(device="cpu", b=f"folder:{left}")) as other_of:
-        assert other_of(page, page.name).text == "left"
+        assert other_of(Page(page, page.name)).text == "left"
         with pytest.raises(DsocrError, match="other"):
-            other_of(tmp_path / "strip-0.png", "other.png")
+            other_of(Page(tmp_path / "strip-0.png", "other.png"))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,9 @@ def test_a_program_and_a_folder_are_b(page: Path, tmp_path: Path) -> None:
         (("--b.dtype", "float32"), "--b.dtype comes before --b"),
         (("--b", "out", "--b.dtype", "float32"), "backend 'out' is not known"),
         (("--b", "nothing"), "'nothing' is no file or directory"),
+        (("--b", "eager", "--pages-together"), "DeepSeek-OCR reads one image a prompt"),
+        (("--b", "folder:.", "--pages-together"), "folder reads one page a prompt"),
+        (("--b", "eager", "--pages", "2"), "none of the given files has several pages"),
     ],
 )
 def test_what_cannot_be_is_one_line(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 
+from dsocr_core.base.paths import EMBEDDED_UNLIMITED
 from dsocr_core.models.blocks.attention import eager_core
 from dsocr_core.models.family import FAMILIES
+from dsocr_core.models.hypotheses import Hypothesis
+from dsocr_core.page.documents import Page, expand
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.altered import _Spanned
-from dsocr_core.trace.why.exclude import Page
-from dsocr_core.trace.why.hypotheses import Attempt
+from dsocr_core.trace.why.exclude import Page as Facts
+from dsocr_core.trace.why.exclude import page_of
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.run import why
 from dsocr_core.trace.why.search import Budget, Search
@@ -24,7 +30,7 @@ from tests.support.planted_causes import MemoReader
 from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
 
 CONFIGS = {"deepseek_ocr2": tiny_ocr2_config, "unlimited_ocr": tiny_unlimited_config}
-Reads = Callable[[str, str], tuple[MemoReader, Path]]
+Reads = Callable[[str, str], tuple[MemoReader, Page]]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> Reads:
     """A reader of a model under a preset, and a page; each setting is read once for all tests."""
     folder, made = tmp_path_factory.mktemp("family"), dict[tuple[str, str], MemoReader]()
 
-    def reader_of(model: str, preset: str) -> tuple[MemoReader, Path]:
+    def reader_of(model: str, preset: str) -> tuple[MemoReader, Page]:
         size = (900, 1900) if preset in ("gundam", "default") else (500, 700)
         if (model, preset) not in made:
             checkpoint = folder / model
@@ -42,12 +48,12 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> Reads:
             made[model, preset] = MemoReader(
                 Settings(str(checkpoint), preset, infer=infer, device="cpu", dtype="float32")
             )
-        return made[model, preset], noise_page(folder, *size)
+        return made[model, preset], Page(noise_page(folder, *size), "page")
 
     return reader_of
 
 
-def found(reader: MemoReader, page: Path, name: str) -> Sequence[str]:
+def found(reader: MemoReader, page: Page, name: str) -> Sequence[str]:
     """Names of the causes found where one is planted."""
     hypotheses = {each.name: each for each in reader.settings.family.hypotheses}
     usual = reader.read(reader.attempt(page))
@@ -55,8 +61,8 @@ def found(reader: MemoReader, page: Path, name: str) -> Sequence[str]:
     assert planted.text != usual.text, "it changes nothing here"
     answer = why(
         reader.settings,
-        [(page, page.name)],
-        lambda *_: Other("b", planted.text),
+        [page],
+        lambda _: Other("b", planted.text),
         Budget(60, 1e6),
         reader=reader,
     )
@@ -100,16 +106,73 @@ def test_each_cause_that_changes_the_text_is_found(reads: Reads, model: str, pre
     assert found(*reads(model, preset), name) == (name,)
 
 
-def test_pages_in_another_order_are_found(reads: Reads, tmp_path: Path) -> None:
-    reader, page = reads("unlimited_ocr", "base")
-    attempt = Attempt(reader.settings.request(page, more=(noise_page(tmp_path, 700, 300),)), "float32")
-    turned = attempt.changed({"reversed": True})
-    assert turned.request.images == attempt.request.images[::-1]
-    text = reader.read(turned).text
-    assert text != reader.read(attempt).text
-    page_facts, first = Page(500, 700, turned=False, swapped=False), ("page-order",)
-    finding = Search(reader, attempt, Other("b", text), page_facts, first=first).run()
-    assert finding.cause is not None and finding.cause.names == ("page-order",)
+BLURRED, LARGE = (700, 990), (1900, 1900)
+"""Pages of noise: embedded weights write 300 tokens of the first; the second is cut into 16, 9 or 4 tiles."""
+EMBEDDED = [
+    *(
+        ("float32", "base", BLURRED, name)
+        for name in (
+            "full-attention", "window-1", "window+1", "window-half", "window-double", "window-over-prompt",
+            "newline", "grounding", "newline-grounding", "ngram-20", "roles",
+        )
+    ),
+    *(("float32", "gundam", LARGE, name) for name in ("tiles-9", "tiles-6", "no-tiles")),
+    *(("bfloat16", "base", BLURRED, name) for name in ("rotary-bf16", "time-order")),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Callable[[str, str], MemoReader]:
+    """Readers of the embedded Unlimited-OCR, in a number type and under a preset."""
+
+    @cache
+    def reader_of(dtype: str, preset: str) -> MemoReader:
+        infer = InferSettings(max_new_tokens=300 if preset == "base" else 120)
+        return MemoReader(Settings(str(EMBEDDED_UNLIMITED), preset, infer=infer, device="cpu", dtype=dtype))
+
+    return reader_of
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("dtype", "preset", "size", "name"), EMBEDDED)
+def test_each_cause_is_found_on_the_embedded_checkpoint(
+    embedded: Callable[[str, str], MemoReader],
+    tmp_path_factory: pytest.TempPathFactory,
+    dtype: str,
+    preset: str,
+    size: tuple[int, int],
+    name: str,
+) -> None:
+    page = Page(noise_page(tmp_path_factory.getbasetemp(), *size), "page")
+    assert found(embedded(dtype, preset), page, name) == (name,)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["page-order", "newline", "window-over-prompt"])
+def test_causes_of_the_embedded_document_are_found(
+    embedded: Callable[[str, str], MemoReader], name: str
+) -> None:
+    [document] = expand([EMBEDDED_UNLIMITED / "three-pages.pdf"]).together(3)
+    assert found(embedded("float32", "base"), document, name) == (name,)
+
+
+@pytest.mark.parametrize("name", ["window-over-prompt", pytest.param("page-order", marks=pytest.mark.slow)])
+def test_a_cause_of_pages_in_one_prompt_is_found(reads: Reads, tmp_path: Path, name: str) -> None:
+    reader, first = reads("unlimited_ocr", "base")
+    document = replace(first, more=(noise_page(tmp_path, 700, 300),))
+    assert found(reader, document, name) == (name,)
+
+
+def test_pages_are_turned_if_one_of_them_is(tmp_path: Path) -> None:
+    upright, turned = noise_page(tmp_path, 700, 300), tmp_path / "turned.png"
+    with Image.open(upright) as image:
+        exif = image.getexif()
+        exif[ExifTags.Base.Orientation] = 6
+        image.save(turned, exif=exif)
+    assert page_of([upright, turned]) == Facts(700, 300, turned=True, swapped=False)
+    assert page_of([turned]) == Facts(700, 300, turned=True, swapped=True)
 
 
 def test_a_window_is_excluded_where_the_texts_part_before_it_is_full(reads: Reads) -> None:
@@ -117,8 +180,8 @@ def test_a_window_is_excluded_where_the_texts_part_before_it_is_full(reads: Read
     reader, page = reads("unlimited_ocr", "base")
     text = reader.read(reader.attempt(page)).text
     other = Other("b", text[:3] + "\N{SNOWMAN}" * 30)
-    finding = why(reader.settings, [(page, "p")], lambda *_: other, Budget(0), reader=reader).pages[0].finding
-    search = Search(reader, reader.attempt(page), other, Page(500, 700, False, False))
+    finding = why(reader.settings, [page], lambda _: other, Budget(0), reader=reader).pages[0].finding
+    search = Search(reader, reader.attempt(page), other, Facts(500, 700, False, False))
     base = search._base((), finding.a, finding.match)
     assert base.window == 8 and base.parted <= 4
     reasons = {each.name: search._excluded(each, base) for each in reader.settings.family.hypotheses}
@@ -126,6 +189,9 @@ def test_a_window_is_excluded_where_the_texts_part_before_it_is_full(reads: Read
         assert reasons[name] is not None and "before" in reasons[name].words, name
     assert reasons["window-over-prompt"] is None
     assert reasons["page-order"] is not None and reasons["page-order"].words == "the prompt has one image"
+    together = replace(base, attempt=reader.attempt(replace(page, more=(page.path,))))
+    views = search._excluded(Hypothesis("cut", "", "views", {"preset": "gundam"}), together)
+    assert views is not None and views.words == "pages of one prompt are not cut"
 
 
 def test_a_span_is_cut_out_of_all_keys() -> None:

@@ -12,6 +12,7 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.engine.again import decode_again, prefill
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reader
@@ -41,8 +42,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_rule_is_found_from_the_text_alone(page: Path) -> None:
     settings = settings_of(MadePage(page), TOKENS)
     reader = Reader(settings)
-    text = reader.read(BY_NAME["ngram-30-90"].applied(reader.attempt(page))).text
-    answer = why(settings, [(page, page.name)], lambda *_: Other("b", text), reader=reader)
+    text = reader.read(BY_NAME["ngram-30-90"].applied(reader.attempt(Page(page, page.name)))).text
+    answer = why(settings, [Page(page, page.name)], lambda _: Other("b", text), reader=reader)
     assert answer.sentence == "B is reproduced exactly with n-gram 30, window 90"
     assert reader.prefills == 1 and answer.explained
     document = answer.document()["pages"][0]
@@ -99,11 +100,9 @@ def test_a_corrupted_weight_is_not_explained(tmp_path: Path) -> None:
     weight = broken._engine("float32").checkpoint.model.decoder.layers[3].mlp.shared_experts.down_proj.weight
     with torch.no_grad():
         weight.neg_()
-        text = broken.read(broken.attempt(page.path)).text
+        text = broken.read(broken.attempt(page.opened)).text
         weight.neg_()
-    answer = why(
-        settings, [(page.path, page.path.name)], lambda *_: Other("b", text), Budget(runs=500, seconds=1e6)
-    )
+    answer = why(settings, [page.opened], lambda _: Other("b", text), Budget(runs=500, seconds=1e6))
     finding = answer.pages[0].finding
     print(f"{finding.runs} runs, {len(finding.exclusions)} excluded: {finding.sentence}")
     assert finding.match.agreed < finding.match.of and finding.stopped is None

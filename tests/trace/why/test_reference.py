@@ -55,8 +55,13 @@ def test_a_run_directory_or_a_folder_of_texts_is_searched_for_the_page(tmp_path:
     (tmp_path / "texts" / "three.mmd").write_text("clean")
     (tmp_path / "texts" / "three_det.mmd").write_text("raw")
     assert read_other(str(tmp_path / "texts"), "three.png", "").text == "raw"
-    with pytest.raises(DsocrError, match=r"has nothing of four\.png"):
-        read_other(str(tmp_path / "texts"), "four.png", "")
+    for page, words in (
+        ("four.png", r"has nothing of four\.png"),
+        ("three.pdf#3", r"no name says that a text is of three\.pdf#3"),
+        ("three.png+2", "no name says"),
+    ):
+        with pytest.raises(DsocrError, match=words):
+            read_other(str(tmp_path / "texts"), page, "")
 
 
 def test_what_is_no_result_is_named(tmp_path: Path) -> None:
