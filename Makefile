@@ -32,6 +32,7 @@ hostile: install-dev
 perf: install-dev
 	$(BIN)/python -m tests.perf.history --runs 1000
 	$(BIN)/python -m tests.perf.pages --repeat 10 --runs 1000
+	$(BIN)/python -m tests.perf.panning
 	$(BIN)/python -m tests.perf.sessions --users 20 --minutes 3
 
 check: install-dev

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE
-from analytic_model.policy import Policy
+from analytic_model.policy import Dtype, Policy
 from analytic_model.requirements import Target, work_of
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
@@ -48,6 +48,10 @@ class Recorded:
     """Its name, for people."""
     times: Mapping[Stage, float]
     """Milliseconds; prefill has the vision stages in it. A stage that was not timed is left out."""
+    seconds: float | None = None
+    """Time of a page among those of its run; None where it is not known."""
+    together: bool = False
+    """True where pages were read together: they share weights, so one page's bound is none of theirs."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,12 @@ class Reading:
     recorded: Recorded
 
 
-def hardware_key(device: str) -> str | None:
-    """Key of the hardware whose figures are those of a device; None where its peaks are not in the list."""
+def hardware_key(device: str, dtype: Dtype = "bfloat16") -> str | None:
+    """Key of the hardware whose figures are those of a device; None where its peak is not in the list."""
     card = card_named(device)
-    return next((key for key, hardware in HARDWARE.items() if hardware is card), None)
+    if card is None or (card.bfloat16_tflops if dtype == "bfloat16" else card.float32_tflops) is None:
+        return None
+    return next(key for key, hardware in HARDWARE.items() if hardware is card)
 
 
 def recorded_workload(size: tuple[int, int], preset: str, positions: int, new_tokens: int) -> Workload:
@@ -120,7 +126,13 @@ def reading(history: History, pages: pd.DataFrame, run: str, page: str, backend:
         recorded_workload(size, preset, int(shape["prompt_tokens"]), int(shape["new_tokens"])),
         attention,
         record.dtype or "not known",
-        Recorded(backend, _device(record, backend), times),
+        Recorded(
+            backend,
+            _device(record, backend),
+            times,
+            _seconds_a_page(history, record, backend, times),
+            _TOGETHER in str(record.engine),
+        ),
     )
 
 
@@ -215,6 +227,23 @@ def timed(times: pd.DataFrame, target: Target) -> pd.DataFrame:
     else:
         times = times[times["stage"] == (Stage.PREFILL if target == "ttft" else Stage.DECODE).value]
     return times.groupby(["run_id", "page", "backend"], as_index=False)["milliseconds"].sum()
+
+
+def _seconds_a_page(
+    history: History, record: RunRecord, backend: str, times: Mapping[Stage, float]
+) -> float | None:
+    """A page's time in a run: by `bench`'s pages a second, else by its stages; None where neither says it.
+
+    Of pages that were read together the stages' times are no page's own.
+    """
+    rate = None
+    if "bench.json" in history.file_names(record.id):
+        rate = bench_rates(history.file(record.id, "bench.json")).get(backend)
+    if rate is not None:
+        return 1 / rate
+    if not {Stage.PREFILL, Stage.DECODE} <= times.keys() or _TOGETHER in str(record.engine):
+        return None
+    return sum(ms for stage, ms in times.items() if stage not in inside_prefill()) / 1e3
 
 
 def _of_benches(history: History, joined: pd.DataFrame) -> pd.Series:

@@ -76,6 +76,15 @@ def prefill_ms(prediction: Prediction, hardware: Hardware, traffic: Traffic = "c
     )
 
 
+def least_s(prediction: Prediction, hardware: Hardware | None) -> float | None:
+    """The least seconds a page, of pages side by side their share; None where the device is not known."""
+    if hardware is None:
+        return None
+    dtype = prediction.policy.dtype
+    every = one_after_another(bound(cost, hardware, dtype) for cost in prediction.stages.values())
+    return every / 1e3 / prediction.workload.batch
+
+
 def least_work(policy: Policy) -> Policy:
     """The same model and dtype, counting only what the result needs: for bounds that hold for any code."""
     return replace(

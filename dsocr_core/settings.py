@@ -15,7 +15,7 @@ from typing import Any, Literal
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.specs.conversion import SettingRefused, converted
-from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, VendorSpec
+from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, VendorSpec
 from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_backends
 from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
@@ -159,7 +159,8 @@ class Settings:
 
     Args:
         checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
-        preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, else gundam
+        preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, and
+            on a CPU where a page of the usual one takes over a minute; else the usual one
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
@@ -168,6 +169,8 @@ class Settings:
         dtype: auto is bfloat16 on a GPU and float32 on a CPU; float16 is what some other engines use
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
+        precision: fewer bits for the fast engine's cache (fp8-v: values, fp8-kv: keys and values) or decoder
+            weights (fp8-experts, fp8-linears, int8, int4: rounded as if they were stored so); off is none
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
@@ -191,6 +194,7 @@ class Settings:
     dtype: Dtype = "auto"
     device: str = "auto"
     rotary: Rotary = "published"
+    precision: Precision = "off"
     max_megapixels: float = 100.0
     pdf_dpi: int = 150
     vendor: VendorSettings = field(default_factory=VendorSettings)

@@ -12,7 +12,7 @@ from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs import earlier
 from dsocr_core.settings import Settings
-from pages.widgets.compare import address, cause_tab, details, example, progress, sidebar, verdict
+from pages.widgets.compare import address, cause_tab, details, example, film, progress, sidebar, verdict
 from pages.widgets.pair import sheets, tiles, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
@@ -32,7 +32,7 @@ def page() -> None:
         return
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
-    running = job is not None and job.running
+    running = _running()
     with st.sidebar:
         choice, pressed = sidebar.draw(running)
     if choice.page is None:
@@ -54,6 +54,7 @@ def page() -> None:
         st.rerun()
     # Read once: a run that ends while the page is drawn is drawn by the next rerun.
     running = job is not None and job.running
+    film.draw(choice, _running())
     top = st.container(gap="small")
     with top, st.spinner("Reading recorded results", show_time=True):
         results = resources.runner().page_results(choice.settings, request, job)
@@ -71,6 +72,11 @@ def _before(settings: Settings, job: ReadJob) -> dict[Side, earlier.Earlier]:
     """Find what the page of a running job took in earlier runs, by side."""
     found = earlier.readings(resources.history, settings, job.request)
     return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
+
+
+def _running() -> bool:
+    """Tell whether this tab reads something: a page, or all pages of a document."""
+    return any((job := st.session_state.get(name)) and job.running for name in ("job", "document job"))
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def _strip(choice: sidebar.Choice, results: PageResults) -> None:
         if results.comparison is not None and not cause_tab.why_not(choice.settings, results.comparison):
             st.button("Why?", key="ask why", width="content", on_click=cause_tab.open_it, help=cause_tab.HELP)
         again = bool(results.recorded) and st.button(
-            "Run again", key="run again", width="content", disabled=not choice.sides
+            "Run again", key="run again", width="content", disabled=not choice.sides or _running()
         )
     if again and _start(choice, choice.sides):
         st.rerun()
@@ -153,7 +159,8 @@ def _draw_results(
     shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select, sheet=sheet)
     if sheet:
         picture = resources.page_picture(pair.request.images[sheet], choice.settings.max_pixels)
-    sheets.choose(pair, sheet, address.show_sheet)
+    images = pair.request.images
+    sheets.choose(pair, sheet, address.show_sheet, lambda number: resources.thumbnail(images[number]))
     size = (picture.width, picture.height)
     leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
     report = pair.report
@@ -166,14 +173,14 @@ def _draw_results(
         f"{choice.page.name}: {said}",
         position={"index": leafing[0], "count": leafing[1]},
     )
-    if step and count > 1:
+    keys = choice.pages.keys
+    if step and count > 1 and (len(keys) == 1 or 0 <= sheet + step < count):
         address.show_sheet((sheet + step) % count)
         st.rerun(scope="fragment")
     if step:
-        keys = choice.pages.keys
         address.show_page(keys[(choice.position + step) % len(keys)])
         st.rerun()
-    if sides and (job is None or not job.running) and _start(choice, sides):
+    if sides and not _running() and _start(choice, sides):
         st.rerun()
     if comparison is not None and comparison.results:
         details.draw(shown, choice.settings, picture)
@@ -202,8 +209,9 @@ def _pane_words(
     running = job.sides if job is not None and job.running and _about(job, choice) else ()
     if not results and not errors and not running:
         nothing = {"summary": "not run", "message": "", "action": "", "action_words": ""}
-        words = {"message": "Neither side has read this page yet.", "action": "both"}
-        return {"a": nothing | words | {"action_words": "Run both"}, "b": nothing}
+        words = {"message": "Neither side has read this page yet."}
+        run = {} if _running() else {"action": "both", "action_words": "Run both"}
+        return {"a": nothing | words | run, "b": nothing}
     shown: dict[Side, dict[str, str]] = {}
     for side in SIDES:
         run = {"action": side, "action_words": f"Run {side_letter(side)}"}

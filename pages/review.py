@@ -12,7 +12,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.review.document import one_run_words
 from dsocr_core.review.keys import parse_key
 from dsocr_core.runs.store import History
-from pages.widgets.review import address, position, sidebar, tabs, view
+from pages.widgets.review import address, grid, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
@@ -55,6 +55,9 @@ def _draw(history: History) -> None:
     here = position.find(review)
     with st.sidebar:
         sidebar.draw(here)
+    if value("view") == "Grid":
+        grid.draw(here)
+        return
     if value("page") and value("page") not in {page.name for page in review.pages}:
         show_error(f"this review has no page {value('page')[:100]}")
         st.button(

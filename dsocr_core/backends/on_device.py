@@ -15,7 +15,7 @@ from dsocr_core.backends.backend import Backend, OnWait, Opening
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
-from dsocr_core.base.specs.kinds import BackendSpec
+from dsocr_core.base.specs.kinds import BackendSpec, Precision
 from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
@@ -25,6 +25,7 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.models.precision import CACHES
 from dsocr_core.reading.fingerprints import shared_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
@@ -115,6 +116,7 @@ class EngineBackend(OnDevice):
                 self.results.checkpoint  # noqa: B018 - that of the weights as they are loaded
                 if settings.draft and self.kind != "fast":
                     raise DsocrError("a draft is verified by the fast engine: give --engine fast")
+                require_own_precision(settings, self.kind)
                 if self.kind == "fast":
                     require_fast_engine(str(self.device))
                     if self.dtype == torch.float16:
@@ -124,7 +126,7 @@ class EngineBackend(OnDevice):
                             "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
                         )
                 self._engine = ENGINES[settings.engine](
-                    shared_checkpoint(settings.checkpoint, self.device, self.dtype),
+                    shared_checkpoint(settings.checkpoint, self.device, self.dtype, settings.precision),
                     EngineOptions(
                         attention=settings.own_attention,
                         rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
@@ -133,6 +135,7 @@ class EngineBackend(OnDevice):
                         marks=self._marks,
                         top_two=self._caches,
                         drafts=drafts_of(settings),
+                        precision=settings.precision,
                     ),
                 )
             return self._engine
@@ -163,6 +166,8 @@ class EngineBackend(OnDevice):
         cancel: CancelToken | None,
         prepared: PreparedPage | None,
     ) -> OcrResult:
+        if self.settings.precision in CACHES:  # the batch alone has such a cache
+            return self.reader_of(1).read_all([request], cancel)[0]
         return self.engine.recognize(request, observer, cancel, prepared)
 
     def read_many(
@@ -229,6 +234,7 @@ class PublishedBackend(OnDevice):
     def _made(self) -> VendorBackend:
         settings = self.settings
         self.results.checkpoint  # noqa: B018 - that of the code as it is checked
+        require_own_precision(settings, self.kind)
         if settings.checkpoint.startswith(RANDOM_PREFIX):
             raise DsocrError(
                 f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
@@ -281,11 +287,25 @@ def drafts_are_exact(settings: Settings) -> bool:
     return device.type == "cuda" and resolve_dtype(settings.dtype, device) == torch.bfloat16
 
 
-def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
+def require_own_precision(settings: Settings, kind: str) -> None:
+    """Raise DsocrError for fewer bits than the backend of that kind has."""
+    if settings.precision != "off" and kind != "fast":
+        raise DsocrError(
+            f"precision {settings.precision} is a setting of the fast engine, not of {kind}: give it to one "
+            "side, like --a fast --a.precision, or --engine fast"
+        )
+
+
+def shared_checkpoint(
+    source: str, device: torch.device, dtype: torch.dtype, precision: Precision = "off"
+) -> Checkpoint:
     """A loaded checkpoint, shared by all of this process while its files stay; the last two are kept."""
-    return _loaded(source, shared_fingerprint(source), device, dtype)
+    weights: Precision = "off" if precision in CACHES else precision
+    return _loaded(source, shared_fingerprint(source), device, dtype, weights)
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(source: str, fingerprint: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
-    return load_checkpoint(source, device, dtype)
+def _loaded(
+    source: str, fingerprint: str, device: torch.device, dtype: torch.dtype, precision: Precision
+) -> Checkpoint:
+    return load_checkpoint(source, device, dtype, precision)

@@ -31,6 +31,7 @@ def bench(
     save: bool = False,
     baseline: str | None = None,
     fail_above: str = "3%",
+    price: float | None = None,
     json: bool = False,
     console: Console,
     typed: str,
@@ -49,6 +50,7 @@ def bench(
         repeat: measured passes, after the warm-up
         save: record each engine as a run of the history
         baseline: a run or tag of the history to judge this and the runs like it by; records it too
+        price: of this machine an hour, in any currency: 1,000 pages are priced at the median pages/s
         fail_above: change beyond which a metric is slower, or faster, than the baseline's
     """
     save = save or baseline is not None
@@ -70,8 +72,10 @@ def bench(
         measured = measured_bench(plan, cancel)
     machine.look()
     document, code = measured.document(), OK
+    if price is not None:
+        document |= {"price_an_hour": price, "cost_of_1000_pages": measured.costs(price)}
     if not json:
-        measured.print(console)
+        measured.print(console, price)
     if save:
         document["saved"] = record_bench(plan, measured, typed, location, machine.facts())
     if before is not None:

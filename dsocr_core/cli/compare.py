@@ -19,6 +19,7 @@ from dsocr_core.cli.compare_runs import CompareError, compare_runs, may_be_run, 
 from dsocr_core.cli.options import AnyNumber
 from dsocr_core.cli.over_cluster import ClusterOptions
 from dsocr_core.cli.read import Compared, read
+from dsocr_core.cli.run import of_this_machine
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
@@ -39,6 +40,7 @@ class CompareOptions(ClusterOptions):
         backend_b: of runs: the backend of B_RUN
         html: write the report: worst pages with pictures, figures, settings
         junit: write JUnit XML
+        markdown: write the report as Markdown, without pictures
         truth: true answers for the report, as the samples' ground_truth.json or as OmniDocBench writes them
     """
 
@@ -49,6 +51,7 @@ class CompareOptions(ClusterOptions):
     backend_b: str | None = None
     html: str | None = None
     junit: str | None = None
+    markdown: str | None = None
     truth: str | None = None
 
 
@@ -59,9 +62,9 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
     """
     settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
     source = _source(chosen)
-    reports = bool(chosen.html or chosen.junit)
+    reports = bool(chosen.html or chosen.junit or chosen.markdown)
     if reports and len(chosen.b) > 1:
-        raise CompareError("compare: --html and --junit are of one A and one B: give --b once")
+        raise CompareError("compare: a report is of one A and one B: give --b once")
     with ExitStack() as stack:
         record_in = settings.history if chosen.save else None
         if reports and record_in is None and source is not Source.RUNS:
@@ -150,6 +153,8 @@ def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | 
         spans=chosen.spans,
         command=typed,
     )
+    if chosen.pages_together is None:
+        settings = of_this_machine(settings)
     all_settings = [settings.for_comparison()]
     if len(chosen.b) > 1:
         all_settings = settings_against(settings, chosen.b)

@@ -65,8 +65,6 @@ def compare_runs(chosen: CompareOptions, location: str) -> Compared:
 
 def write_reports(chosen: CompareOptions, location: str, run: str) -> list[str]:
     """Write the reports that were asked for, of a run with both sides; a line of each. Raises DsocrError."""
-    if not (chosen.html or chosen.junit):
-        return []
     with _review(chosen, location, [run]) as review:
         return _reports(chosen, review, _truth(chosen))
 
@@ -116,12 +114,15 @@ def _truth(chosen: CompareOptions) -> Truth:
 def _reports(chosen: CompareOptions, review: Review, truth: Truth) -> list[str]:
     from dsocr_core.review.html import html_report
     from dsocr_core.review.junit import junit_report
+    from dsocr_core.review.markdown import markdown_report
 
     lines = []
     if chosen.html:
         lines.append(written(chosen.html, html_report(review, truth)))
     if chosen.junit:
         lines.append(written(chosen.junit, junit_report(review)))
+    if chosen.markdown:
+        lines.append(written(chosen.markdown, markdown_report(review, truth)))
     return lines
 
 

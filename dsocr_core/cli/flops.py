@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from analytic_model.hardware import hardware_named
+from analytic_model.hardware import Hardware, cost_of_1000, hardware_named, with_figures
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
 from analytic_model.predict import decode_step, kv_cache_bytes, predict
 from analytic_model.requirements import Target, requirements, sentence
+from analytic_model.roofline import least_s
 from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep, tiled
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, print_json, titled_table
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import visible
-from dsocr_core.base.words import amount, percent
+from dsocr_core.base.words import amount, percent, significant
 from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 A4 = (1654, 2339)
 """Pixels at 200 dpi."""
+_USUAL = "h200"
 SHOWN = 10
 """Rows over the tolerance that are printed, the worst first; --json has them all."""
 
@@ -86,10 +88,49 @@ class Page:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """The device of the bounds.
+
+    Args:
+        hardware: the device, like h100 or l40s (default: h200, of against the run's own)
+        peak: its TFLOP/s in the number type, in place of the sheet's
+        bandwidth: its GB/s, in place of the sheet's
+        price: of the device an hour, in any currency: 1,000 pages are priced
+    """
+
+    hardware: str = ""
+    peak: float | None = None
+    bandwidth: float | None = None
+    price: float | None = None
+
+    def figures(self, usual: str) -> Hardware | None:
+        """The device, `usual` where none is named; None where that is empty. Raises HardwareError."""
+        key = self.hardware or (usual if None in (self.peak, self.bandwidth) else "")
+        return with_figures(hardware_named(key) if key else None, self.peak, self.bandwidth)
+
+    @property
+    def known(self) -> Hardware:
+        """The device where no run says which. Raises HardwareError."""
+        found = self.figures(_USUAL)
+        assert found is not None
+        return found
+
+    def costs(self, **seconds: float | None) -> dict[str, float]:
+        """Cost of 1,000 pages by the name of a time in seconds a page; nothing without a price."""
+        known = {name: each for name, each in seconds.items() if each and self.price is not None}
+        return {name: cost_of_1000(self.price or 0.0, each) for name, each in known.items()}
+
+    def price_line(self, costs: Mapping[str, float]) -> str:
+        """The costs in a sentence; the price is the user's."""
+        words = ", ".join(f"{name.replace('_', ' ')} {significant(cost)}" for name, cost in costs.items())
+        return f"price      1,000 pages cost {words or 'not known'}, at {self.price:g} an hour as given"
+
+
 def report(
     page: Page,
+    chosen: Device,
     *,
-    hardware: str = "h200",
     attention: Attention = "sdpa",
     count_unsupported: bool = False,
     json: bool = False,
@@ -98,13 +139,12 @@ def report(
     """Print the cost of one page, stage by stage.
 
     Args:
-        hardware: the device, like h100 or h200
         attention: the decoder's
         count_unsupported: count cores that torch's counter does not see
     """
     counted = not count_unsupported
     policy = replace(page.policy, ignore_torch_unsupported_flops=counted, attention=attention)
-    device, dtype = hardware_named(hardware), policy.dtype
+    device, dtype = chosen.known, policy.dtype
     peak = device.peak_flops(dtype)  # a device without a figure for it is refused before anything
     model, workload = page.model, page.workload(1)
     prediction = predict(model, workload, policy)
@@ -112,6 +152,7 @@ def report(
     from analytic_model import frames
 
     costs = frames.summed_costs(frames.stage_costs(prediction, device), prediction.parameters["total"])
+    priced = chosen.costs(at_least=least_s(prediction, device))
     step = decode_step(model, workload.sequence_length, policy, workload.batch)
     costs.loc[len(costs)] = frames.cost_row("one token", step, device, dtype)
     if json:
@@ -123,6 +164,7 @@ def report(
             "workload": asdict(workload) | sizes, "policy": asdict(policy), "hardware": asdict(device),
             "stages": records(costs), "operators": operators, "parameters": prediction.parameters,
             "kv_cache_bytes": cache, "not_counted": prediction.not_counted,
+            "price_an_hour": chosen.price, "cost_of_1000_pages": priced,
         })  # fmt: skip
         return OK
     columns, rows = workload.grid
@@ -134,6 +176,7 @@ def report(
         f"model      {amount(prediction.parameters['total'])} parameters; {dtype}, {policy.attention}; KV "
         f"cache {amount(cache, 'B')} at the end",
         f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
+        *([chosen.price_line(priced)] if chosen.price else []),
     ):
         console.print(line, markup=False, highlight=False)
     _show(console, "", costs, _COSTS)
@@ -178,10 +221,10 @@ def _cells(row: Mapping[Any, Any], columns: _Columns) -> Iterator[str]:
 
 def against(
     run: str,
+    chosen: Device,
     *,
     page: str = "",
     backend: str = "",
-    hardware: str = "",
     history: str | None = None,
     json: bool = False,
     console: Console,
@@ -192,7 +235,6 @@ def against(
         run: id of a run of the history
         page: one of its pages (default: that of median time)
         backend: one of its backends (default: the first)
-        hardware: device of the bounds (default: the run's own), like h100 or h200
     """
     from analytic_model import frames
     from analytic_model.recorded import hardware_key, pages_of, reading, usual_page
@@ -205,16 +247,24 @@ def against(
         backend = backend or sorted(pages["backend"].unique())[0]
         read = reading(runs, pages, run, page, backend)
     policy = Policy(attention=read.attention, dtype=read.dtype)  # type: ignore[arg-type]
-    key = hardware or hardware_key(read.recorded.device)
+    key = chosen.hardware or hardware_key(read.recorded.device, policy.dtype) or ""
+    hardware = chosen.figures(key)
     prediction = predict(load_config(read.config_path), read.workload, policy)
-    times = frames.times(prediction, hardware_named(key) if key else None, read.recorded.times)
+    times = frames.times(prediction, hardware, read.recorded.times)
+    least = None if read.recorded.together else least_s(prediction, hardware)
+    priced = chosen.costs(as_recorded=read.recorded.seconds, at_least=least)
     if json:
-        print_json({"run": run, "page": page, "backend": backend, "hardware": key, "stages": records(times)})
+        print_json({
+            "run": run, "page": page, "backend": backend, "hardware": key or None, "stages": records(times),
+            "price_an_hour": chosen.price, "cost_of_1000_pages": priced,
+        })  # fmt: skip
         return OK
     device = read.recorded.device
-    bounds = hardware_named(key).name if key else "no device that is known"
-    title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), bounds of {bounds}"
+    of = hardware.name if hardware else "no device that is known: give --hardware, or --peak and --bandwidth"
+    title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), bounds of {of}"
     _show(console, title, times, _TIMES)
+    if chosen.price:
+        console.print(chosen.price_line(priced), markup=False, highlight=False)
     return OK
 
 
@@ -227,6 +277,7 @@ _TIMES: _Columns = {
 
 def print_sweep(
     page: Page,
+    chosen: Device,
     *,
     axis: Axis,
     quantity: Quantity,
@@ -234,7 +285,6 @@ def print_sweep(
     from_: int = 1,
     to: int = 1000,
     points: int = 100,
-    hardware: str = "h200",
 ) -> int:
     """Print a quantity over an axis, stage by stage, as CSV.
 
@@ -246,11 +296,10 @@ def print_sweep(
         from_: the first value on the axis
         to: the last value on the axis
         points: evenly spread over the range
-        hardware: for --quantity time: the device, like h100 or h200
     """
     found = sweep(
         page.model, page.workload(100), axis, spread(from_, to, points), quantity, engine,
-        hardware_named(hardware), page.policy,
+        chosen.known, page.policy,
     )  # fmt: skip
     import pandas as pd
 

@@ -20,6 +20,7 @@ MEASUREMENTS: Mapping[str, str] = {
     "host-path": "Time what the host does of a page: opening, resizing, hashes",
     "timeline": "Show one page as a timeline: stages, the device's work, and each gap by its name",
     "fast-parity": "Compare the fast engine with the eager one, fed its tokens and free",
+    "ladder": "Compare precisions on pages: text, agreement, bytes, and speed where it is real",
     "kernels": "Profile the kernels of a stage with Nsight Compute, into the history",
     "soak": "Read many pages and watch whether memory stays flat",
     "floor": "Compare recorded benches with the least time of each stage: CSV, and a picture",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from dsocr_core.cli import over_cluster
 from dsocr_core.cli.read import read
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,16 @@ class RunOptions(over_cluster.ClusterOptions):
         super().__post_init__()
 
 
+def of_this_machine(settings: Settings) -> Settings:
+    """The settings with the preset that `auto` means here; says it where that is another than usual."""
+    from analytic_model.on_cpu import of_cpu
+
+    found, why = of_cpu(settings)
+    if why:
+        log.warning("%s", why)
+    return found
+
+
 def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str) -> int:
     """Read pages with our engine, or another backend; write artifacts and timings."""
     settings = replace(settings, a=chosen.backend)
@@ -67,4 +80,6 @@ def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str)
         return over_cluster.run(settings, chosen, chosen.batch, chosen.artifacts, console, typed)
     goes_on = f"go on with --resume {plan.directory}"
     record_in = settings.history if chosen.save else None
+    if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
+        settings = of_this_machine(settings)
     return read([settings], plan, record_in, goes_on, not chosen.nvtx_only).tell(chosen.json, console)

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from dsocr_core.base.console import OK
 from dsocr_core.cli.options import AnyNumber
+from dsocr_core.cli.run import of_this_machine
 from dsocr_core.settings import Settings, SettingsError
 
 
@@ -31,7 +32,7 @@ def serve(
         allowed_host: name by which clients ask for it, besides those of this machine; may be repeated
         slots: pages that the fast engine reads together
     """
-    settings = settings.for_comparison()
+    settings = of_this_machine(settings).for_comparison()
     if port >= 65536:
         raise SettingsError(f"--port is {port}: give 0 to 65535")
     if host not in ("127.0.0.1", "localhost"):

@@ -19,6 +19,7 @@ SIDE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "run": ("backend",),
     "compare": ("a", "b"),
     "why": ("a", "b"),
+    "doctor": ("backend",),
 }
 """By subcommand its options that name a backend."""
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
@@ -102,6 +103,8 @@ class EngineOptions:
     """Marks that stages make."""
     drafts: Drafts | None = None
     """Draft of a page, for the engine that verifies it."""
+    precision: Precision = "off"
+    """Bits of the batch's cache; those of the weights are the checkpoint's."""
     top_two: bool = True
     """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
 
@@ -420,6 +423,7 @@ class Engine:
     def _environment(self) -> dict[str, str]:
         device = self.checkpoint.model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+        precision = self.options.precision
         return {
             "engine": self.name,
             "checkpoint": self.checkpoint.source,
@@ -427,6 +431,7 @@ class Engine:
             "device_name": name,
             "torch": torch.__version__,
             "python": platform.python_version(),
+            **({} if precision == "off" else {"precision": precision}),
         }
 
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from dsocr_core.base.console import print_json
+from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import record
@@ -34,6 +36,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
+from dsocr_core.models.precision import position_bytes
 from dsocr_core.reading.records import NgramPolicy
 
 NGRAM_SIZE = 20
@@ -68,8 +71,16 @@ STREAMS = (32, 64, 128)
 class BatchSteps:
     """Random weights, and steps in the middle of a long batch over them."""
 
-    def __init__(self, config: DecoderConfig, weights: BatchWeights, context: int, tokens: int) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: BatchWeights,
+        context: int,
+        tokens: int,
+        precision: Precision = "off",
+    ) -> None:
         self.config, self.weights, self.context, self.tokens = config, weights, context, tokens
+        self.precision = precision
         self.device = weights.embedding.device
 
     def step(self, streams: int, launches: BatchLaunches | None = None) -> BatchStep:
@@ -77,7 +88,7 @@ class BatchSteps:
         new = self.tokens + SPARE
         step = BatchStep(
             self.weights, self.config, streams, self.context + new, torch.bfloat16, NO_TOKEN, launches,
-            held=KvCache.positions(self.config, self.context, new),
+            held=KvCache.positions(self.config, self.context, new), precision=self.precision,
         )  # fmt: skip
         return self._filled(step)
 
@@ -99,7 +110,7 @@ class BatchSteps:
         generator = torch.Generator(self.device).manual_seed(0)
         for half in (step.keys, step.values):
             for layer in half:  # a layer at a time: less at once than the whole
-                layer.normal_(generator=generator)
+                layer.copy_(torch.empty_like(layer, dtype=torch.bfloat16).normal_(generator=generator))
         ids = torch.randint(
             0, self.config.vocab_size, step.tokens.shape, generator=torch.Generator().manual_seed(0)
         )
@@ -118,7 +129,7 @@ class BatchSteps:
     def cache_bytes(self, streams: int, least: int = 0, full: bool = False) -> int:
         """Keys and values that a step reads, the streams at their contexts from `least` new tokens on."""
         config = replace(self.config, window=None) if full else self.config
-        position = 2 * config.heads * config.head_dim * config.layers * 2
+        position = position_bytes(config, torch.bfloat16, self.precision)
         return position * streams * KvCache.positions(config, self.context, (least + self.tokens) // 2)
 
     def part_bytes(self, streams: int) -> dict[str, int]:
@@ -143,7 +154,13 @@ class BatchSteps:
 
 
 def run(
-    *, config: Path, streams: int = 256, context: int = 900, tokens: int = 1000, sweep: bool = False
+    *,
+    config: Path,
+    streams: int = 256,
+    context: int = 900,
+    tokens: int = 1000,
+    sweep: bool = False,
+    cache: Literal["off", "fp8-v", "fp8-kv"] = "off",
 ) -> None:
     """Time the decode step of a batch on random weights, on a GPU.
 
@@ -153,6 +170,7 @@ def run(
         context: the shortest context
         tokens: how much longer the longest context is
         sweep: also try other blocks, tiles and streams
+        cache: bits of the caches, as `--precision` has them
     """
     require_fast_engine_for("measure batch-step")
     device = torch.device("cuda")
@@ -160,7 +178,7 @@ def run(
         decoder = load_config(config).decoder
         weights = BatchWeights.of(PackedDecoder.of(random_decoder(decoder, device)))
         rows = Rows(device)
-        steps = BatchSteps(decoder, weights, context, tokens)
+        steps = BatchSteps(decoder, weights, context, tokens, cache)
         with rows.attempt("whole step"):
             whole_step(rows, steps, streams)
         with rows.attempt("parts"):

@@ -34,12 +34,11 @@ from torch import Tensor
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.base.console import FAILED, OK, print_json
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.source import Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.fast_parity_report import LISTED, Agreement, Distance, FastParity, Repeat
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
@@ -243,38 +242,7 @@ def _read_all(
     reader: BatchReader, requests: Sequence[OcrRequest], phase: str, watch: Watch
 ) -> list[OcrResult]:
     """The requests through the batch, results in their order. Raises DsocrError of the first at fault."""
-    found: dict[object, OcrResult | DsocrError] = {}
-    page_done = watch.begin(phase, len(requests))
-
-    def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
-        found[key] = outcome
-        page_done()
-
-    reader.read(_Requests(reader.engine, requests), on_result, watch.cancel)
-    results = []
-    for number in range(len(requests)):
-        outcome = found[number]
-        if isinstance(outcome, DsocrError):
-            raise outcome
-        results.append(outcome)
-    return results
-
-
-class _Requests:
-    """A source that prepares each page as it is taken."""
-
-    def __init__(self, engine: Engine, requests: Sequence[OcrRequest]) -> None:
-        self._engine, self._left = engine, list(enumerate(requests))
-
-    @property
-    def exhausted(self) -> bool:
-        return not self._left
-
-    def take(self, timeout_s: float) -> Work | None:
-        if not self._left:
-            return None
-        number, request = self._left.pop(0)
-        return Work(number, request, self._engine.prepare(request))
+    return reader.read_all(requests, watch.cancel, watch.begin(phase, len(requests)))
 
 
 def run(

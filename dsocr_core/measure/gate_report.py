@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -17,12 +16,12 @@ from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
 from dsocr_core.models.stages import Stage
 from dsocr_core.review.junit import junit_document, xml_text
+from dsocr_core.review.markdown import plain
 from dsocr_core.runs.statistics import outcome_words
 
 _COLUMNS = ("Metric", "Before", "After", "Change", "Interval", "Verdict")
 _LARGEST = 10.0
 """A share beyond which a figure says nothing."""
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#&!~$@])")
 
 
 def exit_code(gated: Gated) -> int:
@@ -88,11 +87,11 @@ def print_gate(gated: Gated, console: Console) -> None:
 def markdown(gated: Gated) -> str:
     """The report as a comment of a pull request."""
     lines = [
-        f"### Speed gate: {_plain(headline(gated))}", "",
-        f"{_plain(gated.before)} → {_plain(gated.after)}, {_plain(_measured(gated))}", "",
+        f"### Speed gate: {plain(headline(gated))}", "",
+        f"{plain(gated.before)} → {plain(gated.after)}, {plain(_measured(gated))}", "",
         f"| {' | '.join(_COLUMNS)} |", "|---|--:|--:|--:|--:|---|",
-        *(f"| {' | '.join(map(_plain, cells))} |" for cells in _cells(gated)),
-        *(text for note in _notes(gated) for text in ("", _plain(note))),
+        *(f"| {' | '.join(map(plain, cells))} |" for cells in _cells(gated)),
+        *(text for note in _notes(gated) for text in ("", plain(note))),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -190,8 +189,3 @@ def _percent(share: float | None) -> str:
         return f"over +{100 * _LARGEST:,.0f} %"
     words = percent(None if share is None else 100 * share)
     return f"+{words}" if share is not None and share > 0 else words
-
-
-def _plain(text: str) -> str:
-    """Text in Markdown as it stands: a machine's name is a stranger's."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))

@@ -7,7 +7,7 @@ tensor a projection. Only `published_parameters` knows both spellings.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import row_of
+from dsocr_core.models.config import ConfigError, ModelConfig
+from dsocr_core.models.family import read_config, row_of
 from dsocr_core.models.ocr_model import OcrModel
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -29,6 +29,8 @@ SINGLE_NAME = "model.safetensors"
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored: a number of another type means nothing without its scale."""
+_SCALES = (".qweight", ".qzeros", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB")
+"""Ends of names of a quantised weight: GPTQ, AWQ, compressed-tensors, FP8, bitsandbytes."""
 _INDEX_LIMIT = 64 * 1024 * 1024
 """Bytes."""
 _NAME_LIMIT = 255
@@ -64,6 +66,7 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     buffers of the row's `weights` may be there, in their shape; nothing is read of them.
     """
     files = _shards(directory)
+    _require_plain(directory, files)
     buffers = row_of(config).weights.buffers(config)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
@@ -104,6 +107,26 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     if problems:
         raise CheckpointError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
     return model
+
+
+def _require_plain(directory: Path, names: Iterable[str]) -> None:
+    """Raise CheckpointError, which names the scheme, for weights that are quantised in any."""
+    try:
+        data, _ = read_config(directory)
+    except ConfigError:
+        data = {}
+    parts = (part for part in (data, data.get("language_config")) if isinstance(part, dict))
+    scheme = next((part["quantization_config"] for part in parts if part.get("quantization_config")), None)
+    if isinstance(scheme, dict):
+        said = f"config.json: quantization_config is {scheme.get('quant_method')!s:.40}"
+    elif found := next((name for name in names if name.endswith(_SCALES)), ""):
+        said = f"{found:.80} is a part of a quantised weight"
+    else:
+        return
+    raise CheckpointError(
+        f"{directory}: {said}; quantised checkpoints are not read: give one in bfloat16 (its own rungs are "
+        "--precision), or serve this one and read it as endpoint:URL"
+    )
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:

@@ -15,7 +15,7 @@ from dsocr_core.page.documents import expand
 from dsocr_core.read.loop import Outcome, read_each, read_together
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageReader, PageToRead
-from dsocr_core.read.progress import Progress
+from dsocr_core.read.progress import Watch
 from dsocr_core.read.recorders import Recorders, RunDirectory
 from dsocr_core.read.report import Report
 from dsocr_core.read.session import Session
@@ -32,7 +32,7 @@ MOST_TOGETHER = 256
 def read_pages(
     session: Session,
     plan: RunPlan,
-    progress: Progress,
+    progress: Watch,
     run: RunRecorder | None = None,
     cancel: CancelToken | None = None,
 ) -> Report:
@@ -77,7 +77,7 @@ def _outcomes(
     plan: RunPlan,
     reader: PageReader,
     count: int,
-    progress: Progress,
+    progress: Watch,
     cancel: CancelToken | None,
 ) -> Generator[Outcome[Comparison]]:
     """Pages as they end: together where A alone reads many at once."""

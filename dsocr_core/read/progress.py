@@ -1,4 +1,4 @@
-"""Progress of a command: a bar on a terminal."""
+"""Progress of a run: a bar on a terminal, or told to who listens."""
 
 from __future__ import annotations
 
@@ -23,10 +23,48 @@ from rich.text import Text
 from dsocr_core.models.stages import Stage
 from dsocr_core.read.prefetch import PageDone, PageFailed
 from dsocr_core.read.recorders import PageRead, Recorder
+from dsocr_core.reading.parity_records import Verdict
 from dsocr_core.reading.records import Observer, SilentObserver
 
 
-class Progress(Recorder):
+class Watch(Recorder):
+    """Recorder that also hears how many pages there are, and what is read now."""
+
+    def start(self, count: int) -> None:
+        """The pages are counted."""
+
+    def observer(self, work: str) -> Observer:
+        """Give what hears the stages of `work`, a page's name and its backend's."""
+        return SilentObserver()
+
+
+class Listener(Watch):
+    """Tells what is read and the share that is over, and of each page its verdict, None where it failed."""
+
+    def __init__(
+        self, say: Callable[[str, float], None], ended: Callable[[str, Verdict | None], object]
+    ) -> None:
+        self._say, self._ended = say, ended
+        self._count, self._over = 1, 0
+
+    def start(self, count: int) -> None:
+        self._count = max(count, 1)
+
+    def observer(self, work: str) -> Observer:
+        words = f"page {self._over + 1:,} of {self._count:,}, {work}"
+        share = self._over / self._count
+        return _StageName(lambda stage: self._say(f"{words} {stage}", share))
+
+    def add(self, read: PageRead) -> None:
+        self._over += 1
+        self._ended(read.page.source, read.comparison.verdict if read.comparison.report else None)
+
+    def add_failure(self, page: PageFailed) -> None:
+        self._over += 1
+        self._ended(page.source, None)
+
+
+class Progress(Watch):
     """A bar on a terminal, one for all pages; silent elsewhere."""
 
     def __init__(self, console: Console) -> None:

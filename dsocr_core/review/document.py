@@ -16,7 +16,7 @@ from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, page_fails, verdict_of
 from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact
-from dsocr_core.review.verdicts import VERDICTS, VerdictWord
+from dsocr_core.review.verdicts import VERDICTS, Judgement, VerdictWord
 from dsocr_core.runs.statistics import NEUTRAL_BAND, TOTAL
 
 _MEASURES = ("box_f1", "character_error_rate", "order_distance")
@@ -32,8 +32,8 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
     of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is
     faster.
     """
-    given = review.verdicts.current()
-    pages = [page_row(page, given, truth) for page in review.pages]
+    given, pins = review.verdicts.current(), review.verdicts.pins()
+    pages = [page_row(page, given, truth) | {"pins": _pins(pins.get(page.name, []))} for page in review.pages]
     compared = [page for page in review.pages if not page.in_one_run]
     failed = _failed(review)
     return {
@@ -100,6 +100,16 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
             for reviewer, row in sorted(given.get(page.name, {}).items())
         },
     }  # fmt: skip
+
+
+def _pins(pins: Iterable[Judgement]) -> list[dict[str, Any]]:
+    return [
+        {
+            "reviewer": pin.reviewer, "sheet": pin.corners[0], "box": pin.corners[1:], "comment": pin.comment,
+            "time": pin.time,
+        }
+        for pin in pins
+    ]  # fmt: skip
 
 
 def headline(review: Review) -> str:

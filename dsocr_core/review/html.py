@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,8 @@ PICTURES_LIMIT = 1024 * 1024
 """Bytes of all pictures together, so that the report stays below 2 MB; later pages go without."""
 
 ROWS, DIFFERENCES, BLOCKS, TEXT, CHANGES = 1500, 30, 6, 1500, 4
-"""Pages in the table, differences and texts of a page that are shown, characters of a text, changes named."""
+"""Pages in the table, differences, or pins, and texts of a page that are shown, characters of a text, changes
+named."""
 CONTEXT = 60
 """Characters before and after what differs in a long text."""
 
@@ -50,6 +51,8 @@ class _Shown:
     picture: str | None
     note: str
     reviews: Mapping[str, Judgement]
+    pins: Sequence[Judgement]
+    """Comments on regions of the page, in the order of their numbers on the picture."""
 
 
 def html_report(review: Review, truth: Truth | None = None, worst: int = WORST, words: str = "") -> str:
@@ -71,7 +74,7 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST, 
         "percent": _percent,
         "ms": duration,
         "runs": _runs,
-        "changes": _changes,
+        "changes": block_changes,
     }
     page = environment.get_template("report.html").render(
         report=values,
@@ -93,13 +96,19 @@ def html_report(review: Review, truth: Truth | None = None, worst: int = WORST, 
 
 def _worst(review: Review, count: int) -> list[_Shown]:
     left = PICTURES_LIMIT
-    given = review.verdicts.current()
+    given, pins = review.verdicts.current(), review.verdicts.pins()
     shown = []
-    for page in [page for page in review.pages if changed(page) or page_fails(page)][:count]:
+    for page in [page for page in review.pages if changed(page) or page_fails(page) or page.name in pins][
+        :count
+    ]:
         uri, note = None, ""
+        # Of several pages of a prompt the picture is the first.
+        pinned = sorted(pins.get(page.name, []), key=lambda pin: pin.corners[0])[:DIFFERENCES]
         try:
             picture = review.picture(page.name)
-            jpeg = overlay(picture, page, PICTURE_SIDE)
+            jpeg = overlay(
+                picture, page, PICTURE_SIDE, [pin.corners[1:] for pin in pinned if not pin.corners[0]]
+            )
             note = "" if picture else "The page's picture is not on record here: boxes on an empty sheet."
             if picture and picture.with_boxes:
                 note = "Only the picture with one side's boxes is left."
@@ -109,7 +118,7 @@ def _worst(review: Review, count: int) -> list[_Shown]:
                 note = "No room for its picture."
         except DsocrError as error:
             note = str(error)
-        shown.append(_Shown(page, uri, note, given.get(page.name, {})))
+        shown.append(_Shown(page, uri, note, given.get(page.name, {}), pinned))
     return shown
 
 
@@ -125,7 +134,7 @@ def _percent(value: float | None) -> str:
     return percent(None if value is None else 100 * value)
 
 
-def _changes(block: BlockText) -> str:
+def block_changes(block: BlockText) -> str:
     """Name what differs between both texts of a block, values first."""
     found = text_changes(block.text_a, block.text_b)
     changes = [*(one.words for one in found.values), *found.structures, *(one.words for one in found.words)]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from pathlib import PurePath
 from typing import TypeVar
 
 import pandas as pd
 
 from dsocr_core.base.words import plural
+from dsocr_core.reading.records import VENDOR_TOKEN_CEILING
 
 H = TypeVar("H", bound=Hashable)
+PUBLISHED = "as published"
+"""Policy of a run whose settings are all those of the published code."""
 
 
 def has_value(value: object) -> bool:
@@ -67,21 +72,46 @@ def _conditions(run: Mapping[str, object]) -> list[str]:
     ]
 
 
-def run_labels(runs: pd.DataFrame) -> dict[str, str]:
-    """One line a run, for select boxes: under what, how many pages, the end of its id, and when.
+_FIRST = 2
+"""Words of a run before its id."""
 
-    What all have alike is left out, so that what differs comes first.
+
+_DEVIATIONS = {"no_repeat_ngram_size": "n-gram {}", "max_new_tokens": "{} tokens", "draft": "draft {}"}
+
+
+def _deviations(run: Mapping[str, object]) -> list[str]:
+    """Settings that are not as published, the draft and the model, as far as a run has them."""
+    policy = str(run["policy"]) if has_value(run.get("policy")) else PUBLISHED
+    own = [] if policy == PUBLISHED else policy.replace("_", " ").split(", ")
+    for name, words in _DEVIATIONS.items():
+        if has_value(run.get(name)) and str(run[name]) != str(VENDOR_TOKEN_CEILING):
+            own.append(words.format(run[name]))
+    return [short(word, 32) for word in (*own, *model_name(run))]
+
+
+def model_name(run: Mapping[str, object]) -> list[str]:
+    """The name of a run's checkpoint, its folder; empty where none is recorded."""
+    path = PurePath(str(run["checkpoint"]) if has_value(run.get("checkpoint")) else "")
+    return [name] if (name := (path.parent if path.suffix == ".json" else path).name) else []
+
+
+def run_labels(runs: pd.DataFrame) -> dict[str, str]:
+    """One line a run, for select boxes: in what it is rare, its pages, the end of its id, the rest, when.
+
+    What fewest runs have comes first, and what all have alike is left out: "n-gram 6 · 3 pages · fcdfed67".
     """
     rows = runs.to_dict("records")
-    conditions = [_conditions(run) for run in rows]
-    alike = set.intersection(*map(set, conditions)) if len(rows) > 1 else set()
+    conditions = [[*_deviations(run), *_conditions(run)] for run in rows]
+    count = Counter(word for words in conditions for word in set(words))
     labels = {}
     for run, words in zip(rows, conditions, strict=True):
         pages = [plural(int(run["pages"]), "page")] if has_value(run.get("pages")) else []
         flags = [word for word in ("profiled", "contended", "trashed") if run.get(word)]
         run_id = str(run["run_id"])
-        own = ", ".join([*(word for word in words if word not in alike), *pages, *flags])
-        parts = (own, run_id[-8:], moment(run["created"]))
+        own = [word for word in words if len(rows) == 1 or count[word] < len(rows)]
+        own.sort(key=count.__getitem__)
+        first, rest = ", ".join([*flags, *own[:_FIRST]]), ", ".join(own[_FIRST:])
+        parts = (first, *pages, run_id[-8:], rest, moment(run["created"]))
         labels[run_id] = " · ".join(filter(None, parts))
     return unlike(labels)
 

@@ -210,6 +210,8 @@ class ResultCache:
             "engine": "published" if backend == VENDOR else backend,
             "attention": settings.vendor_attention if backend == VENDOR else settings.own_attention,
             "rotary": "published" if backend == VENDOR else settings.rotary,
+            # Only where it is asked for, so that earlier results are found as before.
+            **({} if settings.precision == "off" else {"precision": settings.precision}),
         }
         return result_key(facts)
 

@@ -18,10 +18,13 @@ from analytic_model.recorded import hardware_key
         ("NVIDIA A100-SXM4-40GB", "8.0", 1555), ("NVIDIA A100-PCIE-40GB", "8.0", 1555),
         ("NVIDIA A100-SXM4-80GB", "8.0", 2039), ("NVIDIA A100 80GB PCIe", "8.0", 1935),
         ("NVIDIA L40S", "8.9", 864), ("NVIDIA L4", "8.9", 300), ("NVIDIA A10", "8.6", 600),
-        ("Tesla V100-SXM2-16GB", "7.0", 900), ("NVIDIA GeForce RTX 5090", "12.0", 1792),
+        ("NVIDIA H20", "9.0", 4000), ("NVIDIA B200", "10.0", 8000), ("NVIDIA GeForce RTX 3090", "8.6", 936),
+        ("NVIDIA GeForce RTX 5090 Laptop GPU", "12.0", 896), ("Tesla V100-SXM2-16GB", "7.0", 900),
+        ("NVIDIA GeForce RTX 5090", "12.0", 1792),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 1792),
         # Others, which have no figures here: no card, rather than a near one.
-        ("NVIDIA GeForce RTX 5090 Laptop GPU", "12.0", None), ("NVIDIA GeForce RTX 3090 Ti", "8.6", None),
+        ("NVIDIA GB200", "10.0", None), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", None),
+        ("NVIDIA GeForce RTX 3090 Ti", "8.6", None),
         ("NVIDIA A10G", "8.6", None), ("NVIDIA L40", "8.9", None), ("NVIDIA H100", "9.0", None),
         ("NVIDIA L40S", "9.0", None), ("", None, None), (None, "9.0", None),
     ],
@@ -36,5 +39,6 @@ def test_a_card_is_known_by_name_and_capability(
 def test_a_recorded_device_has_the_hardware_of_its_own_name() -> None:
     assert hardware_key("NVIDIA H200") == "h200"
     assert hardware_key("NVIDIA A100-SXM4-80GB") == "a100"
-    for other in ("NVIDIA GH200 480GB", "NVIDIA H100 PCIe", "NVIDIA A100-SXM4-40GB"):
-        assert hardware_key(other) is None
+    assert hardware_key("NVIDIA H100 PCIe") == "h100-pcie"
+    assert hardware_key("NVIDIA A100-SXM4-40GB") == "a100-40gb"
+    assert hardware_key("NVIDIA GH200 144G HBM3e") is None

@@ -19,8 +19,13 @@ from analytic_model.recorded import (
 )
 from analytic_model.workload import Workload
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
+from dsocr_core.cli.main import main
 from dsocr_core.models.family import load_config
 from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.store import SEED_LOCATION, History
+
+ALONE, TOGETHER = "20261123-231635-a7591efe", "20261123-230156-9efb4d4a"
+"""Runs of the fast engine that come along."""
 
 
 def test_pages_a_second_are_those_that_bench_measured_of_whole_pages(tmp_path: Path) -> None:
@@ -100,3 +105,22 @@ def test_a_stage_stands_where_its_counted_launches_do_together() -> None:
     assert (point["stage"], point["kind"], point["launches"]) == ("decode", "counted", 2)
     assert point["intensity"] == 1500 and point["flops_per_s"] == pytest.approx(3e14)
     assert stage_points(launches, metrics[metrics["number"] == 2]).empty
+
+
+def test_a_run_is_priced_by_what_it_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 3.60 an hour 1,000 pages cost their seconds. Of pages together one page's bound is no bound."""
+
+    def priced(run: str) -> dict[str, float]:
+        words = ["flops", "against", run, "--price", "3.6", "--history", str(SEED_LOCATION), "--json"]
+        assert main(words) == 0
+        found = json.loads(capsys.readouterr().out)["cost_of_1000_pages"]
+        assert isinstance(found, dict)
+        return found
+
+    with History(SEED_LOCATION) as history:
+        rates = {run: bench_rates(history.file(run, "bench.json"))["fast"] for run in (ALONE, TOGETHER)}
+    alone, together = priced(ALONE), priced(TOGETHER)
+    assert (
+        alone["as_recorded"] == pytest.approx(1 / rates[ALONE]) and alone["at_least"] < alone["as_recorded"]
+    )
+    assert together == {"as_recorded": pytest.approx(1 / rates[TOGETHER])}

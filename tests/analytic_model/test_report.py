@@ -40,6 +40,18 @@ def test_the_json_report_has_workload_and_stages(capsys: pytest.CaptureFixture[s
     assert document["not_counted"]
 
 
+def test_a_price_is_the_users_and_prices_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    document = report(capsys, "--peak", "100", "--bandwidth", "500", "--price", "3.6", "--decode-tokens", "9")
+    stages = {row["stage"]: row for row in document["stages"]}
+    # 3.60 an hour is 0.001 a second, and a thousand pages are a thousand bounds.
+    assert document["cost_of_1000_pages"]["at_least"] == pytest.approx(stages["everything"]["bound_s"])
+    assert stages["sam"]["bound_s"] == pytest.approx(stages["sam"]["flops"] / 100e12)  # as the peak says
+    assert document["hardware"]["source"] == "given by the user"
+    assert report(capsys)["cost_of_1000_pages"] == {}
+    assert main([*PAGE, "--hardware", "l4", "--price", "0.8"]) == 0
+    assert "1,000 pages cost at least" in capsys.readouterr().out
+
+
 def test_options_reach_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
     def flops(stage: str, *options: str) -> float:
         return next(row["flops"] for row in report(capsys, *options)["stages"] if row["stage"] == stage)
@@ -72,6 +84,8 @@ def test_the_table_has_each_stage_whole(capsys: pytest.CaptureFixture[str]) -> N
         (["--decode-tokens", "-1"], "--decode-tokens is -1"),
         (["--batch", "0"], "batch is 0"),
         (["--hardware", "abacus"], "unknown hardware 'abacus'"),
+        (["--hardware", "gh200"], "bfloat16 peak of GH200 96 GB is not known"),
+        (["--price", "0"], "--price is 0: give a number above 0"),
         (["--hardware", "h200-measured", "--dtype", "float32"], "float32 peak"),
         (["--config", "/nowhere/config.json"], "/nowhere/config.json"),
     ],

@@ -3,11 +3,19 @@
 import pytest
 
 from analytic_model import roofline
-from analytic_model.hardware import HARDWARE, Hardware, HardwareError, hardware_named, measured_hardware
+from analytic_model.hardware import (
+    HARDWARE,
+    Hardware,
+    HardwareError,
+    cost_of_1000,
+    hardware_named,
+    measured_hardware,
+    with_figures,
+)
 from analytic_model.ops import Cost
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step, predict
-from analytic_model.roofline import bound, least_work
+from analytic_model.roofline import bound, least_s, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
@@ -78,21 +86,40 @@ def test_least_work_is_the_least(published: ModelConfig) -> None:
 
 
 def test_every_device_names_its_source() -> None:
-    assert set(HARDWARE) == {"h200", "h100", "a100", "rtx-5090", "rtx-4090", "rtx-3090", "h200-measured"}
-    assert hardware_named("H200") is HARDWARE["h200"]
-    for name, device in HARDWARE.items():
-        starts = (
-            "measured here"
-            if name == "h200-measured"
-            else ("https://www.nvidia.com/", "https://images.nvidia.com/")
-        )
-        assert device.source.startswith(starts)
+    assert hardware_named("L40S") is HARDWARE["l40s"]
+    for device in HARDWARE.values():
+        claims = ("press reports", "bandwidth as users name it")  # of a card without a sheet
+        assert device.source.startswith(("https://", "NVIDIA ", "measured here", *claims))
     own = measured_hardware(500, 2000)
     assert (own.peak_flops("bfloat16"), own.bandwidth) == (500e12, 2e12)
 
 
+def test_a_users_figures_win_over_the_sheets() -> None:
+    own = with_figures(HARDWARE["l4"], None, 250.0)
+    assert own is not None and (own.peak_flops("bfloat16"), own.bandwidth) == (121e12, 250e9)
+    assert "L4" in own.name and own.source.startswith("given by the user")
+    alone = with_figures(None, 100.0, 500.0)
+    assert alone is not None and (alone.peak_flops("float32"), alone.bandwidth) == (100e12, 5e11)
+    assert with_figures(None, None, None) is None
+    with pytest.raises(HardwareError, match="give both --peak"):
+        with_figures(None, 100.0, None)
+
+
+def test_what_pages_cost(published: ModelConfig) -> None:
+    """By hand: 3.60 an hour is 0.001 a second, so 1,000 pages of half a second are 0.50."""
+    assert cost_of_1000(3.60, 0.5) == pytest.approx(0.50)
+    assert cost_of_1000(3.95, 1 / 20.7) == pytest.approx(0.0530, abs=5e-5)  # the H100's 53 a million
+    alone = predict(published, Workload.from_image(1300, 1300, decode_tokens=9))
+    device = HARDWARE["l40s"]
+    least = sum(bound(cost, device, "bfloat16").time_ms for cost in alone.stages.values()) / 1e3
+    assert least_s(alone, device) == pytest.approx(least)
+    assert least_s(alone, None) is None
+    four = predict(published, Workload.from_image(1300, 1300, decode_tokens=9, batch=4))
+    assert least / 4 < (least_s(four, device) or 0) < least  # pages side by side share what weights move
+
+
 def test_hardware_that_cannot_be_is_refused() -> None:
-    with pytest.raises(HardwareError, match="unknown hardware 'gtx': choose one of h200"):
+    with pytest.raises(HardwareError, match="unknown hardware 'gtx': choose one of b200"):
         hardware_named("gtx")
     with pytest.raises(HardwareError, match="bandwidth_gb_s is 0"):
         measured_hardware(500, 0)

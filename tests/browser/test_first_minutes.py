@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser_driver import ROOT, Server, Viewer, chosen, ink, marked, run_button, serve
+from tests.support.browser_driver import ROOT, Server, Viewer, ink, marked, run_button, serve
 
 pytestmark = pytest.mark.browser
 WEIGHT = (60, 145, 303, 172)
 """The box of "Net weight 340 g" on the page that opens."""
+SAMPLES = ("05-square-card", "06-small-ticket", "11-alpha-label")
+"""Pages with few tokens, that end by themselves."""
+RUN_MS = 300_000
 LETTER = range(288, 301)
 """Columns of its last letter's ink, counted in the picture."""
 RED = (192, 54, 44)
@@ -89,58 +93,118 @@ def go(page: Page, name: str) -> Page:
     return rested(page)
 
 
+def side(page: Page, name: str) -> None:
+    """Press the button that opens or closes the sidebar, where it lies over the page."""
+    assert page.viewport_size is not None
+    if page.viewport_size["width"] < 768:
+        page.get_by_test_id(name).click()
+
+
 @pytest.mark.parametrize(
-    ("width", "height", "scheme"),
-    [(1280, 800, "light"), pytest.param(1920, 1080, "dark", marks=pytest.mark.slow)],
+    ("width", "height", "scheme"), [(1440, 900, "light"), (1024, 768, "dark"), (390, 844, "light")]
 )
-def test_a_newcomers_five_minutes(
+def test_five_minutes(
     server: Server, open_page, screenshots: Path, width: int, height: int, scheme: str, tmp_path: Path
 ) -> None:
-    def picture(name: str) -> None:
-        page.screenshot(path=screenshots / f"first-{name}-{width}-{scheme}.png")
+    def picture(name: str, of: Page | None = None) -> None:
+        (of or page).screenshot(path=screenshots / f"first-{name}-{width}-{scheme}.png")
 
-    # A page on which both differ, and why. The button that everything leads to is on the screen.
+    # What differs is seen without a click: the letter is marked, and named.
     page = rested(open_page(server.url, width, height, scheme))
-    expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
-    page.locator(".dsocr-heading", has_text="DeepSeek-OCR").wait_for()
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
-    page.get_by_text("near ties between tokens fall differently").wait_for()
     page.locator(".inspector .values", has_text="340 g -> 340 a").wait_for()
     viewer = Viewer(page)
     assert viewer.root.locator(".inspector .letter").all_inner_texts() == ["g", "a,"]
-    for side in ("a", "b"):  # the letter is marked; the selected box's stroke is elsewhere
-        mark = marked(viewer, side, WEIGHT, RED)
-        assert mark.start <= LETTER.start < LETTER.stop <= mark.stop + 2, side
-        assert len(mark) <= 2 * len(LETTER), side
-    button = run_button(page).bounding_box()
-    assert button is not None and button["y"] + button["height"] <= height
+    viewer.root.locator(".panes").scroll_into_view_if_needed()
+    pixel = 1 / float(viewer.state()["scale"])  # of the screen, in those of the page
+    for name in ("a", "b"):  # the selected box's stroke is elsewhere
+        mark = marked(viewer, name, WEIGHT, RED)
+        assert mark.start <= LETTER.start + pixel and LETTER.stop <= mark.stop + 2 + pixel, name
+        assert len(mark) <= 2 * len(LETTER) + 2 * pixel, name
+    if width > 768:
+        button = run_button(page).bounding_box()
+        assert button is not None and button["y"] + button["height"] <= height
     picture("compare")
-    page.get_by_role("button", name="Show a page that agrees").click()
-    page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 
-    # Three pages reviewed by keys: the verdict waits for the name.
-    go(page, "Review")
-    Viewer(page).root.wait_for()
-    page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
-    page.get_by_text("the n-gram rule differs").first.wait_for()
-    picture("review")
+    # A document of three pages is read, and walked through with its verdicts.
+    side(page, "stExpandSidebarButton")
+    page.get_by_text("Upload", exact=True).click()
+    pages = [Image.open(ROOT / "data" / "samples" / f"{name}.png").convert("RGB") for name in SAMPLES]
+    pages[0].save(tmp_path / "paper.pdf", save_all=True, append_images=pages[1:], resolution=150, quality=100)
+    page.locator('input[type="file"]').set_input_files(tmp_path / "paper.pdf")
+    page.get_by_placeholder("all 3, or some like 1-3,7").wait_for()
+    side(page, "stSidebarCollapseButton")
+    film = page.locator(".gallery.strip button")
+    expect(film).to_have_count(3)
+    page.get_by_role("button", name="Run all 3").click()
+    page.get_by_role("button", name="Cancel").wait_for()
+    picture("running")
+    said = page.get_by_role("status").filter(has_text="3 of 3 pages read: 3 identical; recorded as run")
+    said.wait_for(timeout=RUN_MS)
+    expect(film.filter(has_text="= identical")).to_have_count(3)
+    for number in (1, 2, 3):
+        page.locator(f'.viewer[data-image^="paper.pdf#{number}:"]').wait_for()
+        expect(film.nth(number - 1)).to_have_attribute("aria-selected", "true")
+        page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
+        if number < 3:
+            page.locator("body").press("j")
+    picture("walked")
+
+    # It is signed off, with a comment on a box of its first page; the verdict waits for the name.
+    page.get_by_role("button", name="Review this run").click()
+    page.locator(".dsocr-heading h1", has_text="Review").wait_for()
+    page.locator('.viewer[data-image*="#1:"]').wait_for()
     page.keyboard.press("s")
     field = page.locator(".st-key-review-reviewer input")
     expect(field).to_be_focused()
     field.fill("Ann Newcomer")
     field.press("Enter")
-    page.locator(".queue .verdict.same").first.wait_for()
+    verdict = page.locator(".dsocr-review", has_text="you: same")
+    verdict.wait_for()
+    page.keyboard.press("b")
+    viewer.wait(selected="0")
+    page.keyboard.press("n")
+    page.keyboard.type("a <b>fine</b> title")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Pinned comment 1, Ann Newcomer: a <b>fine</b> title").wait_for()
+    first = page.url
     for number in (2, 3):
         page.locator("body").press("j")
-        page.locator(f'.queue[data-position="{number - 1}"]').wait_for()
-        chosen(page)
+        page.locator(f'.viewer[data-image*="#{number}:"]').wait_for()
+        expect(verdict).to_have_count(0)
         page.keyboard.press("s")
-        expect(page.locator(".queue .verdict.same")).to_have_count(number)
+        verdict.wait_for()
+    picture("signed-off")
+
+    # A report leaves, and a colleague opens the link.
     page.get_by_role("tab", name="Whole review").click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Report as HTML").click()
     waiting.value.save_as(tmp_path / "report.html")
-    assert "<html" in (tmp_path / "report.html").read_text().lower()
+    report = (tmp_path / "report.html").read_text()
+    assert report.count("Ann Newcomer: same") == 3 and "a &lt;b&gt;fine&lt;/b&gt; title" in report
+    colleague = open_page(first, width, height, scheme, alone=True)
+    colleague.locator('.viewer[data-image*="#1:"][data-selected="0"]').wait_for()
+    colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()
+    colleague.locator(".pin").click()
+    note = colleague.locator(".note")
+    box, badge = (part.bounding_box() for part in (note, colleague.locator(".pin")))
+    assert box is not None and badge is not None
+    assert box["y"] >= badge["y"] + badge["height"]  # under the region that it is about
+    expect(note.locator("p")).to_have_text("Ann Newcomer: a <b>fine</b> title")
+    expect(note.get_by_role("button", name="Take back")).to_be_hidden()  # another's
+    picture("colleague", colleague)
+
+
+def test_the_other_pages_show_the_examples(server: Server, open_page, screenshots: Path) -> None:
+    def picture(name: str) -> None:
+        page.screenshot(path=screenshots / f"first-{name}.png")
+
+    page = rested(open_page(server.url))
+    expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
+    page.get_by_text("near ties between tokens fall differently").wait_for()
+    page.get_by_role("button", name="Show a page that agrees").click()
+    page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 
     # Runs with their pace, and the chosen one on the pages that explain it.
     go(page, "Runs")

@@ -69,7 +69,9 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[
 
 def choose_second(page: Page, viewer: Viewer) -> None:
     """The second page is marked as the one that differs; its boxes are selected, not the first page's."""
-    page.get_by_text("2 ≠", exact=True).click()
+    strip = page.get_by_role("listbox", name="Pages of the prompt").get_by_role("option")
+    expect(strip.filter(has_text="= identical")).to_have_count(2)
+    strip.filter(has_text="≠ differs").click()
     page.locator('.viewer[data-image*="three-pages.pdf#1-31:"]').wait_for()
     viewer.wait(a="2", b="2")
     viewer.click("a", 1)
@@ -89,7 +91,7 @@ def test_compare_shows_a_document_page_by_page(app: Server, open_page, screensho
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         page.screenshot(path=screenshots / f"pages-together-{scheme}.png", full_page=True)
-    page.get_by_text("3", exact=True).first.click()
+    page.locator("body").press("j")
     viewer.wait(a="1", b="1", selected="")
 
 

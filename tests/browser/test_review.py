@@ -82,7 +82,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     keyboard.press("Enter")
     keyboard.press("d")  # nor is a key after it typed into the field
     page.wait_for_function("document.cookie.includes('Ann%20Reviewer')")
-    page.locator(f'.queue button[data-name="{first}"] .verdict.wrong').wait_for()
+    page.locator(f'.queue button[data-key="{first}"] .verdict.wrong').wait_for()
     expect(page.locator(".st-key-review-reviewer input")).to_have_value("Ann Reviewer")
     words = {"s": "same", "a": "acceptable", "w": "wrong", "u": "unsure"}
     said: dict[str, str] = {}
@@ -90,7 +90,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
         key = "sawu"[number % 4]
         name = chosen(page)
         keyboard.press(key)
-        page.locator(f'.queue button[data-name="{name}"] .verdict.{words[key]}').wait_for()
+        page.locator(f'.queue button[data-key="{name}"] .verdict.{words[key]}').wait_for()
         said[name] = words[key]
         if number == 2:
             keyboard.press("m")
@@ -106,7 +106,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
             keyboard.press("z")
             page.get_by_text("Took back").wait_for()
             keyboard.press(key)
-            page.locator(f'.queue button[data-name="{name}"] .verdict.{words[key]}').wait_for()
+            page.locator(f'.queue button[data-key="{name}"] .verdict.{words[key]}').wait_for()
         if number < 9:
             keyboard.press("j")
             expect(page.locator('.queue button[aria-selected="true"] .name')).not_to_have_text(name)
@@ -131,7 +131,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     assert fresh.locator(".st-key-review-reviewer input").input_value() == ""
     fresh.locator(".dsocr-review", has_text=f"Ann Reviewer: {said[last]}").wait_for()
     for name, word in said.items():
-        fresh.locator(f'.queue button[data-name="{name}"] .verdict.{word}').wait_for()
+        fresh.locator(f'.queue button[data-key="{name}"] .verdict.{word}').wait_for()
     fresh.get_by_role("tab", name="Whole review").click()
     with fresh.expect_download() as download:
         fresh.get_by_role("button", name="Report as HTML").click()

@@ -174,6 +174,18 @@ def test_tables_fit_a_hundred_columns() -> None:
     json.dumps(found.document())
 
 
+def test_pages_are_priced_at_the_median_rate_and_only_where_one_was_measured() -> None:
+    """3.60 an hour is 0.001 a second: 20 pages a second are 0.05 for a thousand."""
+    engine = figures("fast", 0.5)
+    timed = replace(engine, pages_per_s=Spread(20.0, 19.0, 19.1, 21.0, 5))
+    engines = (timed, replace(engine, name="eager", pages_per_s=None))
+    found = Bench("gundam", (1280, 1280), (2, 2), 1000, 1, 5, 2, False, DEVICE, engines, {})
+    assert found.costs(3.60) == {"fast": pytest.approx(0.05), "eager": None}
+    stream = io.StringIO()
+    found.print(Console(file=stream, width=100), 3.60)
+    assert "1,000 pages at 3.6 an hour, as given: fast 0.0500, eager -" in stream.getvalue()
+
+
 def test_marks_alone_measure_nothing_and_warm_up_unmarked(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from analytic_model.predict import predict
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.base.words import significant
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
@@ -231,7 +232,11 @@ def test_own_figures_are_a_device(desk: Desk) -> None:
     # 2,930,633,932,800 FLOP at 1 TFLOP/s
     assert slow.dataframe[0].value.set_index("stage").loc["sam", "bound_s"] == pytest.approx(2.9306339)
     assert "on your device" in strips(slow)[0]
-    assert "--hardware" not in command(slow)
+    assert "--peak 1 --bandwidth 1e+06" in command(slow)
+    priced = desk.open(hardware="custom", peak="1", bandwidth="1000000", price="3.6")
+    least = priced.dataframe[0].value.set_index("stage").loc["everything", "bound_s"]
+    assert f"1,000 pages at least {significant(least)}, at 3.6 an hour" in strips(priced)[0]
+    assert "--price 3.6" in command(priced)
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def prepared() -> None:
 
 
 def queued(test: AppTest) -> list[str]:
-    return [line["name"] for line in mounted(test, "review_queue")["lines"]]
+    return [line["key"] for line in mounted(test, "gallery")["items"]]
 
 
 def say(test: AppTest, verdict: str) -> AppTest:
@@ -414,7 +414,7 @@ def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(histo
     assert not any("<b>off" in body for body in bodies(test))
     assert "6 comparable, 1 reviewed" in words(test)
     assert mounted(test, "viewer")["around"]["cookie"] == "dsocr_reviewer=Ann%20Bee"
-    line = next(line for line in mounted(test, "review_queue")["lines"] if line["name"] == MOVED)
+    line = next(line for line in mounted(test, "gallery")["items"] if line["name"] == MOVED)
     assert line["verdict"] == "wrong"
 
 
@@ -450,7 +450,7 @@ def test_everything_can_be_taken_away(history: History) -> None:
     review.verdicts.give(MOVED, "wrong", "Ben")
     test = open_page(tab="Whole review")
     labels = [button.proto.label for button in test.get("download_button")]
-    assert labels == ["Report as HTML", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
+    assert labels == ["Report as HTML", "Markdown", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
     outcome = test.dataframe[0].value.set_index("")["pages"]
     assert (outcome["pages"], outcome["verdict: wrong"], outcome["verdict: not reviewed"]) == (6, 1, 5)
     assert outcome["box moved"] == 1

@@ -20,6 +20,7 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.command import checkout_words, command_of
+from dsocr_core.runs.labels import run_labels
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
@@ -34,7 +35,8 @@ from tests.support.opened_page import address_of, checked, opened, words
 
 open_page = partial(opened, "runs")
 SAMPLES = PROJECT_ROOT.parent / "shared" / "data" / "llm-perf-opt"
-ALL = [STRANGE, PROFILED, FAST, EAGER, IMPORTED]
+ALL = [EAGER, STRANGE, PROFILED, FAST, IMPORTED]
+"""EAGER is the baseline, which leads."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert listed(test) == ALL
     assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
-    assert table.loc[FAST, ["made by", "backends", "engine", "device", "type", "preset"]].tolist() == [
+    assert table.loc[FAST, ["kind", "backends", "engine", "device", "dtype", "preset"]].tolist() == [
         "dsocr", "fast, vendor", "fast", "H200", "bfloat16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
@@ -92,11 +94,11 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     ("address", "runs"),
     [
         ({"backend": "vendor"}, [FAST]),
-        ({"engine": ["fast", "eager"]}, [STRANGE, PROFILED, FAST, EAGER]),
+        ({"engine": ["fast", "eager"]}, [EAGER, STRANGE, PROFILED, FAST]),
         ({"gpu": "NVIDIA H200"}, [FAST]),
-        ({"dtype": "float32", "profiled": "no"}, [STRANGE, EAGER]),
+        ({"dtype": "float32", "profiled": "no"}, [EAGER, STRANGE]),
         ({"preset": "gundam"}, [FAST]),
-        ({"commit": COMMITS[0]}, [PROFILED, EAGER]),
+        ({"commit": COMMITS[0]}, [EAGER, PROFILED]),
         ({"tag": HOSTILE[0]}, [STRANGE]),
         ({"source": "nsys"}, [IMPORTED]),
         ({"profiled": "yes"}, [PROFILED, IMPORTED]),
@@ -122,7 +124,7 @@ def test_the_widgets_filter_and_write_the_link(history: History) -> None:
     checked(test.run())
     checked(test.multiselect(key="runs preset").set_value(["small"]).run())
     checked(test.date_input(key="runs until").set_value(date(2026, 11, 12)).run())
-    assert listed(test) == [PROFILED, EAGER]
+    assert listed(test) == [EAGER, PROFILED]
     assert address_of(test) == {"preset": ["small"], "until": ["2026-11-12"]}
     assert listed(pressed(test, "runs clear")) == ALL
     assert address_of(test) == {}
@@ -412,7 +414,8 @@ def test_the_tagged_run_is_the_baseline_until_another_is_pinned(history: History
     test = open_page()
     table = test.dataframe[0].value.set_index("run")
     assert f"baseline {EAGER}" in words(test)
-    assert table.loc[FAST, "to baseline"] == "inconclusive"  # one run a side
+    assert table.loc[FAST, "to baseline"] == 1.0  # it sorts in the middle, and is written in words
+    assert b"inconclusive" in test.dataframe[0].proto.SerializeToString()  # one run a side
     assert pd.isna(table.loc[EAGER, "to baseline"])
     other = open_page(baseline=PROFILED)
     assert other.query_params["baseline"] == PROFILED
@@ -443,9 +446,26 @@ def test_only_a_difference_has_a_colour_and_no_outcome_is_grey(words: str | None
     assert (style in found) if style else not found
 
 
+def test_a_link_groups_by_a_column_and_keeps_pinned_runs_on_top(history: History) -> None:
+    test = pressed(open_page(runs=[IMPORTED], group="preset"), "runs on top")
+    assert listed(test) == [EAGER, IMPORTED, FAST, STRANGE, PROFILED]  # gundam, then small
+    assert test.dataframe[0].proto.column_order[:2] == ["preset", "run"]
+    assert address_of(test)["group"] == ["preset"]
+    assert history.runs().set_index("run_id").loc[IMPORTED, "tags"] == ["pinned"]
+
+
+def test_a_runs_label_leads_with_what_fewest_runs_have() -> None:
+    usual = {"engine": "eager", "preset": "small", "pages": 3, "created": pd.Timestamp("2026-11-10 09:15")}
+    runs = [{**usual, "run_id": f"run-{number:08d}", "no_repeat_ngram_size": 20} for number in range(3)]
+    runs[2] |= {"no_repeat_ngram_size": 6}
+    labels = run_labels(pd.DataFrame(runs))
+    assert labels["run-00000002"] == "n-gram 6 · 3 pages · 00000002 · 2026-11-10 09:15"
+    assert labels["run-00000000"] == "n-gram 20 · 3 pages · 00000000 · 2026-11-10 09:15"
+
+
 def test_the_reader_chooses_columns_and_the_address_has_them(history: History) -> None:
     usual = open_page()
-    assert usual.dataframe[0].proto.column_order[:3] == ["run", "tags", "device"]
+    assert usual.dataframe[0].proto.column_order[:3] == ["run", "tags", "kind"]
     test = open_page(columns=["run", "host", "no such column"])
     assert list(test.dataframe[0].proto.column_order) == ["run", "host"]
     assert address_of(test)["columns"] == ["run", "host"]

@@ -18,7 +18,7 @@ from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs import timings
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import History
+from dsocr_core.runs.store import SEED_LOCATION, History
 from pages.widgets.shared import resources
 from pages.widgets.shared.stages import spans
 from pages.widgets.timing import charts
@@ -185,6 +185,13 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
     assert "WITHIN ±50 %" in strip(wide)
     same = open_page(view="A against B", a="old-0", b="old-2")
     assert "INCONCLUSIVE" in strip(same) and "runs of one commit" in strip(same)
+
+
+def test_pages_that_a_bench_took_again_are_said_as_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = History(SEED_LOCATION)
+    monkeypatch.setattr(resources, "history", lambda: opened)
+    test = open_page(view="A against B", a="20261123-120441-1a805bfd", b="20261123-230156-9efb4d4a")
+    assert "512 pages of 32 images" in strip(test) and "512 of 512 pages compared" in strip(test)
 
 
 def test_means_alone_are_inconclusive(history: History) -> None:

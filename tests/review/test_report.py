@@ -22,6 +22,7 @@ from dsocr_core.reading.records import OcrResult, TopTwo
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
+from dsocr_core.review.markdown import markdown_report
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.store import History
 from tests.support.results import make_result
@@ -136,6 +137,18 @@ def test_the_html_needs_no_network_and_no_script(review: Review) -> None:
     assert "\0" not in page
 
 
+def test_pinned_comments_are_on_the_picture_and_in_words(review: Review) -> None:
+    before = html_report(review)
+    assert "<h3>p0 " not in before  # identical: not shown until somebody says something of it
+    review.verdicts.pin("p0", "0,100,100,400,300", "ann", "look <here>")
+    page = html_report(review)
+    assert "<h3>p0 " in page and "look &lt;here&gt;" in page and "100, 100, 400, 300" in page
+    [row] = [row for row in document(review)["pages"] if row["image"] == "p0"]
+    assert [(pin["reviewer"], pin["sheet"], pin["box"]) for pin in row["pins"]] == [
+        ("ann", 0, (100, 100, 400, 300))
+    ]
+
+
 def test_a_script_in_a_text_is_shown_as_text(review: Review) -> None:
     found = _Elements(html_report(review))
     assert "<script>document.title='owned'</script>" in found.words
@@ -246,12 +259,13 @@ def test_compare_gives_the_numbers_of_the_review(
     history: History, review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     location = history.storage.location
-    files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
+    files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml", "--markdown", tmp_path / "r.md")
     assert run("compare", "run-1", "--history", location, "--json", *files) == FAILED
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(json.dumps(document(review)))
     assert (tmp_path / "r.html").read_text() == html_report(review)
     assert (tmp_path / "r.xml").read_text() == junit_report(review)
+    assert (tmp_path / "r.md").read_text() == markdown_report(review)
     assert run("compare", Path(location) / "runs" / "run-1") == FAILED
     words = capsys.readouterr().out
     assert "6 passed, 3 failed" in words and "inconclusive" in words and "Traceback" not in words
@@ -321,3 +335,13 @@ def test_a_page_that_one_run_has_is_said_once_and_fails_nothing(
         assert page.count(said) == 1 and ">p3<" not in page
     assert main(["compare", "run-1", "run-2", "--history", str(tmp_path)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_markdown_says_the_same_and_hostile_text_ends_no_cell(review: Review) -> None:
+    text = markdown_report(review, words="Do | not\n<b>merge</b>")
+    assert r"Do \| not" in text and "<" not in text.replace(r"\<", "")
+    assert "6 passed, 3 failed" in text and "could not" in text
+    rows = [line for line in text.splitlines() if re.match(r"\| p\d", line)]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in rows] == [6] * 9
+    page = text[text.index("## p1: differs") : text.index("\n## ", text.index("## p1: differs") + 1)]
+    assert "script" in page and "## p2: differs" in text and "could not \\<i\\>read" in text

@@ -98,11 +98,47 @@ def test_what_cannot_be_kept_is_refused(verdicts: Verdicts, values: tuple[str, .
     assert verdicts.rows() == ()
 
 
+def test_a_pin_is_a_comment_on_a_region_and_no_verdict(verdicts: Verdicts) -> None:
+    verdicts.give("p1", "same", "ann")
+    pin = verdicts.pin("p1", "0,60,145,303,172", "bob", "the unit")
+    verdicts.pin("p2", "1,1,2,3,4", "ann", "the page after")
+    assert {page: [row.corners for row in rows] for page, rows in verdicts.pins().items()} == {
+        "p1": [(0, 60, 145, 303, 172)], "p2": [(1, 1, 2, 3, 4)]
+    }  # fmt: skip
+    assert words(verdicts) == {"p1": {"ann": "same"}}
+    assert verdicts.undo("bob") is None
+    with pytest.raises(VerdictError, match="only who pinned"):
+        verdicts.unpin(pin.id, "ann")
+    verdicts.unpin(pin.id, "bob")
+    assert list(verdicts.pins()) == ["p2"] and words(verdicts) == {"p1": {"ann": "same"}}
+
+
+@pytest.mark.parametrize(
+    ("region", "comment"),
+    [("0,1,2,3", "x"), ("0,5,2,4,9", "x"), ("0,1,1,9,9", " "), ("0,1,1,9,9999999", "x"), ("0,a,1,9,9", "x")],
+)
+def test_a_pin_of_no_region_or_without_words_is_refused(
+    verdicts: Verdicts, region: str, comment: str
+) -> None:
+    with pytest.raises(VerdictError, match="a pin is a comment on a region"):
+        verdicts.pin("p1", region, "ann", comment)
+    assert verdicts.rows() == ()
+
+
+def test_a_csv_of_before_there_were_pins_is_taken(verdicts: Verdicts) -> None:
+    verdicts.give("p1", "same", "ann")
+    lines = verdicts.to_csv().splitlines()
+    assert lines[0].endswith(",region")
+    older = "\n".join(line.rpartition(",")[0] for line in lines).replace(verdicts.rows()[0].id, "f" * 24)
+    assert verdicts.take(older) == 1
+
+
 @pytest.mark.parametrize("form", ["to_json", "to_csv"])
 def test_out_and_in_again(verdicts: Verdicts, tmp_path: Path, form: str) -> None:
     for text in (*HOSTILE, "=1+1", "'quoted", "+x", "a\r\nb", "@"):
         verdicts.give("p1", "unsure", "ann", "", text[:4000])
     verdicts.give("p2", "wrong", "=cmd()")
+    verdicts.pin("p2", "0,1,2,30,40", "ann", "=1+1")
     verdicts.undo("ann")
     document = getattr(verdicts, form)()
     assert "\n=" not in document and ",=" not in document
@@ -114,6 +150,7 @@ def test_out_and_in_again(verdicts: Verdicts, tmp_path: Path, form: str) -> None
         assert there.take(document) == 0
         assert set(there.rows()) == set(verdicts.rows())
         assert there.current() == verdicts.current()
+        assert there.pins() == verdicts.pins() != {}
 
 
 def test_an_older_word_that_is_imported_later_does_not_count(verdicts: Verdicts, tmp_path: Path) -> None:

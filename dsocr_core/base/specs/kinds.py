@@ -20,6 +20,10 @@ Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama", "dsocr"]
 """Whose extensions of the protocol a server speaks; `plain` has none, `dsocr` is `dsocr serve`."""
 FLAVOURS: tuple[Flavour, ...] = get_args(Flavour)
 
+Precision = Literal["off", "fp8-v", "fp8-kv", "fp8-experts", "fp8-linears", "int8", "int4"]
+"""Rungs of the ladder: fewer bits for the cache or the weights of the fast engine."""
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
 MOST_IN_FLIGHT = 64
 MOST_ATTEMPTS = 10
 
@@ -50,7 +54,7 @@ class BackendSpec:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary")
+OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary", "precision")
 """Settings of a run that a side may have otherwise under the same name."""
 
 
@@ -73,6 +77,7 @@ class EagerSpec(EngineSpec):
 @dataclass(frozen=True, kw_only=True)
 class FastSpec(EngineSpec):
     kind: ClassVar[Kind] = "fast"
+    precision: Precision | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ Needs triton, like all that decodes in slots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, announce
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
-from dsocr_core.engine.fast.batch_step import BatchStep, positions_of, slot_bytes
+from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, positions_of, slot_bytes
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
@@ -37,6 +38,7 @@ from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.precision import position_bytes
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
@@ -79,10 +81,12 @@ class BatchReader:
         ignore_eos: bool = False,
         group: int = GROUP,
         kernels: BatchKernels = TRITON,
+        launches: BatchLaunches | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(f"{slots} slots")
         self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
+        self._launches = launches
         tokenizer, drafts = engine.checkpoint.tokenizer, engine.options.drafts
         self.drafted = drafts is not None and not drafts.own_text
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
@@ -97,6 +101,11 @@ class BatchReader:
         return 0 if self._decoder is None else self._decoder.step.slots
 
     @property
+    def held(self) -> int:
+        """Give the positions of a slot's cache; available once the first page was read."""
+        return 0 if self._decoder is None else self._decoder.step.held
+
+    @property
     def times(self) -> tuple[GroupTime, ...]:
         """List the times of the newest groups of steps, the newest last."""
         return () if self._decoder is None else tuple(self._decoder.times)
@@ -108,7 +117,7 @@ class BatchReader:
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         if self._weights is None:
             return 0
-        position = 2 * config.layers * config.heads * config.head_dim * model.dtype.itemsize
+        position = position_bytes(config, model.dtype, self.engine.options.precision)
         return self._weights.bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
@@ -129,6 +138,28 @@ class BatchReader:
         finally:
             run.close()
 
+    def read_all(
+        self,
+        requests: Seq[OcrRequest],
+        cancel: CancelToken | None = None,
+        page_done: Callable[[], None] = lambda: None,
+    ) -> list[OcrResult]:
+        """Read these, opened here; results in their order. Raises DsocrError of the first at fault."""
+        found: dict[object, OcrResult | DsocrError] = {}
+
+        def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
+            found[key] = outcome
+            page_done()
+
+        self.read(_Requests(self.engine, requests), on_result, cancel)
+        results = []
+        for number in range(len(requests)):
+            outcome = found[number]
+            if isinstance(outcome, DsocrError):
+                raise outcome
+            results.append(outcome)
+        return results
+
     # --- slots and streams ----------------------------------------------------------------------
 
     def decoder_for(self, page: PageInputs, spare: int = 0) -> BatchDecoder:
@@ -144,10 +175,12 @@ class BatchReader:
                 self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
             held = positions_of(KvCache.positions(config, prompt, limit + spare), 0)
             positions = positions_of(prompt, limit + spare)
-            slots = self._slots_that_fit(slot_bytes(config, positions, held, model.dtype, self.drafted))
+            precision = self.engine.options.precision
+            size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
+            slots = self._slots_that_fit(size)
             step = BatchStep(
-                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos,
-                kernels=self._kernels, held=held, drafted=self.drafted,
+                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos, self._launches,
+                kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
             )  # fmt: skip
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
@@ -181,6 +214,23 @@ class BatchReader:
         """Make the prefill stream wait for all that is queued: new slots, weights, an aborted run."""
         if self._beside is not None:
             self._beside.wait_stream(torch.cuda.current_stream(self._beside.device))
+
+
+class _Requests:
+    """A source that prepares each page as it is taken."""
+
+    def __init__(self, engine: Engine, requests: Seq[OcrRequest]) -> None:
+        self._engine, self._left = engine, list(enumerate(requests))
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._left
+
+    def take(self, timeout_s: float) -> Work | None:
+        if not self._left:
+            return None
+        number, request = self._left.pop(0)
+        return Work(number, request, self._engine.prepare(request))
 
 
 class _Run:

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from dsocr_core.base.specs.kinds import Precision
+from dsocr_core.engine.fast.batch_cache import SlotCaches
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
 from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
@@ -40,6 +42,7 @@ from dsocr_core.kernels.verify.draft import DRAFT_SIZE
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
+from dsocr_core.models.precision import position_bytes
 from dsocr_core.reading.records import NgramPolicy
 
 PROGRAMS = 2560
@@ -84,10 +87,15 @@ def positions_of(prompt_tokens: int, limit: int) -> int:
 
 
 def slot_bytes(
-    config: DecoderConfig, positions: int, held: int, dtype: torch.dtype, drafted: bool = False
+    config: DecoderConfig,
+    positions: int,
+    held: int,
+    dtype: torch.dtype,
+    drafted: bool = False,
+    precision: Precision = "off",
 ) -> int:
     """Device memory of one slot: its cache, and per position a token and match lengths; its logits."""
-    cache = 2 * config.layers * config.heads * config.head_dim * dtype.itemsize
+    cache = position_bytes(config, dtype, precision)
     rows = ROWS_A_PASS if drafted else 1
     return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
 
@@ -112,6 +120,7 @@ class BatchStep:
         kernels: BatchKernels = TRITON,
         held: int | None = None,
         drafted: bool = False,
+        precision: Precision = "off",
     ) -> None:
         """For pages of `positions`, of which with a window a slot's cache has to hold `held`.
 
@@ -128,15 +137,13 @@ class BatchStep:
         self.launches, self.kernels = launches or BatchLaunches(), kernels
         self.slots, self.positions, self.held, self.ring = slots, positions, held, config.window or 0
 
-        def empty(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
-
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         heads, head_dim = config.heads, config.head_dim
         cache = (config.layers, slots, heads, held, head_dim)
-        self.keys, self.values = empty(*cache), empty(*cache)
+        self.caches = SlotCaches(cache, dtype, device, precision)
+        self.keys, self.values = self.caches.keys, self.caches.values
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
         written = positions + POSITIONS_STEP  # the last token is written one behind the last position
         self.tokens = zeros(slots, written, dtype=torch.int32)
@@ -181,7 +188,7 @@ class BatchStep:
 
     def cache_of(self, slot: int) -> KvCache:
         """Give that slot's part of the cache, empty, for a prefill. The slot must be finished."""
-        return KvCache.over(self.keys[:, slot : slot + 1], self.values[:, slot : slot + 1])
+        return self.caches.of_slot(slot)
 
     def begin(
         self,
@@ -284,6 +291,7 @@ class BatchStep:
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         at, kernels = self.launches, self.kernels
         keys, values = self.keys[number], self.values[number]  # (S, h, P, D)
+        scales = self.caches.of_layer(number)
         yield "qkv", self._product(b.y, layer.qkv, b.qkv)
         yield (
             "rotary",
@@ -297,6 +305,7 @@ class BatchStep:
                 values,
                 at.small,
                 self.ring,
+                scales,
             ),
         )
         yield (
@@ -312,6 +321,7 @@ class BatchStep:
                 at.stages,
                 at.together,
                 self.ring,
+                scales,
             ),
         )
         yield "join", lambda: kernels.join_rows(b.partial, b.log_sums, b.mixed, at.small)

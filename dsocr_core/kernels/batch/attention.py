@@ -13,6 +13,9 @@ Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a p
 once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Most blocks
 belong to all rows; where one belongs to some only, it has no weight for the others, and adds nothing.
 
+Keys, values or both may be 8-bit floats (e4m3) with a scale for each slot and head: a query takes its keys'
+scale, an average its values'.
+
 Offsets into the cache are 64 bits wide: 256 slots of the published model are more than 2^31 elements.
 Programs return early for a finished slot; its output is zeros.
 """
@@ -24,6 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dsocr_core.kernels.batch.scales import NO_SCALES, Scales, expect_cache
 from dsocr_core.kernels.launch import Launch, expect, expect_all
 from dsocr_core.kernels.matvec import extended
 from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
@@ -74,7 +78,7 @@ def _with_block(
 
 @triton.jit
 def _attend_rows(
-    q, keys, values, states, partial, log_sums, scale, capacity, slots,
+    q, keys, values, states, partial, log_sums, scale, capacity, slots, key_scales, value_scales,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
     ROWS: tl.constexpr, RING: tl.constexpr,
 ):  # fmt: skip
@@ -84,6 +88,8 @@ def _attend_rows(
     groups = tl.num_programs(2) // slots
     slot, ahead = tl.program_id(2) // groups, tl.program_id(2) % groups * ROWS
     dims = tl.arange(0, EVERY_DIM)
+    if key_scales is not None:
+        scale *= tl.load(key_scales + slot * heads + head)
     begin, stop = capacity, 0
     all_from, all_to = 0, capacity
     starts, ends, queries = (), (), ()
@@ -176,6 +182,8 @@ def _attend_rows(
         # A split without positions has no weight: an average of 0 and a maximum of -inf.
         total_all = tl.where(total_all == 0.0, 1.0, total_all)
         average = tl.sum(mixed[r] * part[:, None], axis=0) / total_all
+        if value_scales is not None:
+            average *= tl.load(value_scales + slot * heads + head)
         out = (((ahead + r) * slots + slot) * splits + split) * heads + head
         tl.store(partial + out * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
         tl.store(log_sums + out, best + tl.log2(total_all))
@@ -213,18 +221,20 @@ def attend_rows(
     stages: int = 2,
     together: int = MOST_TOGETHER,
     ring: int = 0,
+    scales: Scales = NO_SCALES,
 ) -> None:
     """Write each part's average to `partial` (R, N, h, D) and its weight to `log_sums` (R, N, h), float32.
 
     `q` (R, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
     read at a time, `stages` of them in flight, for `together` rows of a slot; `ring` slots behind each prompt
-    are taken in turn. Raises ValueError when these do not fit each other.
+    are taken in turn; `scales` (S, h) float32 are those of keys and of values that are float8_e4m3fn. Raises
+    ValueError when these do not fit each other.
     """
-    _check(q, keys, values, states, partial, log_sums)
+    _check(q, keys, values, states, partial, log_sums, scales)
     slots, heads, capacity, head_dim = keys.shape
     scale, each = math.log2(math.e) / math.sqrt(head_dim), min(together, len(q) // slots)
     _attend_rows[(heads, partial.shape[1], len(q) // each)](
-        q, keys, values, states, partial, log_sums, scale, capacity, slots,
+        q, keys, values, states, partial, log_sums, scale, capacity, slots, *scales,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
         ROWS=each, RING=ring, num_warps=launch.warps,
     )  # fmt: skip
@@ -241,9 +251,10 @@ def attend_rows_reference(
     stages: int = 2,
     together: int = MOST_TOGETHER,
     ring: int = 0,
+    scales: Scales = NO_SCALES,
 ) -> None:
     """All of a row's positions as its first part; the other parts stay empty."""
-    _check(q, keys, values, states, partial, log_sums)
+    _check(q, keys, values, states, partial, log_sums, scales)
     partial.zero_()
     log_sums.fill_(float("-inf"))
     _, live = standing_reference(states, len(q))
@@ -251,7 +262,10 @@ def attend_rows_reference(
         slot = row % len(states)
         own, before = place_reference(states[slot], ring, row // len(states))
         held = max(own + 1, before)
-        key, value = keys[slot, :, :held].float(), values[slot, :, :held].float()  # (h, p + 1, D)
+        key, value = (
+            half[slot, :, :held].float() * (1 if scale is None else scale[slot, :, None, None])
+            for half, scale in zip((keys, values), scales, strict=True)
+        )  # (h, p + 1, D)
         scores = torch.einsum("hd,hpd->hp", q[row].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)
         partial[row, 0] = torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), value)
         log_sums[row, 0] = scores.logsumexp(dim=-1) / math.log(2)
@@ -281,13 +295,20 @@ def join_rows_reference(
 
 
 def _check(
-    q: Tensor, keys: Tensor, values: Tensor, states: Tensor, partial: Tensor, log_sums: Tensor
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    states: Tensor,
+    partial: Tensor,
+    log_sums: Tensor,
+    scales: Scales,
 ) -> None:
-    slots, heads, capacity, head_dim = keys.shape
-    rows, splits, cache = len(q), partial.shape[1], (slots, heads, capacity, head_dim)
+    slots, heads, _, head_dim = keys.shape
+    rows, splits = len(q), partial.shape[1]
     if not rows or rows % slots:
         raise ValueError(f"{rows} rows for {slots} slots")
-    expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)), keys=(keys, cache), values=(values, cache))
+    expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)))
+    expect_cache(q, keys, values, scales)
     expect("states", states, (slots, SIZE), torch.int32, q.device)
     expect("partial", partial, (rows, splits, heads, head_dim), torch.float32, q.device)
     expect("log_sums", log_sums, (rows, splits, heads), torch.float32, q.device)

@@ -4,7 +4,8 @@
 Letters: S slots, R rows, h heads, D head dim, P positions a slot's cache holds, T positions to turn by.
 
 A program is one head of one row; row r S + s is r tokens ahead of slot s's current one. A finished slot's
-cache stays as it is: the prefill of its next page may be writing it. Moves 6 h D elements a row.
+cache stays as it is: the prefill of its next page may be writing it. Moves 6 h D elements a row. A cache of
+8-bit floats has them over its slot's and head's scale, to the nearest that there is.
 """
 
 import torch
@@ -12,14 +13,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dsocr_core.kernels.batch.scales import MOST, NO_SCALES, Scales, as_cached, expect_cache
 from dsocr_core.kernels.launch import Launch, expect, expect_all
 from dsocr_core.kernels.matvec import rounded
 from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
 
 
 @triton.jit
+def _cached(value, scale, DTYPE: tl.constexpr):
+    """The value as a cache of that type has it."""
+    # One return: what follows a return of a constant branch would still be compiled.
+    if scale is None:
+        cached = value.to(DTYPE)
+    else:
+        cached = tl.minimum(tl.maximum(value.to(tl.float32) / scale, -MOST), MOST).to(DTYPE)
+    return cached
+
+
+@triton.jit
 def _rotary_rows(
-    qkv, cos, sin, states, q, keys, values, capacity, slots,
+    qkv, cos, sin, states, q, keys, values, capacity, slots, key_scales, value_scales,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr, RING: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = q.dtype.element_ty
@@ -54,18 +67,21 @@ def _rotary_rows(
     cached = (slot.to(tl.int64) * HEADS + head) * capacity * HEAD_DIM + own * HEAD_DIM + pair
     first = tl.load(row + WIDTH, mask=live).to(tl.float32)
     second = tl.load(row + WIDTH + HALF, mask=live).to(tl.float32)
-    tl.store(
-        keys + cached,
-        (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE),
-        mask=write,
-    )
-    tl.store(
-        keys + cached + HALF,
-        (rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)).to(DTYPE),
-        mask=write,
-    )
-    tl.store(values + cached, tl.load(row + 2 * WIDTH, mask=live), mask=write)
-    tl.store(values + cached + HALF, tl.load(row + 2 * WIDTH + HALF, mask=live), mask=write)
+    KEY: tl.constexpr = keys.dtype.element_ty
+    VALUE: tl.constexpr = values.dtype.element_ty
+    key_scale, value_scale = None, None
+    if key_scales is not None:
+        key_scale = tl.load(key_scales + slot * HEADS + head)
+    if value_scales is not None:
+        value_scale = tl.load(value_scales + slot * HEADS + head)
+    turned = (rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)).to(DTYPE)
+    tl.store(keys + cached, _cached(turned, key_scale, KEY), mask=write)
+    turned = (rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)).to(DTYPE)
+    tl.store(keys + cached + HALF, _cached(turned, key_scale, KEY), mask=write)
+    value = tl.load(row + 2 * WIDTH, mask=live)
+    tl.store(values + cached, _cached(value, value_scale, VALUE), mask=write)
+    value = tl.load(row + 2 * WIDTH + HALF, mask=live)
+    tl.store(values + cached + HALF, _cached(value, value_scale, VALUE), mask=write)
 
 
 def rotary_rows(
@@ -78,17 +94,19 @@ def rotary_rows(
     values: Tensor,
     launch: Launch,
     ring: int = 0,
+    scales: Scales = NO_SCALES,
 ) -> None:
     """Write the turned `q` (R, h, D) and each live slot's rows of `keys`, `values` (S, h, P, D).
 
     `qkv` (R, 3 h D) products of the normed rows; `cos`, `sin` (T, D); `states` (S, SIZE) int32; `ring` slots
-    behind each prompt are taken in turn. `q` of a row that does not count is undefined. Raises ValueError
-    when these do not fit each other.
+    behind each prompt are taken in turn; `scales` (S, h) float32 are those of keys and of values that are
+    float8_e4m3fn. `q` of a row that does not count is undefined. Raises ValueError when these do not fit each
+    other.
     """
-    _check(qkv, cos, sin, states, q, keys, values)
+    _check(qkv, cos, sin, states, q, keys, values, scales)
     slots, heads, capacity, head_dim = keys.shape
     _rotary_rows[(len(qkv), heads)](
-        qkv, cos, sin, states, q, keys, values, capacity, slots,
+        qkv, cos, sin, states, q, keys, values, capacity, slots, *scales,
         HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), RING=ring,
         num_warps=launch.warps,
     )  # fmt: skip
@@ -104,9 +122,10 @@ def rotary_rows_reference(
     values: Tensor,
     launch: Launch | None = None,
     ring: int = 0,
+    scales: Scales = NO_SCALES,
 ) -> None:
     """The same in plain torch."""
-    _check(qkv, cos, sin, states, q, keys, values)
+    _check(qkv, cos, sin, states, q, keys, values, scales)
     slots, heads, _, head_dim = keys.shape
     position, live = standing_reference(states, len(qkv))  # (R,)
     position = torch.where(live, position, 0).long()
@@ -120,21 +139,31 @@ def rotary_rows_reference(
     q.copy_(turn(parts[:, 0]) * live[:, None, None])
     rows = live.nonzero()[:, 0]
     own = [place_reference(states[row % slots], ring, row // slots)[0] for row in rows.tolist()]
-    keys[rows % slots, :, own] = turn(parts[:, 1])[rows]
-    values[rows % slots, :, own] = parts[rows, 2]
+    for half, new, scale in zip((keys, values), (turn(parts[:, 1]), parts[:, 2]), scales, strict=True):
+        for row, at in zip(rows.tolist(), own, strict=True):
+            by = None if scale is None else scale[row % slots, :, None]
+            half[row % slots, :, at] = as_cached(new[row], by)
 
 
 def _check(
-    qkv: Tensor, cos: Tensor, sin: Tensor, states: Tensor, q: Tensor, keys: Tensor, values: Tensor
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    states: Tensor,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scales: Scales,
 ) -> None:
-    slots, heads, capacity, head_dim = keys.shape
+    slots, heads, _, head_dim = keys.shape
     if head_dim % 2:
         raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
-    cache, table, rows = (slots, heads, capacity, head_dim), (cos.shape[0], head_dim), qkv.shape[0]
+    table, rows = (cos.shape[0], head_dim), qkv.shape[0]
     if rows % slots:
         raise ValueError(f"{rows} rows for {slots} slots")
     expect_all(
         q.dtype, q.device, qkv=(qkv, (rows, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
-        q=(q, (rows, heads, head_dim)), keys=(keys, cache), values=(values, cache),
+        q=(q, (rows, heads, head_dim)),
     )  # fmt: skip
+    expect_cache(q, keys, values, scales)
     expect("states", states, (slots, SIZE), torch.int32, q.device)

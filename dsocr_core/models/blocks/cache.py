@@ -8,6 +8,8 @@ Letters: L layers, B batch, h heads, P positions, D head dim.
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -33,7 +35,7 @@ class KvCache:
         self.length = 0
 
     @classmethod
-    def over(cls, keys: Tensor, values: Tensor) -> KvCache:
+    def over(cls, keys: Tensor, values: Tensor) -> Self:
         """An empty cache in storage of the caller's, (L, B, h, P, D) each."""
         cache = cls.__new__(cls)
         cache.keys, cache.values, cache.length = keys, values, 0

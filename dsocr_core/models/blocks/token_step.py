@@ -6,15 +6,17 @@ of Python. Here every view and every result is made once a page, and what follow
 as `F.linear` does them, elementwise operations into buffers. A product or sum may change sides, as both are
 exact in that; no rounding changes (tests/models/test_token_step.py compares bit for bit).
 
-A weight that fits into a core's cache is read once, front to back, before its product: a product of one row
-reads several rows at a time, which the cache's own prefetch does not follow (docs/decisions/0014).
+On some processors a product of one row, which reads several rows at a time, is slower than one pass from
+front to back before it and then the product from the core's cache; on others that pass is lost time
+(docs/decisions/0014). Which it is here is measured once a process; the bits are the same.
 
 Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 import torch
@@ -29,6 +31,9 @@ from dsocr_core.models.blocks.moe import MixtureOfExperts
 
 READ_AHEAD_BYTES = 2**20
 """Largest weight that is read before its product: what a core's second cache holds."""
+
+TIMED_BYTES, TIMINGS = 2**24, 3
+"""Weights that the two ways are timed with, more than such a cache holds; and how often."""
 
 Into = Callable[[Tensor, Tensor], object]
 """Computes from the first tensor into the second."""
@@ -48,6 +53,7 @@ class TokenStep:
 
     def __init__(self, decoder: Decoder, cache: KvCache, rotary: Rotary, core: AttentionCore) -> None:
         self._cache, self._table = cache, decoder.embed_tokens.weight
+        _time_once(decoder)
         width, layers = self._table.shape[1], cast("Iterable[DecoderLayer]", decoder.layers)
         self._attend = _Attention(next(iter(layers)).self_attn, cache, rotary, core)
         self._layers = [_Layer(layer, self._attend) for layer in layers]
@@ -140,11 +146,48 @@ class _Attention:
         return y.transpose(1, 2).reshape(1, -1)
 
 
-def _product(weight: Tensor) -> Into:
-    """(1, in) -> (1, out) with a weight (out, in)."""
+_reads_ahead: bool | None = None
+"""True where this processor gains by reading a weight before its product; None until it was timed."""
+
+
+def _time_once(decoder: Decoder) -> None:
+    """Time both ways over weights that neither finds in a cache: 20 ms, once a process."""
+    global _reads_ahead
+    if _reads_ahead is not None:
+        return
+    best, weights = [float("inf")] * 2, list(_some_weights(decoder))
+    for _ in range(TIMINGS):
+        for ahead in (False, True):
+            products = [(_product(weight, ahead), *_row(weight)) for weight in weights]
+            started = time.perf_counter()
+            for product, x, out in products:
+                product(x, out)
+            best[ahead] = min(best[ahead], time.perf_counter() - started)
+    _reads_ahead = best[True] < best[False]
+
+
+def _some_weights(decoder: Decoder) -> Iterator[Tensor]:
+    """Give weights (out, in) that might be read ahead, `TIMED_BYTES` of them at most."""
+    left = TIMED_BYTES
+    for parameter in decoder.layers.parameters():
+        for weight in parameter.detach().unbind() if parameter.ndim == 3 else [parameter.detach()]:
+            left -= weight.nbytes
+            if left < 0:
+                return
+            if weight.ndim == 2 and weight.nbytes <= READ_AHEAD_BYTES:
+                yield weight
+
+
+def _row(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(1, in) and (1, out) for a product."""
+    return torch.ones(1, weight.shape[1]), torch.empty(1, weight.shape[0])
+
+
+def _product(weight: Tensor, ahead: bool | None = None) -> Into:
+    """(1, in) -> (1, out) with a weight (out, in), read `ahead` or as was found best."""
     columns, values = weight.t(), weight.detach().view(-1)
     mm, dot = torch.mm, torch.dot
-    if weight.nbytes > READ_AHEAD_BYTES:
+    if weight.nbytes > READ_AHEAD_BYTES or not (_reads_ahead if ahead is None else ahead):
         return lambda x, out: mm(x, columns, out=out)
 
     def product(x: Tensor, out: Tensor) -> None:

@@ -97,18 +97,30 @@ class Launches:
         )
         return next(open_, None)
 
-    def tables(self, backend: str, threads: Sequence[object]) -> dict[str, tuple[Row, ...]]:
-        """Rows of `kernels`, and of `timings` from the ranges on these threads; no table without rows."""
-        took: dict[Stage, list[float]] = {}
-        for thread in threads:
-            for start, end, stage in self._ranges.get(thread, ()):
-                took.setdefault(stage, []).append(end - start)
+    def tables(
+        self, backend: str, threads: Sequence[object], on_device: Sequence[object] = ()
+    ) -> dict[str, tuple[Row, ...]]:
+        """Rows of `kernels`, and of `timings` from the ranges on these threads; no table without rows.
+
+        A stage that has as many ranges `on_device` took what the device took: the host only queued it.
+        """
+        took = self._took(threads)
+        for stage, times in self._took(on_device).items():
+            if stage is not Stage.PREPROCESS and len(times) == len(took.get(stage, times)):
+                took[stage] = times
         kernels = [row for stage, times in self._kernels.items() for row in kernel_rows(summed(times), stage)]
         timings: list[Row] = []
         for stage, times in took.items():
             deviation = statistics.stdev(times) if len(times) > 1 else None
             timings += timing_rows(backend, stage, math.fsum(times) / len(times), deviation, len(times))
         return {name: tuple(rows) for name, rows in (("kernels", kernels), ("timings", timings)) if rows}
+
+    def _took(self, threads: Sequence[object]) -> dict[Stage, list[float]]:
+        took: dict[Stage, list[float]] = {}
+        for thread in threads:
+            for start, end, stage in self._ranges.get(thread, ()):
+                took.setdefault(stage, []).append(end - start)
+        return took
 
     @property
     def threads(self) -> tuple[object, ...]:

@@ -135,7 +135,7 @@ class _Trace:
                 self._ranges.add_range(of, start * 1e3, (start + took) * 1e3, stage)
 
     def tables(self) -> dict[str, tuple[Row, ...]]:
-        """Rows of kernels by stage, and of the times of the ranges on the host."""
+        """Rows of kernels by stage, and of the times of the ranges: the device's, else the host's."""
         where = None if None in self._ranges.threads else _HOST
         texts = [clean(text) or "not known" for text in self._names]
         threads = list(self._names)
@@ -145,7 +145,7 @@ class _Trace:
                 thread, moment = threads[self._called[0][at]], self._called[1][at]
             stage = self._ranges.stage_at(thread, moment * 1e3)
             self._ranges.add_kernel(texts[name], took * 1e3, stage)
-        return self._ranges.tables(BACKEND, [_HOST])
+        return self._ranges.tables(BACKEND, [_HOST], [None])
 
     def _number(self, text: str) -> int:
         return self._names.setdefault(text, len(self._names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dsocr_core.reading.records import POLICY_FIELDS
+from dsocr_core.runs.labels import PUBLISHED
 from dsocr_core.runs.record import flattened
 from dsocr_core.settings import InferSettings
 
@@ -49,16 +50,18 @@ _WORK = f"""
                any_value(value) FILTER (name = 'prompt') AS prompt,
                any_value(value) FILTER (name = 'infer.max_new_tokens') AS max_new_tokens,
                any_value(value) FILTER (name = 'infer.no_repeat_ngram_size') AS no_repeat_ngram_size,
+               nullif(any_value(value) FILTER (name = 'draft'), '') AS draft,
                coalesce(
                    string_agg(replace(name, 'infer.', '') || ' ' || value, ', ' ORDER BY name)
                    FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
-                   'as published'
+                   '{PUBLISHED}'
                ) AS policy
         FROM memory.main.facts WHERE section = 'settings' GROUP BY run_id
     ) AS work
 """
 
 WORK = ("checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy")
+
 
 LISTED = f"""
     SELECT runs.*, runs.run_id IN (

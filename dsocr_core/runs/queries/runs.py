@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsocr_core.runs.queries.query import REQUIRED, Questions
-from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS, WORK
+from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS
 
 QUERIES = Questions()
 _ask = QUERIES.ask
@@ -12,7 +12,7 @@ _ask(
     "runs",
     "the runs that pass the filters, newest first, with their marks and what is in them",
     f"""
-    SELECT * EXCLUDE ({", ".join(WORK)}) FROM listed AS runs
+    SELECT * EXCLUDE (prompt) FROM listed AS runs
     WHERE {RUN_FILTER}
       AND ($text::VARCHAR IS NULL OR contains(lower(concat_ws(chr(10), runs.run_id, runs.command, runs.notes,
            runs.note, array_to_string(runs.tags, chr(10)))), lower($text)))
@@ -155,7 +155,8 @@ _ask(
 _VERDICTS = """
     SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
            given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,
-           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes
+           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes,
+           given ->> 'region' AS region
     FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
     WHERE page IS NOT NULL AND id IS NOT NULL
 """

@@ -23,6 +23,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "source": Parameter("Sample", ("Sample", "Upload", "Path")),
     "page": Parameter("", widget=False),
     "path": Parameter(""),
+    "pages": Parameter(""),
     "box": Parameter("", widget=False),
     "sheet": Parameter("", widget=False),
     "together": Parameter(False),
@@ -74,7 +75,10 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
 
 def write() -> None:
     """Make the address say what the session holds."""
-    here = {} if value("source") == "Path" else {"path": value("path")}
+    sample = value("source") == "Sample"
+    here = {
+        name: value(name) for name, other in (("path", value("source") != "Path"), ("pages", sample)) if other
+    }
     STATE.write(usual() | here)
 
 

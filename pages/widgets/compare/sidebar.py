@@ -9,6 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from analytic_model.on_cpu import of_cpu
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
@@ -133,6 +134,7 @@ def _of(source: str, pages: PageList) -> PageList:
     st.session_state[_SOURCE] = source
     if before not in (None, source):
         put("box", "")
+        put("pages", "")
         if value("page") not in pages.keys:
             put("page", "")
     return pages
@@ -160,22 +162,25 @@ def _samples() -> PageList:
     if not pages.keys:
         raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
     missing = STATE.missing("page", ("", *pages.keys))
+    items = [item for index in range(len(pages.keys)) if (item := _sample(pages.take(index)))]
+    keys = [item["key"] for item in items]
     current = None if missing else pages.keys[pages.position(value("page"))]
-    items = []
-    for index, name in enumerate(pages.keys):
-        page = pages.take(index)
-        try:
-            picture = resources.thumbnail(page.path)
-        except DsocrError:
-            continue
-        url = resources.picture_url(picture, f"thumbnail.{name}")
-        title = f"{page.name}, {picture.width} x {picture.height} px"
-        items.append({"key": name, "name": name.replace("_", " "), "title": title, "url": url})
-    picked = show_gallery("samples", items, current)
-    if picked and picked != current:
-        address.show_page(picked)
-        st.rerun()
+    position = keys.index(current) if current in keys else -1
+    show_gallery(
+        "samples", "Samples", "samples", len(items), position,
+        lambda shown: items[shown.start : shown.stop], address.show_page,
+    )  # fmt: skip
     return pages
+
+
+def _sample(page: PageSource) -> dict[str, str] | None:
+    try:
+        picture = resources.thumbnail(page.path)
+    except DsocrError:
+        return None
+    url = resources.picture_url(picture, f"thumbnail.{page.key}")
+    title = f"{page.name}, {picture.width} x {picture.height} px"
+    return {"key": page.key, "name": page.key.replace("_", " "), "title": title, "url": url}
 
 
 def _upload() -> PageList:
@@ -186,7 +191,7 @@ def _upload() -> PageList:
         st.caption("It stays on this machine.")
         return PageList()
     stored = sources.store_upload(sent.name, sent.getvalue())
-    return _leafed(_of(str(stored), sources.upload_pages(stored)))
+    return _leafed(_of(str(stored), sources.upload_pages(stored)), str(stored))
 
 
 def _path() -> PageList:
@@ -197,25 +202,25 @@ def _path() -> PageList:
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
         return PageList()
-    return _leafed(_of(text, sources.typed_pages(text, resources.allowed_roots())))
+    return _leafed(_of(text, sources.typed_pages(text, resources.allowed_roots())), text)
 
 
-def _leafed(pages: PageList) -> PageList:
-    """A choice among many pages, beside the viewer's own arrows."""
-    if len(pages.keys) > 1 and pages.together is not None and _reads_several():
+def _leafed(pages: PageList, name: str) -> PageList:
+    """The chosen ones of many pages; the strip over the viewer goes through them. Raises DsocrError."""
+    pages, count = replace(pages, name=name), len(pages.keys)
+    if count < 2:
+        return pages
+    numbers = st.text_input(
+        "Pages", key=key("pages"), placeholder=f"all {count:,}, or some like 1-3,7",
+        label_visibility="collapsed", on_change=partial(address.show_page, ""),
+    ).strip()  # fmt: skip
+    pages = pages.only(numbers) if numbers else pages
+    if _reads_several():
         together = st.toggle(
             "All pages in one prompt", key=key("together"), on_change=partial(address.show_page, ""),
             help="One reading of the whole document; the pages are then chosen over the viewer.",
         )  # fmt: skip
         pages = pages.together() if together else pages
-    if len(pages.keys) > 1:
-        current = pages.position(value("page"))
-        chosen = st.selectbox(
-            f"{len(pages.keys)} pages", pages.keys, index=current, label_visibility="collapsed"
-        )
-        if chosen != pages.keys[current]:
-            address.show_page(chosen)
-            st.rerun()
     return pages
 
 
@@ -342,9 +347,13 @@ def _preset(settings: Settings) -> str:
         return f"{name}, {size}"
 
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
-        usual = settings.preset_name, settings.family.preset, *presets
+        usual = of_cpu(settings)[0].preset_name, settings.family.preset, *presets
         put("preset", next(name for name in usual if name in presets))
-    return st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
+    chosen = st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
+    here, why = of_cpu(settings)
+    if why and chosen == here.preset_name:
+        st.caption(plain(f"{why[0].upper()}{why[1:].partition('; ')[0]}."))
+    return chosen
 
 
 def _prompt() -> str:

@@ -1,1 +1,1 @@
-"""Components of our own in the browser: viewer, document, gallery, review queue."""
+"""Components of our own in the browser: viewer, document, gallery."""

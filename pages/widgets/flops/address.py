@@ -43,6 +43,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "hardware": Parameter(OF_RUN, (OF_RUN, *HARDWARE, CUSTOM)),
     "peak": Parameter(100.0, (), 1e-3, 1e6),
     "bandwidth": Parameter(1000.0, (), 1e-3, 1e6),
+    "price": Parameter(0.0, (), 0, 1e6),
     "dtype": Parameter("bfloat16", ("bfloat16", "float32")),
     "attention": Parameter("sdpa", ("sdpa", "eager", "flash_attention_2")),
     # how it is counted

@@ -40,6 +40,8 @@ class Selection:
     """Its key; CUSTOM for figures of the user's own."""
     recorded: Recorded | None = None
     """The times of what was recorded, where that is chosen."""
+    price: float = 0.0
+    """Price of the device an hour; 0 where it is not known."""
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -51,7 +53,7 @@ class Selection:
         if self.recorded is None:
             return False
         own = self.hardware_name.removesuffix("-measured")
-        return own == CUSTOM or own == hardware_key(self.recorded.device)
+        return own == CUSTOM or own == hardware_key(self.recorded.device, self.policy.dtype)
 
     @property
     def counter_attention(self) -> str:
@@ -63,10 +65,12 @@ class Selection:
         policy = self.policy
         words = [] if policy.attention == Policy().attention else ["--attention", policy.attention]
         words += [] if policy.ignore_torch_unsupported_flops else ["--count-unsupported"]
-        if self.hardware_name != CUSTOM:
-            return self.command("report", "--hardware", self.hardware_name, *words, *more)
-        command = self.command("report", *words, *more)
-        return f"# FLOPs and bytes; the least times follow from the figures typed in\n{command}"
+        words += ["--price", f"{self.price:g}"] if self.price else []
+        device = ["--hardware", self.hardware_name]
+        if self.hardware_name == CUSTOM:
+            peak = self.hardware.peak_flops(policy.dtype) / 1e12
+            device = ["--peak", f"{peak:g}", "--bandwidth", f"{self.hardware.bandwidth_gb_s:g}"]
+        return self.command("report", *device, *words, *more)
 
     def command(self, name: str, *more: str) -> str:
         """The command line of a subcommand on this work; it counts as here."""

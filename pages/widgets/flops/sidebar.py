@@ -135,6 +135,10 @@ def _hardware() -> None:
         left, right = st.columns(2)
         left.number_input("Peak (TFLOP/s)", key=key("peak"), min_value=0.0)
         right.number_input("Bandwidth (GB/s)", key=key("bandwidth"), min_value=0.0)
+    st.number_input(
+        "Price an hour", key=key("price"), min_value=0.0, format="%g",
+        help="What you pay for the device, in any currency: 1,000 pages are priced. 0: not known.",
+    )  # fmt: skip
 
 
 def _counting() -> None:
@@ -197,7 +201,7 @@ def _device(policy: Policy, recorded: Recorded | None) -> tuple[Hardware, str]:
         figures = float(value("peak") or 0), float(value("bandwidth") or 0)
         return measured_hardware(*figures, name="your device"), CUSTOM
     if name == OF_RUN:
-        name = (recorded and hardware_key(recorded.device)) or _USUAL
+        name = (recorded and hardware_key(recorded.device, policy.dtype)) or _USUAL
     device = hardware_named(name)
     device.peak_flops(policy.dtype)  # a device without a figure for it is refused before anything
     return device, name
@@ -210,8 +214,9 @@ def _sized_selection() -> Selection:
     workload = Workload.from_image(*size, preset, _whole("prompt"), int(value("tokens")), int(value("batch")))
     policy = _policy(text("attention"), text("dtype"))
     return Selection(
-        config, path, size, preset, workload, policy, bool(value("nesting")), *_device(policy, None)
-    )
+        config, path, size, preset, workload, policy, bool(value("nesting")), *_device(policy, None),
+        price=float(value("price") or 0),
+    )  # fmt: skip
 
 
 def _selection_of(read: Callable[[], Reading]) -> Selection:
@@ -219,7 +224,7 @@ def _selection_of(read: Callable[[], Reading]) -> Selection:
     policy = _policy(found.attention, found.dtype)
     return Selection(
         load_config(found.config_path), found.config_path, found.size, found.preset, found.workload, policy,
-        bool(value("nesting")), *_device(policy, found.recorded), found.recorded,
+        bool(value("nesting")), *_device(policy, found.recorded), found.recorded, float(value("price") or 0),
     )  # fmt: skip
 
 

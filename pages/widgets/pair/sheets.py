@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
-
-import streamlit as st
 
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span, page_texts
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import OcrResult
+from pages.widgets.components.gallery import show_gallery, window
+from pages.widgets.shared import resources, soon
+from pages.widgets.shared.resources import Picture
+from pages.widgets.shared.strip import verdict_words
 
-_MOST_IN_A_ROW = 12
+_PART = 12
 
 
 def count(comparison: Comparison) -> int:
@@ -34,34 +37,47 @@ def text_of(result: OcrResult, sheet: int) -> tuple[str, Sequence[Span]]:
     return head[0] + text, [*head[1], *moved]
 
 
-def choose(comparison: Comparison, sheet: int, show: Callable[[int], None], prefix: str = "") -> None:
-    """Draw a choice among the pages, those whose texts differ marked; `show` takes the number of another."""
+def choose(
+    comparison: Comparison, sheet: int, show: Callable[[int], None], picture: Callable[[int], Picture],
+    prefix: str = "",
+) -> None:  # fmt: skip
+    """Draw a choice among the pages with their verdicts; `show` takes the number of another.
+
+    `picture` makes a page's thumbnail.
+    """
     pages = count(comparison)
     if pages == 1:
         return
-    marked = differing(comparison)
-    key = f"{prefix}sheet {sheet} of {comparison.request.name}"
+    name, marked = comparison.request.name, differing(comparison)
+    waited = {
+        number: soon.made((prefix, comparison.request, number), partial(picture, number))
+        for number in window(pages, sheet, _PART)
+    }
 
-    def take() -> None:
-        if isinstance(chosen := st.session_state[key], int):
-            show(chosen)
+    def item(number: int) -> dict[str, Any]:
+        words = verdict_words("differs" if number in marked else "identical" if comparison.report else None)
+        small = soon.result(waited[number])
+        return {
+            "key": str(number), "name": f"{number + 1}", "title": f"{name}, page {number + 1}: {words.words}",
+            "words": words.words, "sign": words.icon, "tone": words.tone,
+            "url": resources.picture_url(small, f"{prefix}sheet {number}") if small else "",
+        }  # fmt: skip
 
-    def words(number: int) -> str:
-        return f"{number + 1} ≠" if number in marked else str(number + 1)
-
-    options: dict[str, Any] = {"key": key, "format_func": words, "on_change": take}
-    if pages <= _MOST_IN_A_ROW:
-        st.segmented_control(f"Page of {pages}", range(pages), default=sheet, required=True, **options)
-    else:
-        st.selectbox(f"Page of {pages}", range(pages), index=sheet, **options)
+    show_gallery(
+        f"{prefix}sheets", "Pages of the prompt", "strip", pages, sheet,
+        lambda shown: list(map(item, shown)), lambda picked: show(int(picked)), _PART,
+    )  # fmt: skip
+    soon.redraw_made(waited.values())
 
 
 def differing(comparison: Comparison) -> set[int]:
-    """Pages whose texts are not the same on both sides."""
+    """Pages on which the two sides have another text, or boxes that do not match."""
     if comparison.a is None or comparison.b is None:
         return set()
     texts = [
         [clean_text(text_of(side, n)[0]) for n in range(count(comparison))]
         for side in (comparison.a, comparison.b)
     ]
-    return {number for number, (a, b) in enumerate(zip(*texts, strict=True)) if a != b}
+    found = {number for number, (a, b) in enumerate(zip(*texts, strict=True)) if a != b}
+    pairs = comparison.report.pairs if comparison.report else ()
+    return found | {pair.page for pair in pairs if pair.state != "matched"}

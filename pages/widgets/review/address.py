@@ -32,6 +32,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "page": Parameter("", widget=False),
     "box": Parameter("", widget=False),
     "sheet": Parameter("", widget=False),
+    "view": Parameter("Page", ("Page", "Grid")),
     "failing": Parameter(False),
     **{name: Parameter([]) for name in MANY},
     "text": Parameter(""),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
     from dsocr_core.review.review import Review
 
-NAME_FIRST = "Type your name: the verdict is recorded under it."
+NAME_FIRST = "Type your name: what you say is recorded under it."
 _NEWS_S = 5
 """Age that other people's verdicts may have: taking them in lists a folder."""
 
@@ -44,6 +44,11 @@ class Position:
         if name := value("page"):
             return next((page for page in self.review.pages if page.name == name), None)
         return self.queue[0] if self.queue else None
+
+    @cached_property
+    def pins(self) -> list[Judgement]:
+        """Comments pinned to regions of the page shown."""
+        return self.review.verdicts.pins().get(self.page.name, []) if self.page else []
 
     @cached_property
     def position(self) -> int:
@@ -93,13 +98,16 @@ def take_actions() -> None:
     state: Any = st.session_state.get("review viewer")
     actions = state.get("actions") if state else None
     for action in actions if isinstance(actions, list) else []:
-        number, act, subject = (action.get(name) for name in ("n", "act", "subject"))
+        number, *of_act = (action.get(name) for name in ("n", "act", "subject", "region", "words"))
         if isinstance(number, int) and number > address.values()["taken"]:
-            act_on(str(act), str(subject), number)
+            act, subject, region, said = (str(value or "") for value in of_act)
+            act_on(act, subject, number, region, said)
 
 
-def act_on(act: str, subject: str, number: int = 0) -> None:
-    """Do `act` ("next", "previous", "undo", a verdict) with `subject` shown; what went wrong is noted."""
+def act_on(act: str, subject: str, number: int = 0, region: str = "", said: str = "") -> None:
+    """Do `act` ("next", "previous", "undo", "pin", "unpin", a verdict) with `subject` shown; what went wrong
+    is noted.
+    """
     values = address.values()
     done: dict[str, Any] = {
         "taken": max(number, values["taken"]),
@@ -114,6 +122,13 @@ def act_on(act: str, subject: str, number: int = 0) -> None:
             done |= _to(here.beside(1 if act == "next" else -1))
         elif act == "undo":
             done |= _undo(review)
+        elif act == "unpin":
+            review.verdicts.unpin(region, address.reviewer())
+        elif act in (*VERDICTS, "pin") and not address.reviewer():
+            done |= {"problem": NAME_FIRST, "pending": (act, subject, 0, region, said),
+                     "asked": time.time_ns() // 1_000_000}  # fmt: skip
+        elif act == "pin":
+            review.verdicts.pin(review.page(subject).name, region, address.reviewer(), said)
         elif act in VERDICTS:
             done |= _judge(here, subject, act)
     except DsocrError as error:
@@ -127,14 +142,11 @@ def _to(page: PageReview | None) -> dict[str, Any]:
 
 def _judge(here: Position, name: str, verdict: VerdictWord) -> dict[str, Any]:
     """Give a verdict with the cause and comment that stand beside it. Raises DsocrError."""
-    reviewer = address.reviewer()
-    if not reviewer:
-        return {"problem": NAME_FIRST, "pending": (verdict, name), "asked": time.time_ns() // 1_000_000}
     here.review.page(name)
     label, comment = typed_words(name) or words_for(name, here.own(name))
     onward = _to(here.beside(1)) if value("onward") and name == value("page") else {}
     drafts = address.values()["drafts"]
-    here.review.verdicts.give(name, verdict, reviewer, label, comment)
+    here.review.verdicts.give(name, verdict, address.reviewer(), label, comment)
     drafts.pop(name, None)
     return onward
 

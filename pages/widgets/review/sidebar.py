@@ -16,7 +16,7 @@ from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
 from dsocr_core.runs.labels import condition, has_value, run_labels, short
 from dsocr_core.runs.store import EXAMPLE, History
-from pages.widgets.components.review_queue import show_queue
+from pages.widgets.components.gallery import show_gallery
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value
 from pages.widgets.review.position import Position, compared, reviewed_words
@@ -37,6 +37,8 @@ _FILTERS = {
     "presets": "Preset",
     "sizes": "Size",
 }
+COUNTED = ("parity", "verdicts", "kinds")
+"""Those that the grid has over it."""
 _MOST_PILLS = 14
 """More values than that are in a list to open."""
 _ITSELF = ""
@@ -136,18 +138,24 @@ def draw(here: Position) -> None:
         "Which pages", [False, True], key=key("failing"), format_func=words.__getitem__, required=True,
         label_visibility="collapsed", width="stretch",
     )  # fmt: skip
+    st.segmented_control(
+        "View", ["Page", "Grid"], key=key("view"), required=True, label_visibility="collapsed",
+        width="stretch",
+    )  # fmt: skip
     used = address.used_filters() - value("failing")
     # Drawn when it is open: every page shown would bring it to the browser again.
     more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
     if more.open:
         with more:
-            found = counts(here.review.pages, address.filters(), here.given)
-            for name in MANY:
-                _filter(name, found[name])
+            draw_filters(here, [name for name in MANY if value("view") == "Page" or name not in COUNTED])
             st.text_input("Name", key=key("text"), placeholder="part of a page's name")
     if address.used_filters():
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
-    show_queue("review queue", len(here.queue), here.position, lambda of: _lines(here, of), _pick)
+    if value("view") == "Page":
+        show_gallery(
+            "review queue", "Pages, worst first", "queue", len(here.queue), here.position,
+            lambda shown: [line(here, here.queue[number]) for number in shown], address.show_page,
+        )  # fmt: skip
     _in_one_run(here)
     st.toggle("Next page after a verdict", key=key("onward"))
 
@@ -161,6 +169,13 @@ def _in_one_run(here: Position) -> None:
             icon=":material/rule:", on_click=address.put, args=("kinds", ["absent"]),
             help="Nothing to compare on them.",
         )  # fmt: skip
+
+
+def draw_filters(here: Position, names: Sequence[str]) -> None:
+    """Filters whose values are clicked, each with the number of pages that it would leave."""
+    found = counts(here.review.pages, address.filters(), here.given)
+    for name in names:
+        _filter(name, found[name])
 
 
 def _filter(name: str, found: dict[str, int]) -> None:
@@ -182,17 +197,15 @@ def _option(name: str, option: str) -> str:
     return words.get(name, {}).get(option, short(option, 40))
 
 
-def _lines(here: Position, shown: Sequence[int]) -> list[dict[str, Any]]:
-    return [_line(here, here.queue[number]) for number in shown]
-
-
-def _line(here: Position, page: PageReview) -> dict[str, Any]:
+def line(here: Position, page: PageReview) -> dict[str, Any]:
+    """The page as a gallery shows it."""
     reviewed = verdict_of(page.name, here.given)
     words = verdict_words(page.verdict)
     reviews = [
         f"{reviewer}: {row.verdict}" for reviewer, row in sorted(here.given.get(page.name, {}).items())
     ]
     return {
+        "key": page.name,
         "name": page.name,
         "words": kind_words(page),
         "tone": words.tone,
@@ -207,12 +220,6 @@ def kind_words(page: PageReview) -> str:
     if page.kinds:
         return ", ".join(KINDS[kind] for kind in page.kinds)
     return "no difference" if page.verdict == "identical" else "; ".join(page.reasons)
-
-
-def _pick() -> None:
-    picked: Any = st.session_state["review queue"].get("picked")
-    if isinstance(picked, dict) and isinstance(name := picked.get("name"), str):
-        address.show_page(name)
 
 
 def nothing(runs: Runs) -> None:

@@ -16,6 +16,7 @@ from dsocr_core.reading.ties import count_ties
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
+from dsocr_core.review.markdown import markdown_report
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.verdicts import IMPORT_LIMIT
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.queue import Given
     from dsocr_core.review.review import Review
+    from dsocr_core.review.verdicts import Judgement
     from pages.widgets.review.view import PageShown
 
 
@@ -101,6 +103,7 @@ def _take_away(review: Review, typed: str) -> None:
                 "text/html",
                 lambda: html_report(review, _truth(typed), words=own.strip()),
             ),
+            ("Markdown", "md", "text/markdown", lambda: markdown_report(review, _truth(typed), own.strip())),
             ("JSON", "json", "application/json", lambda: _json(document(review, _truth(typed)))),
             ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
             ("Verdicts as JSON", "verdicts.json", "application/json", review.verdicts.to_json),
@@ -158,11 +161,17 @@ def _rows(review: Review) -> None:
         return
     with st.expander(f"Every verdict ever given ({len(rows):,})"):
         fields = ("reviewer", "page", "verdict", "cause", "comment")
-        frame = pd.DataFrame(
-            [(moment(row.time), row.reviewer, row.page, row.verdict or "taken back", row.label, row.comment)
-             for row in reversed(rows)], columns=["time", *fields],
-        )  # fmt: skip
+        fields = ("reviewer", "page", "verdict", "cause", "comment")
+        said = [
+            (moment(row.time), row.reviewer, row.page, _verdict(row), row.label, row.comment)
+            for row in reversed(rows)
+        ]
+        frame = pd.DataFrame(said, columns=["time", *fields])
         table.draw(frame, most=12)
+
+
+def _verdict(row: Judgement) -> str:
+    return row.verdict or ("pinned" if row.region else "taken back")
 
 
 def _settings(review: Review) -> None:

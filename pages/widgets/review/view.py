@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import streamlit as st
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import plural
 from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.pair import sheets, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
@@ -21,13 +22,14 @@ from pages.widgets.review import address, verdict
 from pages.widgets.review.address import value
 from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
-from pages.widgets.shared import resources
+from pages.widgets.shared import resources, soon
 from pages.widgets.shared.labels import side_label, side_letter
 from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html, verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import Difference, PageReview
     from dsocr_core.review.review import Review
+    from dsocr_core.review.verdicts import Judgement
 
 _SHORT = {"infer.no_repeat_ngram_size": "n-gram", "infer.max_new_tokens": "at most tokens"}
 _ELSEWHERE = ("a", "b", "history", "out", "config")
@@ -101,23 +103,40 @@ def draw(here: Position, shown: PageShown) -> None:
         f"{verdict.verdicts_html(here, page)}</div>"
     )
     verdict.draw(here, page)
-    sheets.choose(shown.comparison, shown.sheet, address.show_sheet, shown.prefix)
+    sheets.choose(
+        shown.comparison,
+        shown.sheet,
+        address.show_sheet,
+        partial(_thumbnail, shown.review, page),
+        shown.prefix,
+    )
     viewer.draw(
         shown,
         viewer.image_values(f"{page.name}{shown.sheet or ''}", picture, size, "review"),
         {side: _pane_words(shown, side) for side in SIDES},
         (value("mode"), lambda mode: address.put("mode", mode)),
-        f"{page.name}: {verdict_words(page.verdict).words}. {kind_words(page)}",
+        f"{page.name}: {verdict_words(page.verdict).words}. {kind_words(page)}"
+        + (f"; {plural(len(here.pins), 'pinned comment')}" if here.pins else ""),
         position=_position(here),
         around={
             "taken": address.values()["taken"],
             "subject": page.name,
+            "sheet": shown.sheet,
+            "pins": [
+                _pin(number, pin) for number, pin in enumerate(here.pins, 1) if pin.corners[0] == shown.sheet
+            ],
             "keys": _keys(),
             "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
             "cookie": address.cookie(),
             "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
         },
     )
+
+
+def _pin(number: int, pin: Judgement) -> dict[str, Any]:
+    own = pin.reviewer == address.reviewer()
+    corners = dict(zip(("x1", "y1", "x2", "y2"), pin.corners[1:], strict=True))
+    return {"id": pin.id, "number": number, "who": pin.reviewer, "words": pin.comment, "own": own} | corners
 
 
 def cause_first(page: PageReview) -> str:
@@ -192,6 +211,15 @@ def _sheet() -> resources.Picture:
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), "white").save(buffer, "PNG")
     return resources.Picture(buffer.getvalue(), "image/png", 8, 8)
+
+
+def _thumbnail(review: Review, page: PageReview, sheet: int = 0) -> resources.Picture:
+    found = review.picture(page.name, sheet)
+    return _sheet() if found is None else resources.thumbnail(found.path)
+
+
+def thumbnail(review: Review, page: PageReview) -> Future[resources.Picture]:
+    return soon.made(("review", review.key, page.name), partial(_thumbnail, review, page))
 
 
 def prepare(here: Position, worker: Executor) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pages.widgets.runs.tables import COLUMNS
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 VIEWS = ("Runs", "Trash", "Import", "Cluster")
 TABS = ("Settings", "Environment", "Tags and notes", "Reproduce")
+NO_GROUP = "no group"
 PROFILED = {"any": None, "no": False, "yes": True}
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
@@ -18,6 +20,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "runs": Parameter([], widget=False),
     "baseline": Parameter("", widget=False),
     "columns": Parameter([]),
+    "group": Parameter(NO_GROUP, (NO_GROUP, *COLUMNS)),
     "tab": Parameter(TABS[0], TABS),
     "all": Parameter(False),
     "output": Parameter("", view="Cluster"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -11,21 +11,26 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
+from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import USUAL, baseline_colour, run_table
+from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, run_table, sort_number
 from pages.widgets.shared import figure, navigation, sources
 from pages.widgets.shared.messages import show_error
 
+_ROW = 20
+"""Pixels of a row: as many on screen as can be read."""
+_SHORT = 10
+"""Rows of a table that is as high as they are."""
 _SIDES = 2
 """Runs that a review can be about."""
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS: dict[str, int] = {
-    "run": 176, "device": 92, "engine": 84, "preset": 64, "parity": 132, "attention": 66,
-    "note": 220,
+    "run": 176, "kind": 56, "model": 92, "device": 76, "engine": 72, "dtype": 72, "attention": 60,
+    "preset": 60, "draft": 60, "parity": 120, "commit": 76, "note": 220, "settings": 160,
 }  # fmt: skip
 _FIGURES = {
     "s/page": "Latency: median seconds a page, of our engine where it read.",
@@ -46,7 +51,8 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     pace, _ = history.query("pace", run_ids=None if len(runs) == total else run_ids)
     found = baseline.pinned(history.runs())
     against = baseline.against(history, found, pace)
-    table = run_table(runs, verdict_counts(history), pace, against)
+    table = on_top(run_table(runs, verdict_counts(history), pace, against), value("group"), found)
+    run_ids = list(table["run"])
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
@@ -55,7 +61,9 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
         + (f"; baseline {found}" if found else ""),
         sql=[sql], runs=table,
     )  # fmt: skip
-    picked = _table(table, run_ids)
+    tall = len(table) > _SHORT and not set(run_ids) & set(value("runs"))
+    with st.container(key="runs list" if tall else None):
+        picked = _table(table, run_ids, against)
     if not len(picked):
         st.caption(
             "Choose runs in the first column: one to see all of it, two or more to see how they differ."
@@ -66,23 +74,31 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     selection.draw(history, of_choice)
 
 
-def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
+def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
     wanted = set(value("runs"))
     # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
     pinned = bool(table["to baseline"].notna().any())
-    usual = [column for column in USUAL if pinned or column != "to baseline"]
+    group = value("group")
+    shown = value("columns") or [column for column in USUAL if pinned or column != "to baseline"]
+    if group != address.NO_GROUP:
+        shown = [group, *(column for column in shown if column != group)]
+    if pinned:  # words that sort as the numbers behind them
+        ratios = table["run"].map(lambda run: sort_number(against.get(run)))
+        told = dict(zip(ratios, table["to baseline"], strict=True))
+        table = table.assign(**{"to baseline": ratios})
     st.dataframe(
         # A styled table costs a hundred milliseconds a thousand runs: only where colours say something.
-        table.style.map(baseline_colour, subset=["to baseline"])
+        table.style.format(told.get, subset=["to baseline"])
+        .map(lambda ratio: baseline_colour(told.get(ratio)), subset=["to baseline"])
         if pinned
         else table,
         key=name,
-        column_order=[*(value("columns") or usual)], hide_index=True, placeholder="–",
+        column_order=shown, hide_index=True, placeholder="–",
         selection_mode="multi-row",
-        height="content" if len(table) <= 10 else 400 if rows else 800, row_height=26,
+        height="content" if len(table) <= _SHORT else 400 if rows else "stretch", row_height=_ROW,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
@@ -97,7 +113,10 @@ def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
                 column: st.column_config.NumberColumn(width=66, format="%.3g", help=words)
                 for column, words in _FIGURES.items()
             },
-            **{column: st.column_config.TextColumn(width=width) for column, width in _WIDTHS.items()},
+            **{
+                column: st.column_config.TextColumn(width=width, pinned=column in ("run", group))
+                for column, width in _WIDTHS.items()
+            },
         },
     )  # fmt: skip
     return [run_ids[row] for row in rows]
@@ -126,6 +145,8 @@ def _actions(history: History, run_ids: list[str], trash: bool, pinned: str) -> 
         if not trash:
             _open(history, run_ids)
         export.menu(history, run_ids)
+        if not trash:
+            _pin_button(history, run_ids)
         if len(run_ids) == 1 and not trash:
             baseline.pin_button(history, run_ids[0], pinned, _failed)
         if trash:
@@ -141,6 +162,24 @@ def _actions(history: History, run_ids: list[str], trash: bool, pinned: str) -> 
         st.button("Choose none", key="runs none", type="tertiary", on_click=_choose_none, args=(run_ids,))
     if trash:
         st.caption("For good, all that is in the trash: `python -m dsocr_core history trash --empty`")
+
+
+def _pin_button(history: History, run_ids: list[str]) -> None:
+    every = history.runs()
+    tags = every[every["run_id"].isin(run_ids)]["tags"]
+    on = not all(PINNED in of_run for of_run in tags)
+    st.button(
+        "Keep on top" if on else "Not on top", icon=":material/vertical_align_top:", key="runs on top",
+        on_click=_tag, args=(history, run_ids, on), help=f"The tag {PINNED}: such runs lead the table.",
+    )  # fmt: skip
+
+
+def _tag(history: History, run_ids: list[str], on: bool) -> None:
+    try:
+        for run_id in run_ids:
+            history.tag(run_id, PINNED, on=on)
+    except DsocrError as error:
+        _failed(str(error))
 
 
 def _open(history: History, run_ids: list[str]) -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address
-from pages.widgets.runs.address import PROFILED, STATE, key, put, value
+from pages.widgets.runs.address import NO_GROUP, PROFILED, STATE, key, put, value
 from pages.widgets.runs.tables import COLUMNS
 from pages.widgets.shared import resources, run_filters
 
@@ -38,6 +38,7 @@ def draw(history: History) -> Mapping[str, Any]:
                 "Columns", COLUMNS, key=key("columns"), placeholder="the usual ones",
                 label_visibility="collapsed",
             )  # fmt: skip
+    st.selectbox("Group by", [NO_GROUP, *COLUMNS], key=key("group"))
     st.toggle(
         "Examples", value=True, key=resources.EXAMPLES, persist_state="session",
         help="The runs that come with the project, tagged example: on every page, or on none.",

@@ -10,20 +10,21 @@ import pandas as pd
 from dsocr_core.base.words import plural, speed_ratio
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
-from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.labels import has_value, model_name
 from dsocr_core.runs.statistics import Ratio, outcome_words
 from pages.widgets.shared.strip import VERDICTS
 
 USUAL = (
-    "run", "tags", "device", "engine", "preset", "s/page", "pages/s", "tokens/s", "prefill ms",
-    "to baseline", "parity", "pages",
+    "run", "tags", "kind", "model", "device", "engine", "dtype", "attention", "preset", "draft", "s/page",
+    "pages/s", "tokens/s", "to baseline", "parity", "pages", "commit", "note",
 )  # fmt: skip
 """Columns that are shown until the reader chooses others: what one looks for first."""
 COLUMNS = (
-    *USUAL, "created (UTC)", "made by", "backends", "type", "attention", "failed", "verdicts", "profiled",
-    "contended", "note",
-    "new tokens", "commit", "host",
+    *USUAL, "settings", "prefill ms", "created (UTC)", "backends", "failed", "verdicts", "profiled",
+    "contended", "new tokens", "host",
 )  # fmt: skip
+PINNED = "pinned"
+"""Tag of runs that stay on top."""
 FASTER, SLOWER = "#2f81d6", "#c8602a"
 """Colours of a difference beyond the neutral band; both are read on light and on dark."""
 
@@ -45,7 +46,10 @@ def run_table(
         {
             "created (UTC)": runs["created"],
             "run": runs["run_id"],
-            "made by": runs["source"],
+            "kind": runs["source"],
+            "model": [next(iter(model_name(run)), None) for run in runs.to_dict("records")],
+            "draft": runs["draft"],
+            "settings": runs["policy"],
             "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
             "engine": runs["engine"],
             "device": device.str.removeprefix("NVIDIA ").str.removeprefix("GeForce "),
@@ -54,7 +58,7 @@ def run_table(
             "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
             "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
             "to baseline": [baseline_words(against.get(run_id)) for run_id in runs["run_id"]],
-            "type": runs["dtype"],
+            "dtype": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],
             "pages": runs["pages"].astype("Int64"),
@@ -72,6 +76,15 @@ def run_table(
     )
 
 
+def on_top(table: pd.DataFrame, group: str, baseline: str) -> pd.DataFrame:
+    """The same rows: the baseline and those tagged so first, then by the column to group by."""
+    pinned = table["tags"].map(lambda tags: PINNED in tags) | (table["run"] == baseline)
+    keys = pd.DataFrame({"pinned": ~pinned})
+    if group in table:
+        keys["group"] = table[group].map(str) if group == "tags" else table[group]
+    return table.loc[keys.sort_values(list(keys), kind="stable").index].reset_index(drop=True)
+
+
 def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
     """One row a run: of our engine where it read, else of whatever did."""
     return pace.sort_values("backend", key=lambda names: names == VENDOR, kind="stable").drop_duplicates(
@@ -85,6 +98,13 @@ def baseline_words(ratio: Ratio | None) -> str | None:
         return None
     known = ratio.verdict in ("faster", "slower")
     return speed_ratio(ratio.ratio, 1.0) if known else outcome_words(ratio.verdict)
+
+
+def sort_number(ratio: Ratio | None) -> float | None:
+    """Speed beside the baseline, to sort by; one that nothing is known of stands in the middle."""
+    if ratio is None:
+        return None
+    return 1.0 if ratio.verdict == "inconclusive" else 1 / ratio.ratio
 
 
 def baseline_colour(words: str | None) -> str:

@@ -6,12 +6,12 @@ import io
 import os
 import threading
 from argparse import ArgumentError
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 from PIL import Image
@@ -148,6 +148,12 @@ def warm_up() -> None:
 def prefetcher() -> Executor:
     """Makes ready what will be asked for next, beside the pages."""
     return ThreadPoolExecutor(1, "prefetch")
+
+
+@st.cache_resource(show_spinner=False)
+def soon_made() -> tuple[Executor, dict[Hashable, Future[Any]]]:
+    """Things that `soon.made` has had made, and the worker that makes them."""
+    return ThreadPoolExecutor(1, "soon"), {}
 
 
 def base_settings() -> Settings:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError, one_line
@@ -37,17 +37,35 @@ class PageList:
     """The pages to leaf through. A page of a PDF is rendered when it is taken."""
 
     keys: tuple[str, ...] = ()
-    take: Callable[[int], PageSource] = field(default=lambda index: _no_page(index), repr=False)
-    together: Callable[[], PageList] | None = field(default=None, repr=False)
-    """The same with all pages of a document in one prompt."""
+    pages: Sequence[documents.Page] = ()
+    name: str = ""
+    """The file or folder, as it was typed or is stored."""
+    stored: Path | None = None
+    """An upload, whose errors know it by its name alone."""
+    in_one_prompt: bool = False
 
     def position(self, key: str) -> int:
         """Find where `key` is; the first page when it is not here."""
         return self.keys.index(key) if key in self.keys else 0
 
+    def take(self, index: int) -> PageSource:
+        """Raises DsocrError."""
+        with named(self.stored) if self.stored else nullcontext():
+            page = self.pages[index]
+        return PageSource(self.keys[index], page.source, page.path, page.more)
 
-def _no_page(index: int) -> PageSource:
-    raise IndexError(index)
+    def together(self) -> PageList:
+        """The same with all pages of a document in one prompt."""
+        assert isinstance(self.pages, documents.Pages)
+        found = _listed(self.pages.together(sys.maxsize))
+        return replace(found, name=self.name, stored=self.stored, in_one_prompt=True)
+
+    def only(self, numbers: str) -> PageList:
+        """Those of a list of numbers and ranges like 1-3,7, counted from 1. Raises DsocrError."""
+        assert isinstance(self.pages, documents.Pages)
+        chosen = documents.parse_pages(numbers, len(self.keys))
+        found = _listed(self.pages.only({self.keys[number - 1] for number in chosen}))
+        return replace(found, name=self.name, stored=self.stored)
 
 
 def samples(folder: Path | None = None) -> PageList:
@@ -56,10 +74,7 @@ def samples(folder: Path | None = None) -> PageList:
     if not folder.is_dir():
         return PageList()
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in documents.IMAGE_SUFFIXES)
-    return PageList(
-        tuple(file.stem for file in files),
-        lambda index: PageSource(files[index].stem, files[index].name, files[index]),
-    )
+    return PageList(tuple(file.stem for file in files), [documents.Page(file, file.name) for file in files])
 
 
 def pages_of(*paths: Path) -> PageList:
@@ -68,13 +83,7 @@ def pages_of(*paths: Path) -> PageList:
 
 
 def _listed(pages: documents.Pages) -> PageList:
-    keys = tuple(pages.name(index) for index in range(len(pages)))
-
-    def take(index: int) -> PageSource:
-        page = pages[index]
-        return PageSource(keys[index], keys[index], page.path, page.more)
-
-    return PageList(keys, take, lambda: _listed(pages.together(sys.maxsize)))
+    return PageList(tuple(pages.name(index) for index in range(len(pages))), pages)
 
 
 def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
@@ -102,26 +111,17 @@ def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
 
 def upload_pages(stored: Path) -> PageList:
     """The pages of a stored upload, whose errors know it by its name alone. Raises DsocrError."""
-    with named(stored, stored.name):
-        return _named_pages(pages_of(stored), stored)
-
-
-def _named_pages(pages: PageList, stored: Path) -> PageList:
-    def take(index: int) -> PageSource:
-        with named(stored, stored.name):
-            return pages.take(index)
-
-    together = pages.together
-    return PageList(pages.keys, take, together and (lambda: _named_pages(together(), stored)))
+    with named(stored):
+        return replace(pages_of(stored), stored=stored)
 
 
 @contextmanager
-def named(path: Path, name: str) -> Iterator[None]:
-    """Say what goes wrong with a stored file by the name that its reader knows."""
+def named(path: Path, name: str = "") -> Iterator[None]:
+    """Say what goes wrong with a stored file by the name that its reader knows, or its own."""
     try:
         yield
     except DsocrError as error:
-        text = str(error).replace(str(path), name)
+        text = str(error).replace(str(path), name or path.name)
         for folder in (UPLOADS, RENDERED):
             text = text.replace(f"{folder}/", "")
         raise DsocrError(text) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
-VIEWS = ("Stages", "Trend", "A against B", "Kernels")
+VIEWS = ("Stages", "Trend", "A against B", "Kernels", "Ladder")
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     # which runs are offered

@@ -245,10 +245,18 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
         facts.append(("B is", speed_ratio(row["ratio"], 1.0)))
     facts += [
         ("B / A", ratio),
-        ("n", f"{row['runs_a']} and {row['runs_b']} runs, {plural(int(row['pages']), 'page')}"),
+        ("n", f"{row['runs_a']} and {row['runs_b']} runs, {_pages_words(int(row['pages']), coverage)}"),
     ]
     word = outcome_words(str(row["verdict"]), neutral).upper()
     return Strip(word, tone, tuple(facts), reasons=(covered.rstrip("."), *filter(None, [row["why"]])))
+
+
+def _pages_words(images: int, coverage: pd.DataFrame) -> str:
+    """Count the pages that were compared; a bench takes few images again and again, which are the draws."""
+    compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique() if len(coverage) else images
+    return (
+        plural(images, "page") if compared <= images else f"{compared:,} pages of {plural(images, 'image')}"
+    )
 
 
 def _warn(shown: Shown, a: str, b: str) -> None:

@@ -17,7 +17,7 @@ from pages.widgets.shared import bars, figure, navigation, resources, table
 from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import stage_name
-from pages.widgets.timing import charts, profile, tables
+from pages.widgets.timing import charts, ladder, profile, tables
 from pages.widgets.timing import comparison as against
 from pages.widgets.timing.address import PARAMETERS, STATE, VIEWS, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
@@ -35,7 +35,7 @@ def draw(shown: Shown) -> None:
     if shown.every.empty:
         _nothing_yet()
         return
-    drawers = (_stages, _trend, against.draw, _kernels)
+    drawers = (_stages, _trend, against.draw, _kernels, ladder.draw)
     drawn = [partial(drawer, shown) for drawer in drawers]
     figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 

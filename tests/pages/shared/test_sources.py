@@ -33,6 +33,13 @@ def test_a_folder_and_a_pdf_give_pages_one_at_a_time(tmp_path: Path, monkeypatch
     assert taken.name == "paper.pdf#2"
     assert Image.open(taken.path).format == "PNG"
     assert len(list(rendered.iterdir())) == 1
+    assert pages.only("2-3").keys == ("paper.pdf#2", "paper.pdf#3")
+    both = pages.only("1,3").together()
+    assert (both.keys, both.in_one_prompt, both.take(0).more) == (
+        ("paper.pdf#1,3",), True, (pages.take(2).path,)
+    )  # fmt: skip
+    with pytest.raises(DsocrError, match="not within the 4 pages"):
+        pages.only("5")
 
 
 def test_a_file_that_is_no_page_is_one_line(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_a_trace_has_kernels_by_stage_and_the_stages(tmp_path: Path, name: str, 
     assert means == {"prefill": (1.0, 1), "sam": (0.3, 1), "decode": (3.0, 2)}
 
 
+def test_stages_of_a_page_are_those_of_its_stage_timer() -> None:
+    """A page of 12 tokens on an H200: what our NVTX stages mark, and the stage timer of the same page."""
+    file = Path(__file__).parent / "data" / "torch-fast-page.json.gz"
+    timer = json.loads(gzip.decompress(file.read_bytes()))["stageTimer"]
+    (run,) = read_trace(file)
+    found = {row["stage"]: row["milliseconds"] for row in run.tables["timings"] if row["aggregate"] == "mean"}
+    assert found.keys() == timer.keys()
+    for stage, within in {"sam": 2, "clip": 2, "prefill": 2, "decode": 3, "preprocess": 3}.items():
+        assert found[stage] == pytest.approx(timer[stage], rel=within / 100), stage  # type: ignore[comparison-overlap]
+
+
 def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(tmp_path: Path) -> None:
     plain = [event("user_annotation", "decode", 990, 100), event("kernel", "gemm", 1000, 60, tid=7)]
     on_device = [

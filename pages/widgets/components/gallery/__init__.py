@@ -1,17 +1,50 @@
-"""Thumbnails to pick a page from."""
+"""Pages to pick one from, as thumbnails or as lines, with what is known of each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Literal
+
+import streamlit as st
 
 from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent
+PART = 50
+"""There may be any number of pages: sent are the part with the page shown and its neighbours."""
 
 
-def show_gallery(key: str, items: list[dict[str, str]], selected: str | None) -> str | None:
-    """Items are {key, name, title, url}. Returns the key just picked, else None."""
-    data = {"items": items, "selected": selected}
-    result = mount(_HERE, key, data, on_picked_change=lambda: None)
-    picked = result.picked
-    return picked if isinstance(picked, str) and any(item["key"] == picked for item in items) else None
+def window(count: int, position: int, part: int = PART) -> range:
+    """Positions that are sent."""
+    start = max(0, max(position, 0) // part - 1) * part
+    return range(start, min(count, start + 3 * part))
+
+
+def show_gallery(
+    key: str,
+    label: str,
+    layout: Literal["samples", "strip", "grid", "queue"],
+    count: int,
+    position: int,
+    items: Callable[[range], Sequence[dict[str, Any]]],
+    on_pick: Callable[[str], None],
+    part: int = PART,
+) -> None:
+    """Mount it; a callback takes the key of the page that was picked. `position` is -1 for none.
+
+    `items` gives those of a range of positions: {key, name, title}; where it is known {words, tone and sign
+    (of `shared.strip`), verdict (a reviewer's word or "")}; of thumbnails {url}, "" while it is not made.
+    """
+    shown = window(count, position, part)
+
+    def take() -> None:
+        picked = st.session_state[key].get("picked")
+        if isinstance(picked, dict) and isinstance(name := picked.get("key"), str):
+            on_pick(name)
+
+    data = {
+        "label": label, "layout": layout, "first": shown.start, "count": count, "position": position,
+        "items": list(items(shown)),
+    }  # fmt: skip
+    mount(_HERE, key, data, on_picked_change=take)

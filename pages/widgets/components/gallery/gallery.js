@@ -1,40 +1,62 @@
-// Thumbnails of the samples; a click reports the key as trigger `picked`.
+// Pages as thumbnails or lines; a pick is reported as state. Names are a stranger's words: they enter by textContent only.
 
-function show({ data, parentElement, setTriggerValue }) {
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function draw(item, number) {
+  const button = make("button", item.tone ?? "");
+  button.setAttribute("role", "option");
+  button.dataset.key = item.key;
+  button.title = item.title;
+  if (item.url !== undefined) {
+    const picture = make(item.url ? "img" : "i", item.url ? "" : "blank");
+    if (item.url) Object.assign(picture, { src: item.url, alt: "" });
+    button.append(picture);
+  }
+  button.append(make("span", "number", number), make("span", "name", item.name));
+  if (item.words) button.append(make("span", "words", `${item.sign} ${item.words}`));
+  if (item.verdict) button.append(make("span", `verdict ${item.verdict}`, item.verdict));
+  return button;
+}
+
+const drawn = new WeakMap(); // root -> the items it shows, so that a step redraws none
+
+function show({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".gallery");
-  const keys = JSON.stringify(data.items);
-  if (root.dataset.items !== keys) {
-    root.dataset.items = keys;
-    root.replaceChildren(
-      ...data.items.map((item) => {
-        const button = document.createElement("button");
-        const image = document.createElement("img");
-        const name = document.createElement("span");
-        image.src = item.url;
-        image.alt = "";
-        name.textContent = item.name;
-        button.dataset.key = item.key;
-        button.title = item.title;
-        button.setAttribute("role", "option");
-        button.append(image, name);
-        return button;
-      }),
-    );
+  const content = JSON.stringify([data.layout, data.first, data.count, data.items]);
+  const moved = root.dataset.position !== String(data.position) || drawn.get(root) !== content;
+  if (drawn.get(root) !== content) {
+    drawn.set(root, content);
+    const at = root.getRootNode().activeElement?.dataset.key; // a thumbnail that comes takes nobody's focus
+    root.className = `gallery ${data.layout}`;
+    root.setAttribute("aria-label", data.label);
+    const note = (count, where) => (count > 0 ? [make("p", "", `${count.toLocaleString("en")} more ${where}`)] : []);
+    const items = data.items.map((item, at) => draw(item, data.first + at + 1));
+    if (!data.count) items.push(make("p", "", "No page passes the filters."));
+    root.replaceChildren(...note(data.first, "before"), ...items, ...note(data.count - data.first - data.items.length, "after"));
+    if (at !== undefined) items.find((item) => item.dataset.key === at)?.focus();
   }
   root.onclick = (event) => {
     const button = event.target.closest("button");
-    if (button) setTriggerValue("picked", button.dataset.key);
+    if (!button) return;
+    if (event.detail) button.blur(); // after a click the arrow keys turn pages
+    // A number makes picking the same page again, after turning pages, a change.
+    setStateValue("picked", { key: button.dataset.key, n: Date.now() });
   };
-  const buttons = [...root.children];
-  rove(root, buttons, buttons.find((button) => button.dataset.key === data.selected), 3);
-  const moved = root.dataset.selected !== data.selected;
-  root.dataset.selected = data.selected ?? "";
-  for (const button of buttons) {
-    const chosen = button.dataset.key === data.selected;
-    button.setAttribute("aria-selected", String(chosen));
-    if (chosen && moved) {
-      const top = button.offsetTop - root.offsetTop;
-      if (top < root.scrollTop || top + button.offsetHeight > root.scrollTop + root.clientHeight) root.scrollTop = top - 4;
-    }
+  const buttons = [...root.querySelectorAll("button")];
+  const chosen = buttons[data.position - data.first] ?? null;
+  const columns = getComputedStyle(root).gridTemplateColumns; // "none" where it is no grid
+  rove(root, buttons, chosen, columns.split(" ").length);
+  for (const button of buttons) button.setAttribute("aria-selected", String(button === chosen));
+  root.dataset.position = data.position;
+  if (!chosen || !moved) return;
+  for (const [start, size, scroll, inner] of [["offsetTop", "offsetHeight", "scrollTop", "clientHeight"], ["offsetLeft", "offsetWidth", "scrollLeft", "clientWidth"]]) {
+    const end = chosen[start] + chosen[size];
+    if (chosen[start] < root[scroll]) root[scroll] = chosen[start] - 60;
+    else if (end > root[scroll] + root[inner]) root[scroll] = end - root[inner] + 60;
   }
 }

@@ -70,16 +70,21 @@ function drawMarks(context, view, size, viewer, item) {
   }
 }
 
-// The reading itself, in its box.
+// The reading itself, in its box. One font, scaled by the canvas: the browser shapes each line once, not in every frame.
 function drawText(context, view, size, lines, colour) {
   context.fillStyle = colour;
+  context.font = `20px ${TEXT_FONT}`;
   for (const line of lines) {
     const [left, top] = toScreen(view, size, line.x, line.y);
     const height = line.height * view.scale;
     if (top > size.height || top + height < 0 || height < 2) continue;
-    const { size: font, width } = typeset(line);
-    context.font = `${font * view.scale}px ${TEXT_FONT}`;
-    context.fillText(line.text.trimEnd(), left, top + height * 0.8, width * view.scale);
+    const { text, size: font, narrow } = typeset(line);
+    const scale = (font * view.scale) / 20;
+    context.save();
+    context.translate(left, top + height * 0.8);
+    context.scale(scale * narrow, scale);
+    context.fillText(text, 0, 0);
+    context.restore();
   }
   context.font = LABEL_FONT;
 }

@@ -21,6 +21,8 @@ class Viewer {
     this.adopted = {};
     this.pairs = [];
     this.items = { a: [], b: [] };
+    this.pins = [];
+    this.drawing = null; // the region that a comment is being pinned to
     this.panes = SIDES.map((side) => {
       const pane = root.querySelector(`.pane[data-side="${side}"]`);
       const stage = pane.querySelector(".stage");
@@ -94,7 +96,9 @@ class Viewer {
       this.asked = at;
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
-    fillKeys(this.find(".keys"), (this.around?.keys ?? []).map(({ key, does }) => [key, does]));
+    const more = (this.around?.keys ?? []).map(({ key, does }) => [key, does]);
+    fillKeys(this.find(".keys"), this.around ? [...more, ["n", "pin a comment to the selected box, or to a region"]] : more);
+    fillPins(this);
     this.sides = data.sides;
     this.pairs = data.pairs;
     this.colours = data.colours;
@@ -105,6 +109,8 @@ class Viewer {
     if (page) {
       // A selection belongs to its page: no echo of the last page's is awaited, and whatever Python says here is news.
       this.hovered = null;
+      this.drawing = null;
+      this.find(".note").hidden = true;
       this.sent.selected = [];
       delete this.adopted.selected;
     }
@@ -237,7 +243,19 @@ class Viewer {
       this.select((from + by + this.pairs.length) % this.pairs.length, true);
     }
     if (name === "labels") this.fillMenus();
+    if (name === "pin" && this.around) {
+      const pair = this.pairs[this.selected];
+      if (pair) openNote(this, pair.a ?? pair.b); // of the box that is picked
+      else this.setPinning(!this.pinning);
+    }
     this.schedule();
+  }
+
+  // The next drag draws a region in place of moving the page.
+  setPinning(on) {
+    this.pinning = on;
+    this.root.dataset.pinning = on;
+    this.find('[data-act="pin"]').setAttribute("aria-pressed", String(on));
   }
 
   turn(step) {
@@ -247,10 +265,10 @@ class Viewer {
 
   // For the page around the viewer. Every action is sent until Python says that it has taken it, so that none is
   // lost or falls on another page than the one in sight, however fast they come.
-  actAround(act) {
+  actAround(act, more = {}) {
     const { taken, subject } = this.around;
     const n = Math.max(Date.now(), taken + 1, (this.actions.at(-1)?.n ?? 0) + 1);
-    this.actions = [...this.actions, { n, act, subject }];
+    this.actions = [...this.actions, { n, act, subject, ...more }];
     this.setState("actions", this.actions);
   }
 
@@ -263,6 +281,12 @@ class Viewer {
     return true;
   }
 
+  // Without a name what is said leads to its field.
+  askName() {
+    const asks = this.around.keys.find(({ act, field }) => act && field);
+    if (asks) document.querySelector(`.st-key-${asks.field} input`)?.focus();
+  }
+
   key(event) {
     const target = event.composedPath()[0];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -273,14 +297,15 @@ class Viewer {
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", n: "pin", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
     else if (acts[event.key]) this.act(acts[event.key]);
     else if (idle && arrows[event.key]) this.act(arrows[event.key]);
     else if (event.key === "Escape") {
-      if (this.find(".keys").hidden) this.select(null);
+      if (this.pinning) this.setPinning(false);
+      else if (this.find(".keys").hidden) this.select(null);
       this.find(".keys").hidden = true;
     } else return;
     event.preventDefault();
@@ -303,8 +328,9 @@ class Viewer {
   }
 
   press(event, pane) {
-    if (event.button !== 0 || event.target.closest(".divider, .notice")) return;
+    if (event.button !== 0 || event.target.closest(".divider, .notice, .pin")) return;
     this.root.focus({ preventScroll: true });
+    if (this.pinning || (event.shiftKey && this.around)) return drawRegion(this, event, pane);
     pane.stage.setPointerCapture(event.pointerId);
     this.drag = { x: event.clientX, y: event.clientY, moved: false };
     const end = () => {
@@ -322,8 +348,9 @@ class Viewer {
   }
 
   move(event, pane) {
+    if (this.drawing) return;
     if (!this.drag) {
-      this.hover(event.target.closest(".divider, .notice") ? null : itemUnder(this, event, pane), event);
+      this.hover(event.target.closest(".divider, .notice, .pin") ? null : itemUnder(this, event, pane), event);
       return;
     }
     const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];

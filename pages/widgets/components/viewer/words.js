@@ -124,9 +124,12 @@ function shareOf(line, from, to) {
 
 // A line as it is typeset, in pixels of the page: as high as its place, and no wider.
 function typeset(line) {
-  const width = widthOf(line.text.trimEnd()) / 20 || 1;
+  if (line.typeset) return line.typeset; // asked for each line and mark of each frame
+  const text = line.text.trimEnd();
+  const width = widthOf(text) / 20 || 1;
   const size = Math.min(line.height, (1.1 * line.width) / width);
-  return { size, width: Math.min(size * width, line.width) };
+  line.typeset = { text, size, width: Math.min(size * width, line.width), narrow: Math.min(1, line.width / (size * width)) };
+  return line.typeset;
 }
 
 // Marks {line, left, right, change} of the runs of a box in which the sides differ, as parts of a line's width.

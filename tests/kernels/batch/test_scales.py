@@ -1,0 +1,90 @@
+"""A batch's cache in 8 bits: what it holds by hand, and the kernels over it against their references."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dsocr_core.kernels.batch.attention import attend_rows, attend_rows_reference, join_rows
+from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
+from dsocr_core.kernels.batch.scales import Scales, as_cached, scales_of
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.models.precision import FP8
+from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
+
+ONE = torch.tensor(1.0)
+
+BY_HAND = (
+    (1.0, 1.0),
+    (1.0625, 1.0),  # between 1 and 1.125: three bits behind the point, to the even one
+    (1.1875, 1.25),
+    (17.0, 16.0),  # steps of 2 from 16 on
+    (19.0, 20.0),
+    (448.0, 448.0),
+    (1000.0, 448.0),  # beyond the largest number: that, never not-a-number
+    (-1e6, -448.0),
+    (2.0**-9, 2.0**-9),  # the smallest number
+    (2.0**-10, 0.0),
+    (3 * 2.0**-10, 2.0**-8),
+)
+
+
+@pytest.mark.parametrize(("value", "held"), BY_HAND)
+def test_an_eight_bit_float_is_the_nearest_there_is(value: float, held: float) -> None:
+    assert as_cached(torch.tensor(value), ONE).float() == held
+
+
+def test_a_scale_leaves_room_above_the_prompts_largest_value() -> None:
+    prompt = torch.zeros(2, 3, 4)  # (h, N, D)
+    prompt[0, 1, 2] = -14.0
+    scales = scales_of(prompt)
+    assert scales.tolist() == [14.0 * 2 / 448, 1.0]  # a head of zeros has no scale of zero
+    assert as_cached(torch.tensor(28.0), scales[0]).float() == 448.0
+
+
+def scales(which: str, device: torch.device, slots: int, heads: int) -> Scales:
+    powers = torch.arange(slots * heads, device=device).view(slots, heads)
+    keys, values = 2.0 ** (-3.0 - powers), 2.0 ** (powers - 7.0)
+    return keys if "k" in which else None, values if "v" in which else None
+
+
+@DTYPES
+@pytest.mark.parametrize("which", ["v", "kv"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_over_a_cache_of_8_bits_match_their_references(
+    which: str, rows: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """A new row is written and read beside 8-bit ones; of a finished slot nothing is."""
+    new, slots, heads, dim, capacity = Random(3, dtype, device), 3, 2, 24, 40
+    at = state_rows(device, (0, 99, 0, 0, 0), (37, 99, 0, 0, 0), (5, 99, 1, 0, 0))
+    by = scales(which, device, slots, heads)
+    qkv = new.normal(rows * slots, 3 * heads * dim)
+    cos, sin = new.normal(capacity, dim), new.normal(capacity, dim)
+    if device.type != "cuda":  # the interpreter's cast does not round: numbers that need no rounding
+        qkv, cos, sin = (2 * qkv).round().clamp(-8, 8), torch.ones_like(cos), torch.zeros_like(sin)
+    held = [new.normal(slots, heads, capacity, dim) for _ in "kv"]
+    cache = [
+        as_cached(half, None if scale is None else scale[..., None, None])
+        for half, scale in zip(held, by, strict=True)
+    ]
+    assert [half.dtype for half in cache] == [FP8 if name in which else dtype for name in "kv"]
+    cached = []
+    for rotary in (rotary_rows, rotary_rows_reference):
+        q, halves = new.poison(rows * slots, heads, dim), [half.clone() for half in cache]
+        rotary(qkv, cos, sin, at, q, *halves, Launch(16), scales=by)
+        cached.append([half.float() for half in halves])
+    for got, wanted, before in zip(*cached, cache, strict=True):
+        assert torch.equal(got, wanted)
+        assert (got != before.float()).any(dim=-1).any(dim=1)[:2].sum(dim=1).tolist() == [rows, rows]
+        assert torch.equal(got[2], before[2].float())
+    mixed = []
+    for attend in (attend_rows, attend_rows_reference):
+        partial = new.poison(rows * slots, 3, heads, dim, dtype=torch.float32)
+        log_sums = new.poison(rows * slots, 3, heads, dtype=torch.float32)
+        mixed.append(new.poison(rows * slots, heads * dim))
+        attend(q, *halves, at, partial, log_sums, Launch(8), scales=by)
+        join_rows(partial, log_sums, mixed[-1], Launch(16))
+    assert_close(*mixed)
+    # By hand: slot 0's first row sees its own value alone.
+    own = halves[1][0, :, 0].float() * (1 if by[1] is None else by[1][0, :, None])
+    assert_close(mixed[0][0], own.flatten().to(dtype))
