@@ -11,7 +11,7 @@ from rich.text import Text
 from dsocr_core.base.console import OK, Name, page_table, print_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import visible
-from dsocr_core.base.words import amount, duration, percent, signed
+from dsocr_core.base.words import duration, percent, signed
 from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
 
@@ -66,43 +66,24 @@ def kernels(
         stage: only kernels of this stage
         limit: rows of the table at most; --json has all
     """
-    from dsocr_core.runs.kernel_names import kernel_names
-    from dsocr_core.runs.kernel_pairs import kernel_pairs
+    from dsocr_core.runs.kernel_pairs import HEADS, kernel_pairs
 
     with where.opened(tell=False) as history:
         having = {*history.runs_with("kernels"), *history.runs_with("kernel_launches")}
         for run in (a, b):
             if run not in having:
-                raise DsocrError(
-                    f"run {run}: no run with kernels; see dsocr history list, or import a profile"
-                )
+                raise DsocrError(f"run {run}: no kernels; see dsocr history list, or import a profile")
         found = kernel_pairs(history, a, b, stage)
     if where.json:
         print_json({"a": a, "b": b, "by_call": found.by_call, "words": found.words,
                     "kernels": records(found.rows)})  # fmt: skip
         return OK
-    table = page_table(
-        "Kernel", "Stage", "Calls", "Each A", "Each B", "Change", "SM %", "Memory %", "DRAM %", "Found"
-    )
-    rows = found.rows.head(limit)
-    for name, row in zip(kernel_names(rows["kernel"].tolist()), rows.to_dict("records"), strict=True):
-        cells = [
-            name, row["stage"] or "all", _both(row["calls_a"], row["calls_b"]),
-            *(amount(row[f"each_s_{side}"], "s") if row[f"each_s_{side}"] > 0 else "" for side in "ab"),
-            signed(row["change_s"], "s"),
-            *(_both(row[f"{figure}_a"], row[f"{figure}_b"]) for figure in ("sm", "memory", "dram")),
-            row["found"],
-        ]  # fmt: skip
+    table = page_table(*HEADS)
+    for cells in found.cells(limit):
         _add(table, cells)
     console.print(table)
     console.print(Text(found.words))
     return OK
-
-
-def _both(a: float, b: float) -> str:
-    """A's figure and B's; a side that has none is a dash, and nothing where none has."""
-    words = ["–" if value != value else f"{value:.3g}" for value in map(float, (a, b))]
-    return " → ".join(words) if {*words} != {"–"} else ""
 
 
 def _add(table: Table, cells: Sequence[str]) -> None:

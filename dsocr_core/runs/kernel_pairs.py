@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.words import amount, plural, significant
+from dsocr_core.base.words import amount, plural, signed, significant
+from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_profiles import plain_name
 from dsocr_core.runs.profiled import by_kernel, profile_rows
 from dsocr_core.runs.store import History
@@ -50,6 +51,28 @@ class KernelPairs:
             "is that of one launch, times A's launches; what is new or gone comes last and may be what was "
             "not profiled."
         )
+
+    def cells(self, most: int) -> Iterator[list[str]]:
+        """Write the rows of a table with HEADS, the first `most`; of a figure A's and B's."""
+        rows = self.rows.head(most)
+        for name, row in zip(kernel_names(rows["kernel"].tolist()), rows.to_dict("records"), strict=True):
+            each = (row[f"each_s_{side}"] for side in "ab")
+            yield [
+                name, row["stage"] or "all", _both(row, "calls"),
+                *(amount(seconds, "s") if seconds == seconds else "" for seconds in each),
+                signed(row["change_s"], "s"), *(_both(row, figure) for figure in FIGURES), row["found"],
+            ]  # fmt: skip
+
+
+HEADS = (
+    "Kernel", "Stage", "Calls", "Each A", "Each B", "Change", "SM %", "Memory %", "DRAM %", "Occupancy %",
+    "Found",
+)  # fmt: skip
+
+
+def _both(row: Mapping[Hashable, Any], name: str) -> str:
+    words = [f"{value:.3g}" if value == value else "–" for value in (row[f"{name}_a"], row[f"{name}_b"])]
+    return " → ".join(words) if {*words} != {"–"} else ""
 
 
 def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> KernelPairs:
@@ -152,3 +175,16 @@ def _row(a: _Kernel | None, b: _Kernel | None) -> dict[str, Any]:
     for side, kernel in (("a", a), ("b", b)):
         row |= {f"{name}_{side}": kernel[name] for name in _OF_SIDE} if kernel else {}
     return row
+
+
+def profile_of(history: History, runs: pd.DataFrame, run: str) -> str | None:
+    """Find the newest run with kernels of a run's commit, card, engine, preset, in `runs` (newest first)."""
+    there = {*history.runs_with("kernels"), *history.runs_with("kernel_launches")}
+    of = runs.set_index("run_id").loc[run, list(_PROFILED)]
+    same = runs["run_id"].isin(there)
+    for name in _PROFILED:
+        same &= runs[name] == of[name]
+    return next(iter(runs.loc[same, "run_id"]), None)
+
+
+_PROFILED = ("git_commit", "gpu", "engine", "preset")
