@@ -1,4 +1,4 @@
-"""What became slower: the newest commit of every workload and setting beside the commit before it, ranked.
+"""Regressions: the newest commit of every workload and setting beside the commit before it, ranked.
 
 Which commit is the baseline follows from when runs were made and how many there are, never from their times.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
@@ -13,7 +14,8 @@ from dsocr_core.runs import timings
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of
 from dsocr_core.runs.labels import has_value, short_names
-from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.speed import RunSide, compare_speed
+from dsocr_core.runs.store import History
 from pages.widgets.shared import bars, figure, navigation, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
@@ -123,8 +125,14 @@ def _pair(shown: Shown, a: str, b: str) -> None:
         found.words, sql=found.sql, commands=shown.commands(a, b), reproduce=again,
         kernels_compared=found.rows, sides=found.sides,
     )  # fmt: skip
+    sides = _timed_pair(shown, [shown.history.record(run).git_commit for run in (a, b)])
+    band, contended = value("neutral") / 100, bool(value("contended"))
+
+    def timed() -> pd.DataFrame | None:
+        return compare_speed(shown.history, *sides, band, contended) if sides else None
+
     st.download_button(
-        "Report", partial(_report, shown, found, a, b, again), f"speed-{b}.md", "text/markdown",
+        "Report", partial(_report, shown.history, found, (a, b), timed), f"speed-{b}.md", "text/markdown",
         icon=":material/download:", on_click="ignore", key="timing report",
         help="Markdown: the stages of the timed runs that were opened before, and these kernels.",
     )  # fmt: skip
@@ -167,20 +175,25 @@ def _roof(shown: Shown, found: KernelPairs, rows: pd.DataFrame, run: str) -> Non
     figure.plot(profile_charts.speed_of_light(sides), "speed of light", f"SM over DRAM, of peak, {of}")
 
 
-def _report(shown: Shown, found: KernelPairs, a: str, b: str, again: str) -> bytes:
-    """The report, with the stages of the timed pair that is chosen where it is of the same commits."""
+def _timed_pair(shown: Shown, commits: list[str | None]) -> tuple[RunSide, RunSide] | None:
+    """The timed runs that were opened before, where they are of these commits."""
+    runs = [value("a"), value("b")]
+    if not chosen("a") or not all(run in shown.history for run in runs):
+        return None
+    if [shown.history.record(run).git_commit for run in runs] != commits:
+        return None
+    return (runs[0], value("backend_a")), (runs[1], value("backend_b"))
+
+
+def _report(
+    history: History, found: KernelPairs, runs: tuple[str, str], timed: Callable[[], pd.DataFrame | None]
+) -> bytes:
+    """The report; it is made when it is asked for, where no session is at hand."""
     from dsocr_core.review.speed_report import speed_report
 
-    records, timed = [shown.history.record(run) for run in (a, b)], None
-    pair = [value("a"), value("b")]
-    if chosen("a") and all(run in shown.history for run in pair):
-        commits = [shown.history.record(run).git_commit for run in pair]
-        if commits == [record.git_commit for record in records]:
-            sides = [(run, value(f"backend_{name}")) for run, name in zip(pair, "ab", strict=True)]
-            neutral = value("neutral") / 100
-            timed = compare_speed(shown.history, sides[0], sides[1], neutral, bool(value("contended")))
-    commands = ["dsocr history regressions", again]
-    return speed_report(records[0], records[1], timed, found, commands).encode(errors="replace")
+    a, b = (history.record(run) for run in runs)
+    again = ["dsocr history regressions", f"dsocr history kernels {a.id} {b.id}"]
+    return speed_report(a, b, timed(), found, again).encode(errors="replace")
 
 
 def button(shown: Shown, a: str, b: str, stage: str) -> None:
