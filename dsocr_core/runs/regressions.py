@@ -32,8 +32,9 @@ def regressions(
 
     `runs` are those of the query `runs` that count. Columns are COLUMNS: `a` and `b` are run ids, `lost_ms`
     is how much longer B takes a page, `lost_share` that of A's whole page. Sorted by outcome as in OUTCOMES;
-    of one outcome by the loss that is sure, the interval's lower end, as a share of the page; without an
-    interval by the loss. With the SQL of the question. Raises HistoryError.
+    of one outcome by the loss that is sure, the interval's lower end, as a share of the page; inconclusive
+    ones by the loss that is possible, its upper end, and without an interval by the loss. With the SQL of the
+    question. Raises HistoryError.
     """
     settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
     pairs = [pair for work in _workloads(settings)[:_MOST_PAIRS] if (pair := work.pair)]
@@ -52,11 +53,12 @@ def regressions(
 
 @dataclass
 class _Workload:
-    """Runs of one setting and backend that read the same pages, by commit, newest first."""
+    """Runs of one setting and backend that read the same pages, by commit, newest first in each."""
 
     backend: str | None
     pages: frozenset[str]
-    commits: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
+    commits: dict[tuple[str, bool], list[tuple[int, str]]] = field(default_factory=dict)
+    """Place in the question's answer, and run."""
 
     def takes(self, pages: frozenset[str]) -> bool:
         """Tell whether these pages are the same work: at least half of those of either are in both."""
@@ -64,25 +66,29 @@ class _Workload:
 
     @property
     def pair(self) -> Pair | None:
-        """The newest commit as B; A is the one before it, or the last that has as many runs as it takes."""
-        (_, runs), *earlier = self.commits.items()
+        """The newest commit as B; A is the one before it, or the last that has as many runs as it takes.
+
+        A commit is as new as its first run: a gate measures both in turn, and may end with the older one.
+        """
+        of_commits = sorted(self.commits.values(), key=lambda runs: runs[-1][0])
+        runs, *earlier = ([run for _, run in of] for of in of_commits)
         if not earlier:
             return None
-        enough = [of for of in earlier if len(of[1]) >= FEWEST_RUNS] if len(runs) >= FEWEST_RUNS else []
-        before = (enough or earlier)[0][1]
+        enough = [of for of in earlier if len(of) >= FEWEST_RUNS] if len(runs) >= FEWEST_RUNS else []
+        before = (enough or earlier)[0]
         return Pair((before[0], self.backend), (runs[0], self.backend), before[:MOST_RUNS], runs[:MOST_RUNS])
 
 
 def _workloads(settings: pd.DataFrame) -> list[_Workload]:
     """Sort the query `settings`, newest first, into workloads."""
     of_setting: dict[tuple[int, str], list[_Workload]] = {}
-    for row in settings.itertuples(index=False):
+    for row in settings.itertuples():
         known = of_setting.setdefault((row.setting, row.backend), [])
         pages = frozenset(row.pages)
         work = next((work for work in known if work.takes(pages)), None)
         if work is None:
             known.append(work := _Workload(row.backend, pages))
-        work.commits.setdefault((row.git_commit, row.git_dirty), []).append(row.run_id)
+        work.commits.setdefault((row.git_commit, row.git_dirty), []).append((row.Index, row.run_id))
     return [work for known in of_setting.values() for work in known]
 
 
@@ -96,13 +102,14 @@ def _rows(compared: pd.DataFrame, pair: Pair, facts: pd.DataFrame) -> pd.DataFra
         stage=compared["stage"].replace(TOTAL, WHOLE), backend=pair.b[1], under=condition(b.to_dict()),
         a=pair.a[0], b=pair.b[0], commit_a=a["git_commit"], commit_b=b["git_commit"],
         lost_ms=lost, lost_share=lost / page_ms,
-        sure=(compared["low"] - 1) * compared["median_a"] / page_ms,
+        end=(compared["low"].where(compared["verdict"] != "inconclusive", compared["high"]) - 1)
+        * compared["median_a"] / page_ms,
     )  # fmt: skip
 
 
 def _ranked(rows: pd.DataFrame) -> pd.DataFrame:
     order = rows["verdict"].map({outcome: place for place, outcome in enumerate(OUTCOMES)})
-    by = {"order": order, "unsure": rows["sure"].isna(), "lost": -rows["sure"].fillna(rows["lost_share"])}
+    by = {"order": order, "without": rows["end"].isna(), "lost": -rows["end"].fillna(rows["lost_share"])}
     return rows.assign(**by).sort_values([*by], kind="stable", ignore_index=True)[COLUMNS]
 
 

@@ -91,6 +91,16 @@ def test_each_row_is_what_the_pair_alone_says(history: History, found: pd.DataFr
         pd.testing.assert_frame_equal(mine[columns], alone[columns])
 
 
+def test_a_gate_that_ends_with_the_older_commit_is_not_turned_round(tmp_path: Path) -> None:
+    order = ("before", "after", "after", "before")
+    for number, name in enumerate(order):
+        made = record(f"{name}-{number}", number, git_commit=name.ljust(40, "0"))
+        write(tmp_path, made, paced(number, {"decode": 1.2} if name == "after" else {}))
+    history = History(tmp_path)
+    found = regressions(history, history.runs())[0].set_index("stage")
+    assert found.loc["decode", ["a", "b", "verdict"]].tolist() == ["before-3", "after-2", "slower"]
+
+
 def test_a_history_without_a_pair_has_none(tmp_path: Path) -> None:
     history = History(tmp_path)
     assert regressions(history, history.runs())[0].empty

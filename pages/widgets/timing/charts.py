@@ -270,7 +270,7 @@ def trend(
             if axis == "commit"
             else [f"{created:%m-%d}<br>{created:%H:%M}" for created in shown["created"]],
             "range": [min(places) - 0.7, max(places) + 0.7],
-            "tickangle": 0, "zeroline": False,
+            "zeroline": False, **({"automargin": True} if axis == "commit" else {"tickangle": 0}),
         }  # fmt: skip
     layout = {
         "height": 400 + 20 * min(len(points), 6),
@@ -393,6 +393,6 @@ def kernel_pair_bars(rows: pd.DataFrame, by_call: bool) -> str:
         sides = [Bar(0.0, 1e6 * a, NEUTRAL, words), Bar(0.0, 1e6 * b, B_COLOUR, words, inside=True)]
         end = signed(row["change_s"], "s") if row["found"] == BOTH else row["found"]
         lines.append(BarRow(short(row["name"], 44), sides, end=end))
-    legend = legend_html({"A": NEUTRAL, "B": B_COLOUR})
-    unit = "µs a launch" if by_call else "µs"
-    return f"<div class='dsocr-bars-wide'>{legend}{panel_html(lines, unit)}</div>"
+    of_one = ", one launch" * by_call
+    legend = legend_html({f"A{of_one}": NEUTRAL, f"B{of_one}": B_COLOUR})
+    return f"<div class='dsocr-bars-wide'>{legend}{panel_html(lines, 'µs')}</div>"

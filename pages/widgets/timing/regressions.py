@@ -21,12 +21,12 @@ _TABLE = "timing regressions"
 _COLUMNS = {
     "verdict": Column("outcome", outcome_words, left=True),
     "stage": Column("stage", stage_name, left=True),
-    "backend": Column("backend"),
-    "under": Column("under", width=230),
     "lost_ms": Column("lost a page", lambda ms: signed(ms / 1e3, "s"), "Time of B less time of A."),
     "lost_share": Column(
         "of the page", lambda share: f"{100 * share:+.2f} %".replace("-", "−"), "Of A's whole page."
     ),
+    "backend": Column("backend"),
+    "under": Column("under", width=230),
     "speed": Column("B is", lambda ratio: speed_ratio(1.0, ratio)),
     "low": Column("95 % from", "", "The interval of B / A: below 1 B is faster."),
     "high": Column("to", ""),
