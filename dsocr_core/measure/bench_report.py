@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from analytic_model.hardware import cost_of_1000
 from dsocr_core.base.console import titled_table
 from dsocr_core.base.words import percent, significant
 from dsocr_core.models.family import inside_prefill
@@ -111,7 +112,7 @@ class Bench:
     def costs(self, price: float) -> dict[str, float | None]:
         """Cost of 1,000 pages by engine at a price an hour; None where pages were not timed."""
         rates = {engine.name: engine.pages_per_s for engine in self.engines}
-        return {name: 1000 / rate.median * price / 3600 if rate else None for name, rate in rates.items()}
+        return {name: cost_of_1000(price, 1 / rate.median) if rate else None for name, rate in rates.items()}
 
     def print(self, console: Console, price: float | None = None) -> None:
         """Tables for people, within 100 columns; with a price an hour what 1,000 pages cost."""

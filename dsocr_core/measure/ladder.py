@@ -160,7 +160,7 @@ class Ladder:
         rung = replace(
             self._sizes(engine, reader, results),
             name=name,
-            values_only=rounded or not self.real,
+            values_only=rounded or (not self.real and name not in (BASE, CONTROL)),
             tokens_per_s=sum(group.tokens for group in groups) / timed if fast else None,
             pages_per_s=len(results) / seconds if fast else None,
         )

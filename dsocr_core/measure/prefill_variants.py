@@ -169,8 +169,8 @@ class FastVariant(Variant):
         keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
         embeddings = self.outputs[Stage.VISION_FUSION]
         self.outputs[Stage.PREFILL] = self._prompt_pass.forward(
-            embeddings, [(keys, values)], self.rotary, self.core
-        )[0]
+            embeddings, keys, values, self.rotary, self.core
+        )
 
     def joined(self) -> dict[Stage, Tensor]:
         names = [stage.name for stage in self.model.family.vision]

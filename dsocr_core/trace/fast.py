@@ -54,7 +54,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         prompt_pass = PromptGraphs(prefill, model.config.decoder, recorder_for(model.device))
         keys, values = step.cache.keys[:, 0], step.cache.values[:, 0]
         for _ in range(2):  # of a length that comes again the pass is a graph
-            logits = prompt_pass.forward(embeddings, [(keys, values)], step.rotary, prefill.core)[0]
+            logits = prompt_pass.forward(embeddings, keys, values, step.rotary, prefill.core)
         step.cache.length = 0
         step.cache.advance(len(prompt))
         _record_vision(recorder, model.config, towers, views)

@@ -25,6 +25,7 @@ from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.taps.hooks import key_rows
 
 
@@ -142,10 +143,12 @@ class TappedPrefill(FastPrefill):
         self._tapped.note("mixed", mixed=key_rows(out[0]))
         return out
 
-    def forward_all(self, *arguments: Any) -> Tensor:
+    def forward(
+        self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
+    ) -> Tensor:
         self._tapped.log = []
-        logits = super().forward_all(*arguments)
-        self._tapped.note("logits", logits=logits)
+        logits = super().forward(embeddings, keys, values, rotary, core)
+        self._tapped.note("logits", logits=logits[None])
         self.log = self._tapped.log
         return logits
 

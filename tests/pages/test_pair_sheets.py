@@ -31,7 +31,10 @@ def test_texts_of_pages_and_what_stands_before_the_first() -> None:
     assert [each.text for each in segments(result)] == ["Head", "one"]
 
 
-@pytest.mark.parametrize(("other", "marked"), [(TEXT, set()), (TEXT.replace("two", "2"), {1})])
+@pytest.mark.parametrize(
+    ("other", "marked"),
+    [(TEXT, set()), (TEXT.replace("two", "2"), {1}), (TEXT.replace("99, 2]", "90, 2]"), {1})],
+)
 def test_rows_are_those_of_the_page_and_pages_that_differ_are_marked(other: str, marked: set[int]) -> None:
     pair = Comparison(read(TEXT).request, read(TEXT), read(other, "vendor"))
     assert [[row.a.index for row in rows_of(pair, n) if row.a] for n in range(3)] == [[0], [1, 2], []]

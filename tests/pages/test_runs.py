@@ -21,12 +21,13 @@ from dsocr_core.cli.main import parse
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.command import checkout_words, command_of
 from dsocr_core.runs.labels import run_labels
+from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
-from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table
+from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table, sortable
 from pages.widgets.shared import resources
 from pages.widgets.shared.table import csv_of
 from tests.support import listed_runs as made_runs
@@ -414,7 +415,7 @@ def test_the_tagged_run_is_the_baseline_until_another_is_pinned(history: History
     test = open_page()
     table = test.dataframe[0].value.set_index("run")
     assert f"baseline {EAGER}" in words(test)
-    assert table.loc[FAST, "to baseline"] == 1.0  # it sorts in the middle, and is written in words
+    assert table.loc[FAST, "to baseline"] == pytest.approx(1.0)  # sorts in the middle; words show
     assert b"inconclusive" in test.dataframe[0].proto.SerializeToString()  # one run a side
     assert pd.isna(table.loc[EAGER, "to baseline"])
     other = open_page(baseline=PROFILED)
@@ -444,6 +445,17 @@ def test_pinning_moves_the_tag_and_unpinning_takes_it_away(history: History) -> 
 def test_only_a_difference_has_a_colour_and_no_outcome_is_grey(words: str | None, style: str | None) -> None:
     found = baseline_colour(words)
     assert (style in found) if style else not found
+
+
+def test_runs_of_one_ratio_keep_their_own_words_and_sort_by_the_number() -> None:
+    of = partial(Ratio, 5, 5, 5, 10, 1.0, 1.0)
+    against = {"a": of(1.0, 0.99, 1.01, "within"), "b": of(1.0, 0.9, 1.1, "inconclusive"),
+               "c": of(2.0, 1.9, 2.1, "slower")}  # fmt: skip
+    words = ["1.00x", "inconclusive", "2.00x slower", None]
+    table, told = sortable(pd.DataFrame({"run": list("abcd"), "to baseline": words}), against)
+    numbers = table["to baseline"].tolist()
+    assert [told.get(number) for number in numbers] == words
+    assert numbers[:3] == pytest.approx([1.0, 1.0, 0.5]) and pd.isna(numbers[3])
 
 
 def test_a_link_groups_by_a_column_and_keeps_pinned_runs_on_top(history: History) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from dsocr_core.read.session import Session
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import ROOT
 
-_IN_OPEN, _EVENT_BYTES = 0x20, 16
+_IN_OPEN, _IN_CLOSE_NOWRITE, _EVENT = 0x20, 0x10, struct.Struct("iIII")
 
 
 class Opens:
@@ -36,22 +37,15 @@ class Opens:
     def __init__(self, path: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._events = libc.inotify_init1(os.O_CLOEXEC)
-        assert libc.inotify_add_watch(self._events, os.fsencode(path), _IN_OPEN) >= 0
-        self.count, self._last = 0, path
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        # Read at once: equal events that wait are one.
-        while not self._last.with_suffix(".end").exists():
-            self.count += len(os.read(self._events, 2**16)) // _EVENT_BYTES
+        # Equal events that wait are one: what closes the file stands between two that open it.
+        assert libc.inotify_add_watch(self._events, os.fsencode(path), _IN_OPEN | _IN_CLOSE_NOWRITE) >= 0
+        self._path = path
 
     def close(self) -> int:
-        self._last.with_suffix(".end").touch()
-        self._last.read_bytes()
-        self._thread.join(30)
+        self._path.read_bytes()  # there is something to read
+        events = _EVENT.iter_unpack(os.read(self._events, 2**16))
         os.close(self._events)
-        return self.count - 1
+        return sum(bool(mask & _IN_OPEN) for _, mask, _, _ in events) - 1
 
 
 class Counts(Counter[str]):

@@ -98,5 +98,5 @@ def test_names_are_short_unlike() -> None:
          "gpu": [None, "NVIDIA H200"], "device": "cpu", "pages": [np.nan, 4]}
     )  # fmt: skip
     assert list(run_labels(runs).values()) == [
-        "cpu · 12345678 · 2026-01-02 03:04", "H200, 4 pages · 12345678 · 2026-01-02 03:04",
+        "cpu · 12345678 · 2026-01-02 03:04", "H200 · 4 pages · 12345678 · 2026-01-02 03:04",
     ]  # fmt: skip

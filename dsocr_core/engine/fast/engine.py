@@ -70,6 +70,6 @@ class FastEngine(Engine):
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache
         keys, values = cache.keys[:, 0], cache.values[:, 0]  # (L, h, P, D)
-        logits = self._prompt_pass.forward(embeddings[0], [(keys, values)], sequence.rotary, sequence.core)[0]
+        logits = self._prompt_pass.forward(embeddings[0], keys, values, sequence.rotary, sequence.core)
         cache.advance(embeddings.shape[1])
         return logits

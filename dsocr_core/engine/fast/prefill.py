@@ -1,7 +1,6 @@
 """The prompt through the language model in few launches: the fast engine's prefill.
 
-Letters: N tokens of a prompt, B prompts, C hidden size, L layers, h heads, P positions of the cache, D head
-dim, V vocabulary.
+Letters: N tokens, C hidden size, L layers, h heads, P positions of the cache, D head dim, V vocabulary.
 
 Fused where it saves passes over memory: one product for queries, keys and values, one for gate and up, rotary
 with the cache's write, each residual sum with the norm after it. Nothing waits for the device. Of the last
@@ -93,61 +92,28 @@ class FastPrefill:
         Writes the first N positions of `keys` and `values` (L, h, P, D), which may be one sequence's part of
         a larger cache.
         """
-        return self.forward_all(embeddings, 1, keys, values, rotary.cos, rotary.sin, core)[0]
-
-    def forward_all(
-        self,
-        embeddings: Tensor,
-        prompts: int,
-        keys: Tensor,
-        values: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        core: AttentionCore,
-    ) -> Tensor:
-        """Logits after each of B prompts of one length, (B, V) float32: `embeddings` (B N, C), prompt by
-        prompt.
-
-        Row r is turned by row r of `cos` and `sin`; its key and value go to position r of (L, h, P, D).
-        """
         with torch.autocast(embeddings.device.type, enabled=False):
-            return self._forward(embeddings.clone(), prompts, keys, values, cos, sin, core)
+            return self._forward(embeddings.clone(), keys, values, rotary, core)
 
     def _forward(
-        self,
-        x: Tensor,
-        prompts: int,
-        keys: Tensor,
-        values: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        core: AttentionCore,
+        self, x: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
     ) -> Tensor:
         config, ops, eps = self._config, self.ops, self._config.rms_norm_eps
-        tokens, each = x.shape[0], x.shape[0] // prompts
+        tokens = x.shape[0]
         _, y = ops.add_norm(x, self._layers[0].attention_norm, eps)
         following = [layer.attention_norm for layer in self._layers[1:]] + [self._weights.norm]
         for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
             qkv = F.linear(y, layer.qkv).view(tokens, -1, config.head_dim)
-            q = ops.turn_and_cache(qkv, cos, sin, keys[number], values[number], 0)  # (B N, h, D)
+            q = ops.turn_and_cache(qkv, rotary.cos, rotary.sin, keys[number], values[number], 0)  # (N, h, D)
             if number == len(self._layers) - 1:
-                q, x = q[each - 1 :: each], x[each - 1 :: each].contiguous()
-            # A call a prompt: the library may sum in another order when there are several.
-            mixed = [
-                core(own.transpose(0, 1)[None], k[None], v[None])[0].transpose(0, 1).reshape(len(own), -1)
-                for own, k, v in zip(
-                    q.chunk(prompts),
-                    torch.split(keys[number, :, :tokens], each, dim=1),  # (h, N, D)
-                    torch.split(values[number, :, :tokens], each, dim=1),
-                    strict=True,
-                )
-            ]
-            rows = mixed[0] if prompts == 1 else torch.cat(mixed)
-            x, y = ops.add_norm(x, layer.norm, eps, F.linear(rows, layer.output))
+                q, x = q[-1:], x[-1:]
+            k, v = keys[number, None, :, :tokens], values[number, None, :, :tokens]  # (1, h, N, D)
+            mixed = core(q.transpose(0, 1)[None], k, v)[0].transpose(0, 1).reshape(x.shape[0], -1)
+            x, y = ops.add_norm(x, layer.norm, eps, F.linear(mixed, layer.output))
             routed = weights = None
             if layer.mixture is not None:
                 scaling = config.routed_scaling_factor
                 routed, weights = ops.experts(y, layer.mixture, config.experts_per_token, scaling)
             shared = F.linear(ops.gated(F.linear(y, layer.gate_up)), layer.down)
             x, y = ops.add_norm(x, norm, eps, shared, routed, weights)
-        return F.linear(y, self._weights.head).to(torch.float32)
+        return F.linear(y, self._weights.head)[0].to(torch.float32)

@@ -346,11 +346,11 @@ def _preset(settings: Settings) -> str:
         size = f"{preset.base_size} px + tiles" if preset.crop_mode else f"{preset.image_size} px"
         return f"{name}, {size}"
 
+    here, why = of_cpu(settings)
     if value("preset") not in presets:  # not chosen yet, or of another model's checkpoint
-        usual = of_cpu(settings)[0].preset_name, settings.family.preset, *presets
+        usual = here.preset_name, settings.family.preset, *presets
         put("preset", next(name for name in usual if name in presets))
     chosen = st.selectbox("Preset", list(presets), format_func=words, key=key("preset"))
-    here, why = of_cpu(settings)
     if why and chosen == here.preset_name:
         st.caption(plain(f"{why[0].upper()}{why[1:].partition('; ')[0]}."))
     return chosen

@@ -9,6 +9,7 @@ from typing import Any
 
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span, page_texts
+from dsocr_core.reading.parity_records import Verdict
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import OcrResult
 from pages.widgets.components.gallery import show_gallery, window
@@ -48,14 +49,16 @@ def choose(
     pages = count(comparison)
     if pages == 1:
         return
-    name, marked = comparison.request.name, differing(comparison)
+    name, marked, report = comparison.request.name, differing(comparison), comparison.report
+    tolerated = report is not None and report.verdict == "within_tolerance"
     waited = {
         number: soon.made((prefix, comparison.request, number), partial(picture, number))
         for number in window(pages, sheet, _PART)
     }
 
     def item(number: int) -> dict[str, Any]:
-        words = verdict_words("differs" if number in marked else "identical" if comparison.report else None)
+        own: Verdict = "identical" if number not in marked else "within_tolerance" if tolerated else "differs"
+        words = verdict_words(own if report else None)
         small = soon.result(waited[number])
         return {
             "key": str(number), "name": f"{number + 1}", "title": f"{name}, page {number + 1}: {words.words}",
@@ -71,7 +74,7 @@ def choose(
 
 
 def differing(comparison: Comparison) -> set[int]:
-    """Pages on which the two sides have another text, or boxes that do not match."""
+    """Pages on which the two sides have another text, or boxes that do not match or stand elsewhere."""
     if comparison.a is None or comparison.b is None:
         return set()
     texts = [
@@ -80,4 +83,4 @@ def differing(comparison: Comparison) -> set[int]:
     ]
     found = {number for number, (a, b) in enumerate(zip(*texts, strict=True)) if a != b}
     pairs = comparison.report.pairs if comparison.report else ()
-    return found | {pair.page for pair in pairs if pair.state != "matched"}
+    return found | {pair.page for pair in pairs if pair.state != "matched" or pair.shift_percent}

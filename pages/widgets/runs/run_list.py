@@ -15,7 +15,7 @@ from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, run_table, sort_number
+from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, run_table, sortable
 from pages.widgets.shared import figure, navigation, sources
 from pages.widgets.shared.messages import show_error
 
@@ -85,13 +85,12 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
     shown = value("columns") or [column for column in USUAL if pinned or column != "to baseline"]
     if group != address.NO_GROUP:
         shown = [group, *(column for column in shown if column != group)]
-    if pinned:  # words that sort as the numbers behind them
-        ratios = table["run"].map(lambda run: sort_number(against.get(run)))
-        told = dict(zip(ratios, table["to baseline"], strict=True))
-        table = table.assign(**{"to baseline": ratios})
+    told: dict[float, str] = {}
+    if pinned:
+        table, told = sortable(table, against)
     st.dataframe(
         # A styled table costs a hundred milliseconds a thousand runs: only where colours say something.
-        table.style.format(told.get, subset=["to baseline"])
+        table.style.format(lambda number: told.get(number, "–"), subset=["to baseline"])
         .map(lambda ratio: baseline_colour(told.get(ratio)), subset=["to baseline"])
         if pinned
         else table,

@@ -107,6 +107,17 @@ def sort_number(ratio: Ratio | None) -> float | None:
     return 1.0 if ratio.verdict == "inconclusive" else 1 / ratio.ratio
 
 
+def sortable(table: pd.DataFrame, against: Mapping[str, Ratio]) -> tuple[pd.DataFrame, dict[float, str]]:
+    """The table with numbers to sort by in place of the words beside the baseline, and the words of each.
+
+    Runs of one ratio may have other words: their numbers differ in a digit that nobody sorts by.
+    """
+    numbers = [sort_number(against.get(run)) for run in table["run"]]
+    apart = [float("nan") if one is None else one * (1 + row * 1e-12) for row, one in enumerate(numbers)]
+    told = {one: words for one, words in zip(apart, table["to baseline"], strict=True) if one == one}
+    return table.assign(**{"to baseline": apart}), told
+
+
 def baseline_colour(words: str | None) -> str:
     """The style of such a cell: a colour where B is faster or slower, grey where nothing is known."""
     for end, style in (("faster", f"color: {FASTER}; font-weight: 600"), ("inconclusive", "color: gray"),

@@ -24,10 +24,10 @@ COLUMNS = {
     "title": Column("rung", left=True),
     "bytes_a_token": Column("a token", "B", "Weights and cache that a token reads by itself."),
     "memory_bytes": Column("memory", "B", "The decoder's weights and all slots' caches."),
-    "tokens_per_s": Column("tokens/s", "number", "Where the rung is real."),
-    "pages_per_s": Column("pages/s", ""),
+    "tokens_per_s": Column("tokens/s", "number", "Where the rung is real.", width=104),
+    "pages_per_s": Column("pages/s", "", width=104),
     "agreement": Column("agreement", "share", "The base's choice, fed the base's tokens."),
-    "divergence": Column("KL", ""),
+    "divergence": Column("KL", "{:.2g}".format),
     **{name: Column(name, "count") for name in ("identical", "within", "differing", "loops")},
     "values_changed": Column("values", "count", "Values that changed."),
     "boxes_moved": Column("boxes", "count", "Boxes moved, or without a partner."),
@@ -69,4 +69,8 @@ def missed(rows: pd.DataFrame) -> Any:
         "type": "bar", "orientation": "h", "y": [mark(title, 40) for title in known["title"]][::-1],
         "x": (100 * (1 - known["agreement"])).tolist()[::-1], "hovertemplate": "%{x:.3g} %<extra></extra>",
     }  # fmt: skip
-    return plots.figure([bars], {"height": 60 + 28 * len(known), "xaxis": {"title": {"text": "%"}}})
+    layout = {
+        "height": 70 + 30 * len(known), "margin": {"t": 8, "b": 44}, "xaxis": {"title": {"text": "%"}},
+        "yaxis": {"dtick": 1, "automargin": True},
+    }  # fmt: skip
+    return plots.figure([bars], layout)

@@ -166,8 +166,7 @@ def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pyt
         rotary = Rotary(config, positions, torch.float32, torch.float32, CPU)
         made, wanted = (KvCache(config, positions, torch.float32, CPU, batch=2) for _ in "mw")
         made.keys.fill_(3.0)
-        cache = (made.keys[:, 1], made.values[:, 1])
-        logits = graphs.forward(embeddings, [cache], rotary, sdpa_core)[0]
+        logits = graphs.forward(embeddings, made.keys[:, 1], made.values[:, 1], rotary, sdpa_core)
         expected = plain.forward(embeddings, wanted.keys[:, 1], wanted.values[:, 1], rotary, sdpa_core)
         assert_close(logits, expected)
         for actual, other in ((made.keys, wanted.keys), (made.values, wanted.values)):
