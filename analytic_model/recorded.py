@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,9 @@ import pandas as pd
 from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE
 from analytic_model.policy import Dtype, Policy
+from analytic_model.predict import Prediction, predict
 from analytic_model.requirements import Target, work_of
+from analytic_model.roofline import least_s, least_work
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
@@ -149,6 +152,53 @@ def config_of(record: RunRecord) -> Path:
         raise DsocrError(f"run {record.id}: it does not name its checkpoint; choose a model on the left")
     place = PROJECT_ROOT / checkpoint
     return PUBLISHED if checkpoint.parts[0] == _OF_EXAMPLES and not place.exists() else place
+
+
+# --- shares of what a card can do -----------------------------------------------------------------
+
+
+def utilised(history: History, runs: pd.DataFrame, backend: str) -> pd.DataFrame:
+    """Say what runs made of their cards on their page of median time: run_id, mfu, floor_share.
+
+    FLOPs that the result needs over the page's whole time and the card's peak, and the least time of its
+    stages over that time, by the card's published figures. `runs` are those of the query `runs`; left out are
+    runs of cards that are not known, and of pages read together, which share their weights. Raises
+    HistoryError.
+    """
+    known = {
+        row.run_id: card
+        for row in runs.itertuples()
+        if (card := card_named(row.gpu if isinstance(row.gpu, str) else None)) is not None
+        and _TOGETHER not in str(row.engine)
+    }
+    pages, _ = history.query("pages", run_ids=[*known])
+    totals, _ = history.query("page_totals", run_ids=[*known], backends=[backend])
+    pages = pages[pages[list(SHAPE)].notna().all(axis=1) & pages["error"].isna()]
+    both = totals.merge(pages, on=["run_id", "page", "backend"]).sort_values("milliseconds")
+    predicted: dict[object, Prediction] = {}
+    rows = []
+    for run, part in both.groupby("run_id"):
+        page, record = part.iloc[len(part) // 2], history.record(run)
+        if not {Stage.PREFILL, Stage.DECODE} <= {*page["stages"]}:
+            continue
+        try:
+            path, dtype = config_of(record), record.dtype or "not known"
+            size = (int(page["width"]), int(page["height"]))
+            counts = (int(page["prompt_tokens"]), int(page["new_tokens"]))
+            of = (path, size, page["preset"], *counts, dtype)
+            if of not in predicted:
+                work = recorded_workload(size, str(page["preset"]), *counts)
+                policy = least_work(Policy(dtype=dtype))  # type: ignore[arg-type]
+                predicted[of] = predict(load_config(path), work, policy)
+            seconds, card = page["milliseconds"] / 1e3, known[run]
+            flops = sum(stage.cost.flops for stage in predicted[of].stages.values())
+            floor_s = least_s(predicted[of], card) or nan
+            rows.append(
+                (run, flops / seconds / card.peak_flops(predicted[of].policy.dtype), floor_s / seconds)
+            )
+        except DsocrError:
+            continue  # its model is not on this machine, or its card has no such peak
+    return pd.DataFrame(rows, columns=["run_id", "mfu", "floor_share"])
 
 
 # --- what runs reached ----------------------------------------------------------------------------

@@ -44,10 +44,11 @@ def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
 
 def scale_of(largest: float, unit: str) -> tuple[float, str]:
     """Divisor and prefixed unit with which `largest` has 1 to 3 digits before its point."""
+    largest = abs(largest)
     if unit == "s":
         return (1.0, "s") if largest >= 0.9995 else (1e-3, "ms") if largest >= 0.9995e-3 else (1e-6, "µs")
     for size, prefix in _PREFIXES:
-        if abs(largest) >= 0.9995 * size:
+        if largest >= 0.9995 * size:
             return size, prefix + unit
     return 1.0, unit
 

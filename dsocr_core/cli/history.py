@@ -7,7 +7,7 @@ import json
 import resource
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -388,7 +388,7 @@ def loops(where: Where, runs: tuple[str, ...] = (), *, console: Console) -> int:
     return OK
 
 
-COMMANDS: Mapping[str, Command] = {
+COMMANDS: dict[str, Command] = {
     "list": list_runs,
     "sql": sql,
     "import": import_runs,

@@ -41,12 +41,12 @@ def markdown_report(review: Review, truth: Truth | None = None, words: str = "")
         lines += [*_page(page, review), ""]
     lines += ["## Time per stage", "", *_stages(values["stages"]), "", "## All pages", ""]
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]
-    lines += _table(("Page", "Parity", "CER", "Differences", "Verdicts"), map(_row, rows[:ROWS]))
+    lines += table(("Page", "Parity", "CER", "Differences", "Verdicts"), map(_row, rows[:ROWS]))
     lines += ["", f"{len(rows) - ROWS:,} more pages, none of them worse."] * (len(rows) > ROWS)
     differ = [row for row in values["settings"] if not row["equal"]]
     names = ("section", "name", "a", "b")
     lines += ["", "## Settings and environment that differ", ""]
-    lines += _table(("", "Name", "A", "B"), ([row[name] for name in names] for row in differ))
+    lines += table(("", "Name", "A", "B"), ([row[name] for name in names] for row in differ))
     lines += ["", f"{len(values['settings']) - len(differ)} of {len(values['settings'])} values are equal."]
     return "\n".join(lines).encode(errors="replace").decode() + "\n"
 
@@ -70,7 +70,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> list[str]:
     if not stages:
         return ["No times that both sides measured."]
     heads = ("Stage", "n", "A, median", "B, median", "B is", "Outcome")
-    return _table(heads, (
+    return table(heads, (
         (row["stage"], row["n"], duration(row["median_a"]), duration(row["median_b"]),
          ratio_words(row["ratio"]) if row["verdict"] in ("faster", "slower") else "",
          outcome_words(row["verdict"])) for row in stages
@@ -85,6 +85,7 @@ def _row(row: dict[str, Any]) -> Sequence[object]:
             ", ".join(f"{name}: {given['verdict']}" for name, given in row["reviews"].items()))  # fmt: skip
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Make the lines of a table."""
     lines = [f"| {' | '.join(map(plain, cells))} |" for cells in (heads, *rows)]
     return [lines[0], "|---" * len(heads) + "|", *lines[1:]]

@@ -57,8 +57,10 @@ def device_name(metrics: pd.DataFrame) -> str | None:
     return str(names[0]) if len(names) == 1 else None
 
 
-def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
+def by_kernel(rows: pd.DataFrame, shape: str | None = None) -> pd.DataFrame:
     """`profile_rows` with a row a kernel and stage, in the order of their time; `launches` counts them.
+
+    With the name of a column `shape` launches that differ in it are kernels of their own.
 
     Times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class follows
     from those by the same rule.
@@ -66,7 +68,8 @@ def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
     found = []
     summed = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
     means = [name for name in figures([]) if name not in (*summed, "limiter", "class")]
-    for (kernel, stage), part in rows.groupby(["kernel", rows["stage"].fillna("")], sort=False):
+    keys = ["kernel", rows["stage"].fillna(""), *([shape] if shape else [])]
+    for (kernel, stage, *shapes), part in rows.groupby(keys, sort=False):
         weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0).to_numpy()
         row = {
             "number": part["number"].iloc[0], "kernel": kernel, "stage": stage or None, "launches": len(part),
@@ -75,6 +78,7 @@ def by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
             "limiter": next(iter(part["limiter"].dropna().mode()), None),
             "nsight": next(iter(part["nsight"].dropna().mode()), None),
         }  # fmt: skip
+        row |= {shape: shapes[0]} if shape else {}
         row |= {name: part[name].sum(min_count=len(part)) for name in summed}
         values = part[means].to_numpy(float)  # (launches, figures)
         there = ~np.isnan(values)

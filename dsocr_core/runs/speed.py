@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -20,12 +20,34 @@ from dsocr_core.runs.store import History
 RunSide = tuple[str, str | None]
 """(run id, backend)"""
 
-_MOST_RUNS = 30
+MOST_RUNS = 30
+"""Draws of a side."""
 _TOGETHER = re.compile(r", (\d+) pages together$")
 LATENCY = "latency is not throughput"
 CONTENDED = "other programs took the machine"
 ONE_DRAFTED = "one of the two verified drafts, which decide how fast it was"
 ONE_KIND = "A and B are runs of one commit, machine and setting: they differ as such runs do"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A and B, and of each the runs that count: the chosen one and those like it."""
+
+    a: RunSide
+    b: RunSide
+    runs_a: Sequence[str]
+    runs_b: Sequence[str]
+    one_kind: bool = False
+    """True where both are of one commit, machine and setting."""
+
+    @property
+    def sides(self) -> list[tuple[str, str, str | None, bool]]:
+        """(side, run, backend, chosen) of each run."""
+        return [
+            (name, run, backend, run == chosen)
+            for name, (chosen, backend), runs in (("a", self.a, self.runs_a), ("b", self.b, self.runs_b))
+            for run in runs
+        ]
 
 
 def compare_speed(
@@ -42,20 +64,38 @@ def compare_speed(
     runs_a, runs_b = kinds[a[0]], kinds[b[0]]
     if one_kind := a[0] != b[0] and b[0] in runs_a:
         runs_a, runs_b = [a[0]], [b[0]]
-    draws, _ = history.query(
-        "draws", run_ids=list({*runs_a, *runs_b}), runs_a=runs_a, runs_b=runs_b, a=a[0], b=b[0],
-        backend_a=a[1], backend_b=b[1],
-    )  # fmt: skip
-    found = compare_runs(_with_totals(draws), (a[0], b[0]), neutral)
-    records = [history.record(run) for run, _ in (a, b)]
-    why = _latency_and_throughput(*records)
-    if not contended and records[0].drafted != records[1].drafted:
-        why = why or ONE_DRAFTED
-    if not contended and any(record.contended for record in records):
-        why = why or CONTENDED
-    if why:
-        return _no_speed(found, why)
-    return found.assign(why=ONE_KIND) if one_kind else found
+    (found,) = compare_pairs(history, [Pair(a, b, runs_a, runs_b, one_kind)], neutral, contended)
+    return found
+
+
+def compare_pairs(
+    history: History, pairs: Sequence[Pair], neutral: float = NEUTRAL_BAND, contended: bool = False
+) -> list[pd.DataFrame]:
+    """`compare_speed` of each pair, whose runs are known. Raises HistoryError."""
+    draws, found = _draws(history, pairs), []
+    for number, pair in enumerate(pairs):
+        of_pair = _with_totals(draws[draws["pair"] == number])
+        compared = compare_runs(of_pair, (pair.a[0], pair.b[0]), neutral)
+        records = [history.record(run) for run, _ in (pair.a, pair.b)]
+        why = _latency_and_throughput(*records)
+        if not contended and records[0].drafted != records[1].drafted:
+            why = why or ONE_DRAFTED
+        if not contended and any(record.contended for record in records):
+            why = why or CONTENDED
+        if why:
+            compared = _no_speed(compared, why)
+        elif pair.one_kind:
+            compared = compared.assign(why=ONE_KIND)
+        found.append(compared)
+    return found
+
+
+def _draws(history: History, pairs: Sequence[Pair]) -> pd.DataFrame:
+    """The query `draws`; `pair` is the place in `pairs`."""
+    rows = [(number, *side) for number, pair in enumerate(pairs) for side in pair.sides]
+    names = ("pairs", "sides", "run_ids", "backends", "chosen")
+    lists = map(list, zip(*rows, strict=True))
+    return history.query("draws", **dict(zip(names, lists, strict=True)))[0]
 
 
 def _no_speed(found: pd.DataFrame, why: str) -> pd.DataFrame:
@@ -95,10 +135,7 @@ def compare_processes(
     if not (given.a and given.b):
         return pd.DataFrame(columns=["stage", *Ratio.__dataclass_fields__])
     a, b = given.a[0], given.b[0]
-    draws, _ = history.query(
-        "draws", run_ids=[*given.a, *given.b], runs_a=list(given.a), runs_b=list(given.b), a=a, b=b,
-        backend_a=given.backends[0], backend_b=given.backends[1],
-    )  # fmt: skip
+    draws = _draws(history, [Pair((a, given.backends[0]), (b, given.backends[1]), given.a, given.b)])
     pages = draws[["side", "run_id", "page"]].drop_duplicates()
     of_processes = [
         pages.assign(stage=name, ms=1000 / pages["run_id"].map({run: rates[run][name] for run in rates}))
@@ -124,7 +161,7 @@ def _other_machine(a: RunRecord, b: RunRecord) -> str:
 
 def alike(history: History, run_id: str, contended: bool) -> list[str]:
     """The run and the newest of its commit, machine and setting. Raises HistoryError."""
-    found, _ = history.query("alike", run_id=run_id, contended=contended, limit=_MOST_RUNS)
+    found, _ = history.query("alike", run_id=run_id, contended=contended, limit=MOST_RUNS)
     return list(dict.fromkeys([run_id, *found["run_id"]]))
 
 

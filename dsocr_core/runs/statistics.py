@@ -153,11 +153,12 @@ def compare_runs(
     rows = []
     named = draws[draws["ms"] > 0]
     named = named.assign(page=named["page"].str.replace(_COPY, "", regex=True))
-    for stage, group in named.groupby("stage", sort=True):
-        tables = [
-            group[group["side"] == side].pivot_table("ms", "run_id", "page", aggfunc="median")
-            for side in ("a", "b")
-        ]
+    medians = named.groupby(["stage", "side", "run_id", "page"], observed=True)["ms"].median()
+    for stage in medians.index.unique("stage"):
+        of_stage = medians.loc[stage]
+        if len(of_stage.index.unique("side")) < len(chosen):
+            continue
+        tables = [of_stage.loc[side].unstack("page") for side in ("a", "b")]
         if not all(run in table.index for run, table in zip(chosen, tables, strict=True)):
             continue
         of_a, of_b = (table.loc[run].dropna().index for run, table in zip(chosen, tables, strict=True))

@@ -77,15 +77,18 @@ def served_rows(reported: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
 # --- over time ------------------------------------------------------------------------------------
 
 
-def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The query `trend` or `page_trend` with `statistics.with_levels`, in series of the runs' conditions.
+def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame, figure: str = "") -> pd.DataFrame:
+    """The query `trend` with `statistics.with_levels`, in series of the runs' conditions.
 
+    Of another query its column `figure` is followed, one value a run.
     Runs of another GPU, engine, preset, checkpoint or token limit are another series: what lies between them
     is no change of speed.
     """
     rows = trend[trend["run_id"].isin(runs["run_id"])].reset_index(drop=True)
-    if "milliseconds" in rows:
-        rows = rows.assign(median=rows["milliseconds"], n=1, p5=np.nan, p95=np.nan, mean=np.nan, std=np.nan)
+    if figure:
+        nothing = dict.fromkeys(("p5", "p95", "mean", "std"), np.nan)
+        rows = rows[rows[figure].notna()].reset_index(drop=True)
+        rows = rows.assign(median=rows[figure], **nothing | ({} if "n" in rows else {"n": 1}))
     return with_levels(with_spread(rows).assign(condition=_series_names(rows, runs)))
 
 

@@ -39,10 +39,17 @@ VIEWS = {
     **{f"review-{tab.lower().replace(' ', '-')}": (f"/review?tab={tab}", words) for tab, words in {
         "Text": "blocks differ", "Boxes": "boxes paired", "Timings": "n = 1", "Accuracy": "ground truth",
         "Whole review": "pages changed"}.items()},
-    "timing-stages": ("/timing", "Medians over each run's pages"),
+    "timing-regressions": ("/timing", "the surest loss first"),
+    "timing-stages": ("/timing?view=Stages", "Medians over each run's pages"),
     "timing-spread": ("/timing?chart=spread", "with p5 to p95"),
     "timing-trend": ("/timing?view=Trend", "under"),
+    "timing-trend-of-a-rate": ("/timing?view=Trend&stage=tokens%2Fs", "marked by a whole line"),
+    "timing-trend-of-the-floor": ("/timing?view=Trend&stage=share+of+floor", "commit after commit"),
     "timing-a-against-b": ("/timing?view=A+against+B", "B is slower"),
+    "timing-kernels-of-two": (
+        "/timing?view=Kernels&run=20261123-232244-ncu-fast-ops&against=20261123-230246-ncu-fast",
+        "8 kernels in both",
+    ),
     "timing-kernels": ("/timing?view=Kernels", "under Nsight Compute"),
     "runs": ("/runs", "newest first"),
     "runs-two": ("/runs?runs={fast}&runs={cpu}&tab=Environment", "values differ"),
@@ -54,7 +61,14 @@ VIEWS = {
     "flops-requirements": ("/flops?view=Requirements", "reaches it"),
 }  # fmt: skip
 """Of each view its address and words on it."""
-LONG = ("compare-tiles", "timing-kernels", "timing-a-against-b", "flops-measured", "flops-cost")
+LONG = (
+    "compare-tiles",
+    "timing-kernels",
+    "timing-kernels-of-two",
+    "timing-a-against-b",
+    "flops-measured",
+    "flops-cost",
+)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,8 @@ OURS = "b blockquote br div em h1 i kbd li p small span strong style sub sup ul"
 LIVE = re.compile(r"(?<!\\)<(img|script|iframe|svg|a)\b|(?<!\\)\]\((?!#)", re.IGNORECASE)
 """What Markdown or Plotly would bring to life, if nothing kept it."""
 PLACES: list[tuple[str, dict[str, Any]]] = [
-    *(("timing", {"view": view}) for view in ("Stages", "Trend", "A against B", "Kernels", "Ladder")),
+    *(("timing", {"view": view})
+      for view in ("Regressions", "Stages", "Trend", "A against B", "Kernels", "Ladder")),
     ("timing", {"runs": "hostile"}),
     ("timing", {"runs": "hostile", "chart": "spread", "every": "on"}),
     ("timing", {"view": "Trend", "gpu": "'; DROP TABLE runs; --", "page": timed_history.HOSTILE[0]}),

@@ -68,7 +68,7 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_newest_runs_come_first_and_the_address_holds_them(history: History) -> None:
-    test = open_page()
+    test = open_page(view="Stages")
     assert test.session_state["timing runs"] == [f"run-{number}" for number in ("13", "12", "11", "10", "09")]
     assert test.query_params["runs"] == test.session_state["timing runs"]
     assert not test.get("plotly_chart")  # the first view needs no library in the browser
@@ -95,14 +95,14 @@ def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: Hist
     test = open_page(view="Trend", engine="fast")
     assert test.session_state["timing engine"] == ["fast"]
     assert any("15 of 19" in caption.value for caption in test.caption)
-    without = options(open_page(), "timing runs")
-    with_them = options(open_page(profiled="on"), "timing runs")
+    without = options(open_page(view="Stages"), "timing runs")
+    with_them = options(open_page(view="Stages", profiled="on"), "timing runs")
     assert not [label for label in without if "means" in label]
     assert [label for label in with_them if "means" in label]
 
 
 def test_no_run_left_says_so(history: History) -> None:
-    for view in ("Stages", "Trend", "A against B", "Kernels"):
+    for view in ("Regressions", "Stages", "Trend", "A against B", "Kernels"):
         test = open_page(view=view, engine="no such engine")
         assert len(test.info) == 1, view
         assert not test.get("plotly_chart")
@@ -119,7 +119,7 @@ def test_a_change_of_level_is_found_and_named_once(history: History) -> None:
     table = test.dataframe[0].value
     assert len(table) == 1
     assert table.iloc[0]["run_id"] == "run-08"
-    assert table.iloc[0]["speed"] == pytest.approx(1.3, rel=0.02)
+    assert table.iloc[0]["change"] in ("1.29x faster", "1.30x faster", "1.31x faster")
     (figure,) = figures(test)
     assert len(figure["layout"]["shapes"]) == 1
     assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(9.5)  # two others lie before run 8
@@ -183,6 +183,10 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
     wide = open_page(view="A against B", a="old-0", b="new-1", neutral="50")
     assert set(wide.dataframe[0].value["verdict"]) == {"within"}
     assert "WITHIN ±50 %" in strip(wide)
+    first = open_page()
+    assert first.dataframe[0].value["stage"].tolist()[:2] == ["whole page", "decode"]
+    assert "SLOWER" in strip(first) and "slower 2" in " ".join(strip(first).split())
+    assert first.dataframe[0].value.loc[1, "commits"] == f"{'1' * 10} → {'2' * 10}"
     same = open_page(view="A against B", a="old-0", b="old-2")
     assert "INCONCLUSIVE" in strip(same) and "runs of one commit" in strip(same)
 
@@ -224,6 +228,28 @@ def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch:
     assert len(history) > 10 and {*read} == {("kernels", (chosen,))}
 
 
+def test_a_link_without_a_view_opens_that_of_its_parameters(history: History) -> None:
+    assert open_page(chart="spread").session_state["timing view"] == "Stages"
+    assert open_page(stage="sam", page=PAGES[0]).session_state["timing view"] == "Trend"
+    assert open_page(engine="fast").session_state["timing view"] == "Regressions"
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    # The last runs: pages of 0.6 to 1.7 times 1,996 ms, decode 1.3 times as fast (415 ms less).
+    [("s/page", 1.15 * (1996 - 415.4) / 1e3), ("pages/s", 1e3 / (1.15 * (1996 - 415.4)))],
+)
+def test_rates_and_times_of_pages_have_a_trend(history: History, figure: str, expected: float) -> None:
+    test = open_page(view="Trend", stage=figure, engine="fast")
+    (drawn,) = figures(test)
+    points = [trace for trace in drawn["data"] if trace.get("mode") == "markers"]
+    last = next(trace for trace in points if len(_numbers(trace["y"])) > 9)
+    assert _numbers(last["y"])[-1] == pytest.approx(expected, rel=0.03)
+    (change,) = test.dataframe[0].value["change"]
+    assert change.endswith("faster") and float(change.split("x")[0]) == pytest.approx(1996 / 1580.6, rel=0.02)
+    assert open_page(view="Trend", stage="MFU").info  # nothing says what these pages were
+
+
 def test_hostile_names_are_values_and_no_sql(history: History) -> None:
     trend = open_page(view="Trend", page=HOSTILE[-1])
     assert trend.query_params["page"] == HOSTILE[-1]
@@ -242,7 +268,7 @@ def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
         )
     opened = History(tmp_path)
     monkeypatch.setattr(resources, "history", lambda: opened)
-    test = open_page()
+    test = open_page(view="Stages")
     timed_history.write(tmp_path, timed_history.record("later", 5), timed_history.paced(5))
     opened.refresh()  # another tab did
     checked(test.run())
@@ -267,7 +293,9 @@ def test_a_bench_of_a_server_stands_beside_the_chosen_runs(
         import_paths(history, [tmp_path / "bench.json"])
         monkeypatch.setattr(resources, "history", lambda: history)
         served = next(
-            frame.value for frame in opened("timing").dataframe if {"ttft_ms", "tpot_ms"} <= set(frame.value)
+            frame.value
+            for frame in opened("timing", view="Stages").dataframe
+            if {"ttft_ms", "tpot_ms"} <= set(frame.value)
         )
         pace = history.query("pace")[0]
     bench, *ours = served.to_dict("records")

@@ -291,8 +291,8 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
         "run_ids": ["run-1", "run-2"], "run_id": "run-1", "page": "p1", "stage": "sam", "backend": "eager",
         "baseline": "run-0", "host": "host-1", "preset": "gundam", "checkpoint": "data/mini",
         "a": "run-0", "b": "run-2", "backend_a": "eager", "backend_b": "vendor",
-        "of_runs": ["run-1", "run-2"], "runs_a": ["run-1"], "runs_b": ["run-2"],
-        "pages": ["p1", "p2"], "steps": [0, 7],
+        "of_runs": ["run-1", "run-2"], "pages": ["p1", "p2"], "steps": [0, 7],
+        "pairs": [0, 0], "sides": ["a", "b"], "backends": ["eager", "vendor"], "chosen": [True, False],
     }  # fmt: skip
     for name, query in QUERIES.items():
         needed = {key: values[key] for key, standard in query.parameters.items() if standard is REQUIRED}
@@ -307,13 +307,13 @@ def test_no_value_becomes_sql(history: History, text: str) -> None:
     for name, query in QUERIES.items():
         lists = (
             "run_ids", "backends", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs",
-            "runs_a", "runs_b", "pages",
+            "sides", "pages",
         )  # fmt: skip
         given: dict[str, Any] = {}
         for key, standard in query.parameters.items():
             if key in lists:
                 given[key] = [text]
-            elif key == "steps":
+            elif key in ("steps", "pairs", "chosen"):
                 given[key] = [0]
             elif standard is REQUIRED or key in ("text", "page", "section", "kind"):
                 given[key] = text

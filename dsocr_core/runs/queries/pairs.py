@@ -87,36 +87,33 @@ _ask(
 
 _ask(
     "draws",
-    "per run of A's kind and B's, stage and page: milliseconds; pages with the image that a and b have",
+    "per pair of A and B, run like one of them, stage and page: milliseconds; pages whose image both have",
     """
-    WITH image AS (
+    WITH sides AS (
+        SELECT unnest($pairs) AS pair, unnest($sides) AS side, unnest($run_ids) AS run_id,
+               unnest($backends::VARCHAR[]) AS backend, unnest($chosen) AS chosen
+    ),
+    image AS (
         SELECT run_id, page, any_value(sha256) AS sha256 FROM read_parquet($files)
         WHERE list_contains($run_ids, run_id) GROUP BY run_id, page
     ),
     given AS (
-        SELECT page, count(DISTINCT sha256) AS images, any_value(sha256) AS sha256 FROM image
-        WHERE run_id IN ($a, $b) GROUP BY page
-    ),
-    sides AS (
-        SELECT 'a' AS side, unnest($runs_a) AS run_id, $backend_a AS backend
-        UNION ALL SELECT 'b', unnest($runs_b), $backend_b
+        SELECT pair, page, count(DISTINCT sha256) AS images, any_value(sha256) AS sha256
+        FROM image JOIN sides USING (run_id) WHERE chosen GROUP BY pair, page
     ),
     measured AS (
-        SELECT side, sides.run_id, page_names.page, stage, inside_prefill, median(milliseconds) AS ms
+        SELECT pair, side, sides.run_id, page_names.page, stage, inside_prefill, median(milliseconds) AS ms
         FROM sides JOIN series ON series.run_id = sides.run_id
              AND series.backend IS NOT DISTINCT FROM sides.backend AND aggregate = 'page'
         JOIN times ON times.series = series.number JOIN page_names ON page_names.number = times.page
         GROUP BY ALL
     )
-    SELECT side, measured.run_id, measured.page, stage, inside_prefill, ms FROM measured
+    SELECT measured.* FROM measured
     LEFT JOIN image ON image.run_id = measured.run_id AND image.page = measured.page
-    LEFT JOIN given ON given.page = measured.page
+    LEFT JOIN given ON given.pair = measured.pair AND given.page = measured.page
     WHERE coalesce(images, 1) <= 1 AND coalesce(image.sha256 = given.sha256, true)
     ORDER BY ALL
     """,
     "images",
-    run_ids=REQUIRED,
-    runs_a=REQUIRED,
-    runs_b=REQUIRED,
-    **_TWO_SIDES,
+    **dict.fromkeys(("pairs", "sides", "run_ids", "backends", "chosen"), REQUIRED),
 )

@@ -29,6 +29,27 @@ _ALIKE = (
     "git_dirty", "checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy",
 )  # fmt: skip
 
+_SETTING = ", ".join(f"runs.{name}" for name in _ALIKE if name not in ("git_commit", "git_dirty"))
+
+_ask(
+    "settings",
+    "per run of a commit and backend, newest first: its machine and setting as one number, the pages timed",
+    f"""
+    WITH timed AS (
+        SELECT series.run_id, series.backend,
+               list_sort(list(DISTINCT regexp_replace(page_names.page, ' #[0-9]+\\z', ''))) AS pages
+        FROM series JOIN times ON times.series = series.number
+        JOIN page_names ON page_names.number = times.page
+        WHERE series.aggregate = 'page' AND list_contains($run_ids, series.run_id) GROUP BY ALL
+    )
+    SELECT runs.run_id, runs.git_commit, runs.git_dirty, timed.backend, timed.pages,
+           hash({_SETTING}) AS setting
+    FROM listed AS runs JOIN timed USING (run_id) WHERE runs.git_commit IS NOT NULL
+    ORDER BY runs.created DESC, runs.run_id DESC, backend
+    """,
+    run_ids=REQUIRED,
+)
+
 _ask(
     "alike",
     "the newest runs of one commit, machine and setting with a run: each is a process of its own",

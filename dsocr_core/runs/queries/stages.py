@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsocr_core.runs.queries.query import REQUIRED, Questions
-from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS
+from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS, WORK
 
 QUERIES = Questions()
 _ask = QUERIES.ask
@@ -75,11 +75,7 @@ _ask(
     run_ids=None,
 )
 
-_ask(
-    "pace",
-    "per run and backend: median time of a page, pages and decode tokens a second, median prefill; means "
-    "where an imported run has nothing else",
-    """
+_PACE = """
     WITH page AS (
         SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
         FROM times JOIN series ON series.number = times.series
@@ -88,7 +84,7 @@ _ask(
         GROUP BY ALL
     ),
     paced AS (
-        SELECT run_id, backend, count(*) AS n, median(ms) AS page_ms,
+        SELECT run_id, backend, count(*) AS n, median(ms) AS page_ms, quantile_cont(ms, 0.95) AS p95_ms,
                1000 / nullif(avg(ms), 0) AS one_by_one
         FROM page GROUP BY ALL
     ),
@@ -105,7 +101,7 @@ _ask(
         FROM stage_statistics
         WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id)) GROUP BY ALL
     )
-    SELECT run_id, backend, paced.n, paced.page_ms, stages.prefill_ms,
+    SELECT run_id, backend, paced.n, paced.page_ms, paced.p95_ms, stages.prefill_ms,
            CASE WHEN engine LIKE '% pages together' THEN together.pages_per_s ELSE one_by_one END
                AS pages_per_s,
            CASE WHEN stages.decoded = page_totals.pages - page_totals.failed
@@ -113,8 +109,27 @@ _ask(
     FROM stages JOIN runs USING (run_id)
     LEFT JOIN paced USING (run_id, backend) LEFT JOIN page_totals USING (run_id, backend)
     LEFT JOIN together USING (run_id, backend)
-    ORDER BY run_id, backend
+"""
+
+_ask(
+    "pace",
+    "per run and backend: median and p95 of a page's time, pages and decode tokens a second, median prefill; "
+    "means where an imported run has nothing else",
+    f"{_PACE} ORDER BY run_id, backend",
+    run_ids=None,
+)
+
+_ask(
+    "pace_trend",
+    "the same of a backend, one run after another; profiled runs only when asked for",
+    f"""
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine,
+           {", ".join(f"runs.{name}" for name in WORK)}, pace.* EXCLUDE (run_id)
+    FROM ({_PACE}) AS pace JOIN listed AS runs USING (run_id)
+    WHERE pace.backend = $backend AND {RUN_FILTER} ORDER BY runs.created, runs.run_id
     """,
+    **RUN_FILTERS | {"profiled": False, "contended": False},
+    backend=REQUIRED,
     run_ids=None,
 )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
-VIEWS = ("Stages", "Trend", "A against B", "Kernels", "Ladder")
+VIEWS = ("Regressions", "Stages", "Trend", "A against B", "Kernels", "Ladder")
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     # which runs are offered
@@ -23,7 +24,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "trend_backend": Parameter("", view="Trend"),
     "drawn": Parameter("newest", ("newest", "all"), view="Trend"),
     "page": Parameter("", view="Trend"),
-    "axis": Parameter("run", ("run", "time"), view="Trend"),
+    "axis": Parameter("commit", ("commit", "run", "time"), view="Trend"),
     # A against B
     "a": Parameter("", view="A against B"),
     "b": Parameter("", view="A against B"),
@@ -33,6 +34,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "of": Parameter("decode", view="A against B"),
     # Kernels
     "run": Parameter("", view="Kernels"),
+    "against": Parameter("", view="Kernels"),
     "part": Parameter("", view="Kernels"),
     "top": Parameter(15, (), 5, 50, view="Kernels"),
     "rows": Parameter("kernels", ("kernels", "launches"), view="Kernels"),
@@ -56,8 +58,17 @@ def choose(*names: str) -> None:
 
 def read() -> None:
     """Make every parameter have its value; another page may have asked for runs."""
-    if (asked := STATE.read(lambda: {"chosen": frozenset(linked(PARAMETERS))})) is not None:
-        put("view", VIEWS[0])
+    if (asked := STATE.read(_first)) is not None:
+        put("view", "Stages")
         put("runs", asked["runs"])
         STATE.clear("a", "b")
         put("chosen", value("chosen") - {"a", "b"} | {"runs"})
+
+
+def _first() -> dict[str, Any]:
+    """Give what the link has chosen, and the view that its first parameter of a view belongs to."""
+    link = linked(PARAMETERS)
+    return {
+        "chosen": frozenset(link),
+        "view": next((view for name in link if (view := PARAMETERS[name].view)), VIEWS[0]),
+    }

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dsocr_core.base.words import amount, duration, plural, significant, speed_ratio
+from dsocr_core.base.words import amount, duration, plural, signed, significant
 from dsocr_core.runs.kernel_names import kernel_names
+from dsocr_core.runs.kernel_pairs import BOTH
 from dsocr_core.runs.labels import has_value, moment, short
+from dsocr_core.runs.measures import Measure
 from dsocr_core.runs.timings import in_order
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
 from pages.widgets.shared.labels import mark, time_words
@@ -25,6 +27,8 @@ MOST_POINTS = 6000
 """A browser draws so many points without stumbling; of more pages every so many-th is drawn."""
 MARGIN = {"l": 8, "r": 16, "t": 34, "b": 42}
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
+B_COLOUR = "#0072B2"
+"""Bars of B, on A's, which are neutral."""
 _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
     "traceorder": "normal", "font": {"size": 11},
@@ -51,10 +55,12 @@ def whiskers(part: pd.DataFrame, scale: float, shade: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def spread_words(row: Mapping[Hashable, Any]) -> str:
+def spread_words(row: Mapping[Hashable, Any], measure: Measure | None = None) -> str:
     """Median and percentiles over a run's pages; its mean, where there are no times of pages."""
     if row["of_pages"]:
         words = f"median {time_words(row['value'])}"
+        if measure is not None and measure.column:
+            words = f"{mark(measure.name)}: {measure.write(row['value'])}"
         if has_value(row["low"]):
             words += f"<br>p5 {time_words(row['low'])}, p95 {time_words(row['high'])}"
         return f"{words}<br>n {plural(int(row['n']), 'page')}" if has_value(row["n"]) else words
@@ -167,20 +173,31 @@ def _panel_title(stage: str, unit: str) -> str:
 
 # --- over time ------------------------------------------------------------------------------------
 
+_HEADLINE = {"color": NEUTRAL, "width": 2.6, "dash": "solid"}
 _FAR = 8
 """Times as long: from there on a trend is drawn on a logarithmic axis."""
 
 
-def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage: str, axis: str) -> Figure:
-    """One stage run after run: values with their spread, their levels, and a line where a level changed.
+def trend(
+    rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, measure: Measure, axis: str
+) -> Figure:
+    """One measure run after run: values with their spread, their levels, and a line where a level changed.
 
-    `rows`, `levels` and `changes` are those of `timing_tables`; `axis` is "run" (equal steps) or "time".
-    A symbol is a condition: one GPU, engine, preset.
+    `rows`, `levels` and `changes` are those of `timings` and `statistics`; `axis` is "commit" (runs of one
+    stand over each other), "run" (equal steps) or "time". A symbol is a condition: one GPU, engine, preset.
+    The last change is the headline: its line is whole, and its words are always there.
     """
-    scale, unit = unit_of(float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0)
-    by_run = axis == "run"
-    x_of = dict(zip(rows["position"], rows["position"] if by_run else rows["created"], strict=True))
-    shade = colour(stage)
+    longest = float(rows["high"].fillna(rows["value"]).max()) if len(rows) else 0.0
+    scale, unit = (
+        unit_of(longest) if measure.unit == "ms" else (0.01, "%") if measure.unit == "%" else (1.0, "")
+    )
+    steps_alike = axis != "time"
+    places = {
+        "commit": lambda: pd.factorize(rows["git_commit"].fillna("not known"))[0],
+        "run": lambda: rows["position"], "time": lambda: rows["created"],
+    }[axis]()  # fmt: skip
+    x_of = dict(zip(rows["position"], places, strict=True))
+    shade = colour("decode" if measure.column else measure.name)
     points = dict(iter(rows[list(_OF_POINT)].groupby("condition", sort=False)))
     steps = dict(iter(levels.groupby("condition", sort=False)))
     spreads, marks, level_lines = [], [], []
@@ -205,7 +222,7 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
                     "color": shade, "size": 9, "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                     "symbol": [sign + ("" if row["of_pages"] else "-open") for row in records],
                 },
-                "customdata": [_point_words(row) for row in records],
+                "customdata": [_point_words(row, measure) for row in records],
                 "hovertemplate": "%{customdata}<extra></extra>",
                 "showlegend": True,
             }
@@ -222,31 +239,38 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         *marks,
         *_lines(level_lines, {"color": NEUTRAL, "width": 2.5}),
     ]
-    labels = _LabelRows(rows["position" if by_run else "created"])
+    labels = _LabelRows(places)
     shapes, annotations = [], []
-    for change in changes.to_dict("records"):
+    for number, change in enumerate(reversed(changes.to_dict("records"))):
         at = x_of[change["first"]]
         row_of_label = labels.take(at)
-        if by_run:
+        if steps_alike:
             at = at - 0.5
         shapes.append(
             {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper",
-             "line": {"color": NEUTRAL, "width": 1.2, "dash": "dash"}}
+             "line": {"color": NEUTRAL, "width": 1.2, "dash": "dash"} if number else _HEADLINE}
         )  # fmt: skip
         if row_of_label is not None:
+            words = measure.change(float(change["before"]), float(change["value"]))
             annotations.append(
                 {"x": at, "y": 1, "yref": "paper", "yanchor": "top", "xanchor": "left", "xshift": 3,
                  "yshift": -15 * row_of_label, "showarrow": False, "font": {"size": 12},
-                 "text": speed_ratio(float(change["value"]), float(change["before"]))}
+                 "text": words if number else f"<b>{words}</b>"}
             )  # fmt: skip
-    shown = rows if len(rows) <= 8 else rows.iloc[np.linspace(0, len(rows) - 1, 8).round().astype(int)]
     xaxis: dict[str, object] = {"title": {"text": "time (UTC)"}, "type": "date"}
-    if by_run:
+    if steps_alike:
+        shown = rows.assign(place=places)
+        if axis == "commit":
+            shown = shown.drop_duplicates("place")
+        shown = shown.iloc[np.linspace(0, len(shown) - 1, min(len(shown), 8)).round().astype(int)]
         xaxis = {
-            "title": {"text": "run after run (UTC)"}, "tickvals": list(shown["position"]),
-            "ticktext": [f"{created:%m-%d}<br>{created:%H:%M}" for created in shown["created"]],
-            "range": [rows["position"].min() - 0.7, rows["position"].max() + 0.7],
-            "tickangle": 0, "zeroline": False,
+            "title": {"text": "commit after commit" if axis == "commit" else "run after run (UTC)"},
+            "tickvals": list(shown["place"]),
+            "ticktext": [_commit_tick(commit) for commit in shown["git_commit"]]
+            if axis == "commit"
+            else [f"{created:%m-%d}<br>{created:%H:%M}" for created in shown["created"]],
+            "range": [min(places) - 0.7, max(places) + 0.7],
+            "zeroline": False, **({"automargin": True} if axis == "commit" else {"tickangle": 0}),
         }  # fmt: skip
     layout = {
         "height": 400 + 20 * min(len(points), 6),
@@ -256,11 +280,15 @@ def trend(rows: pd.DataFrame, levels: pd.DataFrame, changes: pd.DataFrame, stage
         "annotations": annotations,
         "xaxis": xaxis,
         "yaxis": {
-            "title": {"text": f"{mark(stage_name(stage), 40)} ({unit})"},
+            "title": {
+                "text": mark(measure.name) + f" ({unit})" * bool(unit)
+                if measure.column
+                else f"{mark(stage_name(measure.name), 40)} ({unit})"
+            },
             # Series far apart would flatten each other's steps.
             **({"type": "log", "dtick": "D2"} if _far_apart(rows["value"]) else {}),
         },
-        "uirevision": stage,
+        "uirevision": measure.name,
     }
     return figure(traces, layout)
 
@@ -285,9 +313,14 @@ def _lines(series: list[dict[str, Any]], style: dict[str, object]) -> list[dict[
     return [line | {axis: [at for each in series for at in each[axis]] for axis in ("x", "y")}]
 
 
-def _point_words(row: Mapping[Hashable, Any]) -> str:
+def _commit_tick(commit: object) -> str:
+    return mark(str(commit)[:7]) if has_value(commit) else "not known"
+
+
+def _point_words(row: Mapping[Hashable, Any], measure: Measure) -> str:
     commit = f"<br>commit {mark(str(row['git_commit']), 10)}" if has_value(row["git_commit"]) else ""
-    return f"{spread_words(row)}<br>{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}{commit}"
+    made = f"{moment(row['created'])} UTC<br>run {mark(row['run_id'], 60)}{commit}"
+    return f"{spread_words(row, measure)}<br>{made}"
 
 
 _OF_POINT = (
@@ -298,20 +331,20 @@ _OF_POINT = (
 
 
 class _LabelRows:
-    """Three rows for the words of changes; one that would cover another is left to the table below."""
+    """Three rows for the words of changes, the last change first; one that would cover another has none."""
 
     _ROWS, _WIDTH = 3, 0.11
 
-    def __init__(self, positions: pd.Series) -> None:
-        self._first, self._span = positions.min(), (positions.max() - positions.min()) or 1
-        self._ends = [-1.0] * self._ROWS
+    def __init__(self, positions: Any) -> None:
+        self._first, self._span = min(positions), (max(positions) - min(positions)) or 1
+        self._starts = [2.0] * self._ROWS
 
     def take(self, at: Any) -> int | None:
-        """The row for words that begin there, after those that were taken before; None when none is free."""
+        """The row for words that begin there, before those that were taken; None when none is free."""
         share = float((at - self._first) / self._span)
-        for row, end in enumerate(self._ends):
-            if share >= end:
-                self._ends[row] = share + self._WIDTH
+        for row, start in enumerate(self._starts):
+            if share + self._WIDTH <= start:
+                self._starts[row] = share
                 return row
         return None
 
@@ -345,3 +378,21 @@ def kernel_bars(kernels: pd.DataFrame) -> str:
     ]
     legend = legend_html(dict(zip(stages, shades, strict=True)))
     return f"<div class='dsocr-bars-wide'>{legend}{panel_html(rows, '%')}</div>"
+
+
+def kernel_pair_bars(rows: pd.DataFrame, by_call: bool) -> str:
+    """Kernels of two runs, A's time as the outer bar and B's in it, as HTML.
+
+    `rows` is `kernel_pairs` with short names; `by_call`: the time of one launch in place of all.
+    """
+    of = "each_s" if by_call else "total_s"
+    lines = []
+    for row in rows.to_dict("records"):
+        a, b = (row[f"{of}_{side}"] if has_value(row[f"{of}_{side}"]) else 0.0 for side in "ab")
+        words = f"{row['name']}: A {amount(a, 's') if a else 'none'}, B {amount(b, 's') if b else 'none'}"
+        sides = [Bar(0.0, 1e6 * a, NEUTRAL, words), Bar(0.0, 1e6 * b, B_COLOUR, words, inside=True)]
+        end = signed(row["change_s"], "s") if row["found"] == BOTH else row["found"]
+        lines.append(BarRow(short(row["name"], 44), sides, end=end))
+    of_one = ", one launch" * by_call
+    legend = legend_html({f"A{of_one}": NEUTRAL, f"B{of_one}": B_COLOUR})
+    return f"<div class='dsocr-bars-wide'>{legend}{panel_html(lines, 'µs')}</div>"

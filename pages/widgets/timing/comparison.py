@@ -19,12 +19,12 @@ from pages.widgets.shared import bars, figure, resources, table
 from pages.widgets.shared.labels import first_of_ours, time_words
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.strip import Fact, Strip, Tone, reasons_html, strip_html
+from pages.widgets.timing import kernels, tables
 from pages.widgets.timing import ratio_charts as charts
-from pages.widgets.timing import tables
 from pages.widgets.timing.address import STATE, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
-_TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
+TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
 
 
 MOST_PAGES = 200
@@ -200,6 +200,7 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     if found["pages"].any() and found["why"].nunique(dropna=False) < 2:  # the strip says it
         without.append("why")
     table.draw(found.drop(columns=without, errors="ignore"), tables.COMPARISON, "–")
+    kernels.button(shown, a[0], b[0], value("of"))
     _left_out(coverage)
     _differences(shown, a[0], b[0])
     if len(answers.pairs) and not found["why"].str.contains(LATENCY).any():
@@ -235,7 +236,7 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
     if whole.empty:
         return Strip("NOT MEASURED", "none", (), reasons=(covered,))
     row = whole.iloc[0]
-    tone = _TONES.get(row["verdict"], "none")
+    tone = TONES.get(row["verdict"], "none")
     times = f"{time_words(row['median_a'])} → {time_words(row['median_b'])}"
     ratio = "–"
     if has_value(row["ratio"]):

@@ -102,12 +102,12 @@ def draw(shown: Shown, run: str) -> None:
         st.html(f"<blockquote class='dsocr-quote'>{quoted}</blockquote>")
     with st.container(horizontal=True):
         if len(kernels) < len(rows):
-            _choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
+            choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
         drawn = kernels if value("rows") == "kernels" else rows
         counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
         under_roofs = device is not None and bool(profile_charts.roofs(counted, device))
         if under_roofs:
-            _choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
+            choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
     # One figure at a time: each takes a browser a quarter of a second.
     if under_roofs and device is not None and value("plane") == "roofline":
         figure.plot(
@@ -129,7 +129,8 @@ def told(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _choice(name: str, words: Mapping[str, str]) -> None:
+def choice(name: str, words: Mapping[str, str]) -> None:
+    """A parameter's choices in words, one of which is always chosen."""
     st.segmented_control(
         name, PARAMETERS[name].choices, required=True, key=key(name), label_visibility="collapsed",
         format_func=words.__getitem__,

@@ -21,6 +21,7 @@ _SYMBOLS = {"memory": "circle", "compute": "diamond", "latency": "square"}
 def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
     """Kernels whose FLOPs were counted, under the device's bandwidth and the peaks of what they use.
 
+    With a column `side` marks of A are open.
     The tensor cores' dense bf16 peak is a line, that of float32 outside them a broken one.
     """
     classes = rows["class"].fillna("")
@@ -28,8 +29,8 @@ def kernel_roofline(rows: pd.DataFrame, device: Hardware) -> Figure:
         group=[f"{name} bound" for name in classes],
         intensity=rows["flops"] / rows["bytes"].clip(lower=1),
         flops_per_s=rows["flops"] / rows["duration_s"],
-        symbol=[_SYMBOLS.get(name, "circle") for name in classes],
-        edge=0.6,
+        symbol=_signs(rows),
+        edge=[2.0 if sign.endswith("-open") else 0.6 for sign in _signs(rows)],
     ).assign(**_sizes(rows))
     points["words"] = [
         f"{name}: {amount(speed, 'FLOP/s')}, {significant(at)} FLOP a byte, {amount(spent, 's')}"
@@ -63,7 +64,8 @@ def speed_of_light(rows: pd.DataFrame) -> Figure:
     traces = [
         {
             "type": "scatter", "x": part["dram"], "y": part["sm"], "mode": "markers", "name": f"{name} bound",
-            "text": _names(part), "marker": _marker(str(name)) | _sizes(part),
+            "text": _names(part),
+            "marker": _marker(str(name)) | _sizes(part) | {"symbol": _signs(part)},
             "customdata": [amount(value, "s") for value in part["duration_s"]],
             "hovertemplate": "%{text}: DRAM %{x:.3g} %, SM %{y:.3g} %, %{customdata}<extra></extra>",
         }
@@ -81,14 +83,24 @@ def _sizes(part: pd.DataFrame) -> dict[str, Any]:
     return {"size": 8 + 40 * part["share"].fillna(0).clip(0, 1) ** 0.5}
 
 
+def _signs(rows: pd.DataFrame) -> list[str]:
+    sides = rows["side"] if "side" in rows else [""] * len(rows)
+    return [
+        _SYMBOLS.get(name, "circle") + "-open" * (side == "A")
+        for name, side in zip(rows["class"], sides, strict=True)
+    ]
+
+
 def _names(rows: pd.DataFrame) -> list[str]:
     # Plotly reads HTML in what it shows on hover.
-    names = (name[:60] for name in kernel_names(rows["kernel"].tolist()))
+    names = [name[:60] for name in kernel_names(rows["kernel"].tolist())]
+    if "side" in rows:
+        names = [f"{side}: {name}" for side, name in zip(rows["side"], names, strict=True)]
     return [name.replace("&", "&amp;").replace("<", "&lt;") for name in names]
 
 
 def _marker(name: str) -> dict[str, object]:
     return {
-        "color": CLASS_COLOURS.get(name, plots.NEUTRAL), "symbol": _SYMBOLS.get(name, "circle"), "size": 10,
+        "color": CLASS_COLOURS.get(name, plots.NEUTRAL), "size": 10,
         "opacity": 0.85, "line": {"width": 0.6, "color": "rgba(0,0,0,.5)"},
     }  # fmt: skip

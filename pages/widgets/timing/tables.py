@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
 from dsocr_core.base.words import significant, speed_ratio
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.measures import Measure
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 
@@ -33,18 +36,23 @@ SERVED = {
     "concurrency": Column("at a time", "count"),
 }
 """Columns of `timings.served_rows` with the runs' names."""
-CHANGES = {
-    "since": Column("since", lambda moment: f"{moment:%Y-%m-%d %H:%M}", left=True),
-    "run_id": Column("from run"),
-    "commit": Column("commit"),
-    "before": Column("before", "ms"),
-    "n_before": Column("runs before", "count"),
-    "value": Column("after", "ms"),
-    "n": Column("runs after", "count"),
-    "speed": Column("change", _speed),
-    "condition": Column("under"),
-}
-"""Columns of `told_changes`."""
+
+
+def changes_columns(measure: Measure) -> dict[str, Column]:
+    """Columns of `told_changes`, whose levels are of that measure."""
+    return {
+        "since": Column("since", lambda moment: f"{moment:%Y-%m-%d %H:%M}", left=True),
+        "run_id": Column("from run"),
+        "commit": Column("commit"),
+        "before": Column("before", measure.write),
+        "n_before": Column("runs before", "count"),
+        "value": Column("after", measure.write),
+        "n": Column("runs after", "count"),
+        "change": Column("change"),
+        "condition": Column("under"),
+    }
+
+
 COMPARISON = {
     "stage": Column("stage", stage_name, left=True),
     "median_a": Column("A median", "ms"),
@@ -81,11 +89,17 @@ KERNELS = {
 """Columns of `told_kernels`."""
 
 
-def told_changes(found: pd.DataFrame) -> pd.DataFrame:
-    """`statistics.changes` with both commits in one column and how many times as fast it became."""
-    pairs = zip(found["commit_before"], found["git_commit"], strict=True)
-    commits = [" → ".join(str(one)[:10] if has_value(one) else "not known" for one in pair) for pair in pairs]
-    return found.assign(commit=commits, speed=found["before"] / found["value"])
+def told_changes(found: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    """`statistics.changes` with both commits in one column and how much faster it became, in words."""
+    commits = commit_words(found["commit_before"], found["git_commit"])
+    words = [measure.change(*levels) for levels in zip(found["before"], found["value"], strict=True)]
+    return found.assign(commit=commits, change=words)
+
+
+def commit_words(before: Iterable[object], after: Iterable[object]) -> list[str]:
+    """Write pairs of commits, each by its beginning."""
+    pairs = zip(before, after, strict=True)
+    return [" → ".join(str(one)[:10] if has_value(one) else "not known" for one in pair) for pair in pairs]
 
 
 def told_kernels(kernels: pd.DataFrame) -> pd.DataFrame:

@@ -8,16 +8,17 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import plural, speed_ratio
+from analytic_model.recorded import utilised
+from dsocr_core.base.words import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import timings
 from dsocr_core.runs.labels import short_names
+from dsocr_core.runs.measures import MEASURES, OF_MODEL, Measure, measure_of
 from dsocr_core.runs.statistics import changes, levels
 from pages.widgets.shared import bars, figure, navigation, resources, table
 from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.stages import stage_name
-from pages.widgets.timing import charts, ladder, profile, tables
+from pages.widgets.timing import charts, kernels, ladder, regressions, tables
 from pages.widgets.timing import comparison as against
 from pages.widgets.timing.address import PARAMETERS, STATE, VIEWS, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
@@ -35,7 +36,7 @@ def draw(shown: Shown) -> None:
     if shown.every.empty:
         _nothing_yet()
         return
-    drawers = (_stages, _trend, against.draw, _kernels, ladder.draw)
+    drawers = (regressions.draw, _stages, _trend, against.draw, kernels.draw, ladder.draw)
     drawn = [partial(drawer, shown) for drawer in drawers]
     figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 
@@ -151,32 +152,43 @@ def _trend(shown: Shown) -> None:
         return
     # The backend of most runs first.
     backends = timed.groupby("backend")["run_id"].nunique().sort_values(ascending=False).index.tolist()
-    stages = timings.in_order(timed["stage"])
+    stages = [*timings.in_order(timed["stage"]), *MEASURES]
     for name, options in (("trend_backend", backends), ("stage", stages)):
         if STATE.missing(name, options):
             STATE.say_missing(name, name.removeprefix("trend_"))
             return
         if value(name) not in options:
             usual = _usual_backend(shown, backends) if name == "trend_backend" else "decode"
-            put(name, usual if usual in options else options[-1])
-    left, middle, right, axis = st.columns([1.8, 1.4, 2.2, 2.2], vertical_alignment="bottom")
+            put(name, usual if usual in options else options[0])
+    left, middle, right, axis = st.columns([1.8, 1.4, 2.0, 2.4], vertical_alignment="bottom")
     stage_words = short_names(stages)
-    left.selectbox("Stage", stages, key=key("stage"), format_func=stage_words.__getitem__)
+    left.selectbox("Stage or figure", stages, key=key("stage"), format_func=stage_words.__getitem__)
+    measure = measure_of(value("stage"))
     backend_words = short_names(backends)
     middle.selectbox("Backend", backends, key=key("trend_backend"), format_func=backend_words.__getitem__)
     pages = _pages(shown)
     page_words = {"": "all, their median"} | short_names(pages)
-    right.selectbox("Page", ["", *pages], key=key("page"), format_func=page_words.__getitem__)
-    axis.segmented_control("Axis", ["run", "time"], required=True, key=key("axis"), width="stretch")
+    right.selectbox(
+        "Page",
+        ["", *pages],
+        key=key("page"),
+        format_func=page_words.__getitem__,
+        disabled=bool(measure.column),
+    )
+    axis.segmented_control(
+        "By", PARAMETERS["axis"].choices, required=True, key=key("axis"), width="stretch"
+    )  # fmt: skip
 
-    found = _trend_of(shown, value("stage"), value("trend_backend"), value("page"))
+    found = _trend_of(shown, measure, value("trend_backend"), value("page"))
     rows, steps, turns = found.rows, found.levels, found.changes
     if rows.empty:
-        st.info("No run timed this stage on this backend.")
+        st.info(
+            "Of no run is it known: it needs a card whose peaks are known, pages read one by one, and the "
+            "sizes of the run's model."
+            if measure.name in OF_MODEL
+            else "No run timed this stage on this backend."
+        )
         return
-    words = _trend_words(rows, turns)
-    frames = {"trend": rows.drop(columns=["position"]), "levels": steps.drop(columns=["first", "last"])}
-    figure.head(words, sql=[found.sql], **frames)
     drawn = rows, steps, turns
     if len(rows) > _RUNS_DRAWN:
         st.segmented_control(
@@ -185,14 +197,17 @@ def _trend(shown: Shown) -> None:
         )  # fmt: skip
         if value("drawn") == "newest":
             drawn = timings.newest(rows, steps, turns, _RUNS_DRAWN)
-    figure.plot(charts.trend(*drawn, value("stage"), value("axis")), "trend", words)
+    words = _trend_words(drawn[0], turns, drawn[2], measure)
+    frames = {"trend": rows.drop(columns=["position"]), "levels": steps.drop(columns=["first", "last"])}
+    figure.head(words, sql=[found.sql], **frames)
+    figure.plot(charts.trend(*drawn, measure, value("axis")), "trend", words)
     if len(turns):
-        table.draw(tables.told_changes(turns), tables.CHANGES)
+        table.draw(tables.told_changes(turns, measure), tables.changes_columns(measure))
 
 
 @dataclass(frozen=True)
 class _Trend:
-    """One stage on one backend, run after run, as `tables` has it, and the SQL of the question."""
+    """One measure on one backend, run after run, as `tables` has it, and the SQL of the question."""
 
     rows: pd.DataFrame
     levels: pd.DataFrame
@@ -200,24 +215,32 @@ class _Trend:
     sql: str
 
 
-def _trend_of(shown: Shown, stage: str, backend: str, page: str = "") -> _Trend:
-    """Make the trend of all pages' medians, or of one page."""
-    asked = shown.filters | {"stage": stage, "backend": backend} | ({"page": page} if page else {})
+def _trend_of(shown: Shown, measure: Measure, backend: str, page: str = "") -> _Trend:
+    """Make the trend of all pages' medians, or of one page; of a rate or a share one of its runs."""
+    if measure.column:
+        name, column, more = "pace_trend", measure.column, {}
+    elif page:
+        name, column, more = "page_trend", "milliseconds", {"stage": measure.name, "page": page}
+    else:
+        name, column, more = "trend", "", {"stage": measure.name}
+    asked = shown.filters | {"backend": backend} | more
 
     def ask() -> _Trend:
-        found, sql = shown.history.query("page_trend" if page else "trend", **asked)
-        rows = timings.trend_rows(found, shown.runs)
+        found, sql = shown.history.query(name, **asked)
+        if measure.name in OF_MODEL:
+            found = found.merge(utilised(shown.history, shown.runs, backend), on="run_id")
+        rows = timings.trend_rows(found, shown.runs, column)
         steps = levels(rows)
         return _Trend(rows, steps, changes(steps), sql)
 
-    of = (repr(asked), tuple(shown.runs["run_id"]))
+    of = (name, column, repr(asked), tuple(shown.runs["run_id"]))
     return resources.held(f"timing trend {backend}", of, ask)
 
 
 def _usual_backend(shown: Shown, backends: list[str]) -> str:
     """One of our engines, and of these one whose decode has changed."""
     for backend in backends:
-        if backend != VENDOR and len(_trend_of(shown, "decode", backend).changes):
+        if backend != VENDOR and len(_trend_of(shown, measure_of("decode"), backend).changes):
             return backend
     return first_of_ours(backends)
 
@@ -230,7 +253,8 @@ def _pages(shown: Shown) -> list[str]:
     return names if value("page") in ("", *names) else [*names, value("page")]
 
 
-def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame) -> str:
+def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame, visible: pd.DataFrame, measure: Measure) -> str:
+    """Say how many runs are drawn, and the last change among them; else the last one before them."""
     words = f"{plural(len(rows), 'run')}"
     conditions = rows["condition"].nunique()
     if conditions > 1:
@@ -238,62 +262,9 @@ def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame) -> str:
     if turns.empty:
         return f"{words}. No change of level that stands out of the noise."
     last = turns.iloc[-1]
+    change = f"{last['since']:%Y-%m-%d}: {measure.change(float(last['before']), float(last['value']))}"
+    if visible.empty:
+        return f"{words}. No change of level among them; the last one before them on {change}."
     return (
-        f"{words}. {plural(len(turns), 'change')} of level; the last on {last['since']:%Y-%m-%d}: "
-        f"{speed_ratio(float(last['value']), float(last['before']))}."
+        f"{words}. {plural(len(visible), 'change')} of level; the last on {change}, marked by a whole line."
     )
-
-
-# --- Kernels --------------------------------------------------------------------------------------
-
-
-def _kernels(shown: Shown) -> None:
-    # Nsight's runs are profiled by nature: that filter does not count here.
-    passing = shown.history.runs(**shown.filters | {"profiled": None})["run_id"]
-    candidates = shown.every[shown.every["run_id"].isin(set(passing))]
-    summed = shown.history.runs_with("kernels")
-    profiled = set(shown.history.runs_with("kernel_launches"))
-    with_kernels = candidates[candidates["run_id"].isin({*summed, *profiled})]
-    if with_kernels.empty:
-        st.info(
-            "No run with kernels passes the filters. Import a kernel summary of Nsight Systems or a profile "
-            "of Nsight Compute."
-        )
-        if st.button("Import runs", type="primary", key="timing import"):
-            navigation.to_import()
-        return
-    if STATE.missing("run", set(with_kernels["run_id"])):
-        STATE.say_missing("run", "run with kernels:")
-        return
-    if value("run") not in set(with_kernels["run_id"]):
-        put("run", with_kernels["run_id"].iloc[0])
-    left, middle, right = st.columns([5, 2, 2], vertical_alignment="bottom")
-    left.selectbox(
-        "Run", shown.offered(value("run"), runs=with_kernels), key=key("run"),
-        format_func=shown.labels.__getitem__,
-    )  # fmt: skip
-    if value("run") not in summed:
-        profile.draw(shown, value("run"))
-        return
-    longest, _ = shown.history.query("kernels", run_ids=[value("run")], top=1)
-    stages = timings.in_order(longest["stage"].dropna())
-    if value("part") not in ("", *stages):
-        put("part", "")
-    words = {"": "all"} | short_names(stages)
-    middle.selectbox(
-        "Stage", ["", *stages], key=key("part"), format_func=words.__getitem__, disabled=not stages
-    )
-    right.slider("Longest kernels", 5, 50, key=key("top"))
-    stage = [value("part")] if value("part") else None
-    found, sql = shown.history.query("kernels", run_ids=[value("run")], stages=stage, top=value("top"))
-    covered = found.groupby("stage", dropna=False)["share"].sum()
-    words_of = ", ".join(
-        f"{stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
-        for name, share in covered.items()
-    )
-    caption = f"The longest kernels by their share of the stage's GPU time; together: {words_of}."
-    figure.head(caption, sql=[sql], commands=shown.commands(value("run")), kernels=found)
-    bars.draw(charts.kernel_bars(found), caption)
-    table.draw(tables.told_kernels(found), tables.KERNELS)
-    if value("run") in profiled:
-        profile.draw(shown, value("run"))

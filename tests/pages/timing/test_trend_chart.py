@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from dsocr_core.runs.measures import measure_of
 from dsocr_core.runs.statistics import levels
 from dsocr_core.runs.timings import newest
 from pages.widgets.timing.charts import trend
@@ -28,7 +29,7 @@ def _changes(at: list[int]) -> pd.DataFrame:
 
 def _trend(changes: pd.DataFrame):
     none = pd.DataFrame({"condition": [], "first": [], "last": [], "value": []})
-    return trend(_rows(), none, changes, "decode", "run")
+    return trend(_rows(), none, changes, measure_of("decode"), "run")
 
 
 def test_spreads_of_all_runs_are_one_line_from_low_to_high() -> None:
@@ -46,10 +47,28 @@ def test_spreads_of_all_runs_are_one_line_from_low_to_high() -> None:
 def test_every_change_has_a_line_and_words_only_where_there_is_room() -> None:
     figure = _trend(_changes([100, 101, 102, 103, 104, 300]))
     assert len(figure.layout.shapes) == 6
-    # Three rows of words at one place; the fourth and fifth would cover the others.
+    # Three rows of words at one place; those of the two first would cover the others.
     assert [(words.x, words.yshift) for words in figure.layout.annotations] == [
-        (99.5, 0), (100.5, -15), (101.5, -30), (299.5, 0),
+        (299.5, 0), (103.5, 0), (102.5, -15), (101.5, -30),
     ]  # fmt: skip
+    headline, *others = figure.layout.shapes
+    assert (
+        headline.x0 == 299.5
+        and headline.line.dash == "solid"
+        and figure.layout.annotations[0].text == ("<b>1.20x slower</b>")
+    )
+    assert {line.line.dash for line in others} == {"dash"}
+
+
+def test_runs_of_a_commit_stand_over_each_other() -> None:
+    rows = _rows().assign(git_commit=[f"{number // 100}" * 40 for number in range(RUNS)])
+    none = pd.DataFrame({"condition": [], "first": [], "last": [], "value": []})
+    figure = trend(rows, none, _changes([200]), measure_of("tokens/s"), "commit")
+    assert [*figure.layout.xaxis.ticktext] == ["0000000", "1111111", "2222222", "3333333"]
+    assert [*figure.layout.xaxis.tickvals] == [0, 1, 2, 3] and {*figure.data[1].x} == {0, 1, 2, 3}
+    assert figure.layout.shapes[0].x0 == 1.5
+    assert figure.layout.annotations[0].text == "<b>1.20x faster</b>"  # more tokens a second
+    assert figure.layout.yaxis.title.text == "tokens/s" and max(figure.data[1].y) == 100
 
 
 def test_the_newest_runs_keep_their_levels_and_changes() -> None:
@@ -60,7 +79,7 @@ def test_the_newest_runs_keep_their_levels_and_changes() -> None:
     assert list(rows["position"]) == list(range(350, 400))
     assert levels[["first", "last"]].values.tolist() == [[350, 389], [390, 399]]
     assert list(changes["first"]) == [390]
-    figure = trend(rows, levels, changes, "decode", "run")
+    figure = trend(rows, levels, changes, measure_of("decode"), "run")
     assert tuple(figure.layout.xaxis.range) == (349.3, 399.7) and len(figure.data[1].x) == 50
 
 
@@ -78,7 +97,7 @@ def test_many_series_share_their_lines_and_keep_their_points() -> None:
                 "std": 1.0,
             }
         )  # fmt: skip
-        figure = trend(rows, levels(rows.assign(level=0)), _changes([]), "decode", "run")
+        figure = trend(rows, levels(rows.assign(level=0)), _changes([]), measure_of("decode"), "run")
         lines = [trace for trace in figure.data if trace.mode == "lines"]
         highs = sorted(y for line in lines if line.line.width == 1 for y in line.y[1::3])
         return len(lines), len(figure.data) - len(lines), highs

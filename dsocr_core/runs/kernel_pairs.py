@@ -1,0 +1,190 @@
+"""Kernels of two runs side by side: time and Speed of Light of what both have, what is new, what is gone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dsocr_core.base.words import amount, plural, signed, significant
+from dsocr_core.runs.kernel_names import kernel_names
+from dsocr_core.runs.kernel_profiles import plain_name
+from dsocr_core.runs.profiled import by_kernel, profile_rows
+from dsocr_core.runs.store import History
+
+BOTH, NEW, GONE = "in both", "new", "gone"
+FIGURES = ("sm", "memory", "dram", "occupancy")
+"""Shares of a peak that stand side by side, as `profiled` names them."""
+_SUMS = ("calls", "total_s", "flops", "tensor_flops", "bytes")
+_SIDE = ["stage", "kernel", "launch", "class", *_SUMS, *FIGURES]
+_SAME_WORK = (0.95, 1.05)
+"""Launches of B over those of A, the median of what both have, that count as the same work."""
+
+
+@dataclass(frozen=True)
+class KernelPairs:
+    rows: pd.DataFrame
+    """A row a kernel, stage and launch shape: found, stage, kernel, and launch, calls, class, total_s, each_s
+    and FIGURES of both, each with its side behind it, and change_s; the largest change first."""
+    sides: pd.DataFrame
+    """Kernels of both with a column `side`, "A" or "B", as a roofline takes them."""
+    by_call: bool
+    """True where the profiles cover different work: change_s is then that of one launch, times A's."""
+    sql: list[str]
+
+    @property
+    def words(self) -> str:
+        """Say what is compared and how far it goes."""
+        counts = self.rows["found"].value_counts()
+        named = f"{plural(int(counts.get(BOTH, 0)), 'kernel')} in both, {counts.get(NEW, 0)} new in B, "
+        totals = (amount(self.rows[f"total_s_{side}"].sum(), "s") for side in "ab")
+        named += f"{counts.get(GONE, 0)} gone; {' → '.join(totals)} in all"
+        if not self.by_call:
+            return f"{named}."
+        both = self.rows[self.rows["found"] == BOTH]
+        times = significant(float((both["calls_b"] / both["calls_a"]).median()))
+        return (
+            f"{named}. B has {times} times the launches of A: the profiles cover different work, so a change "
+            "is that of one launch, times A's launches; what is new or gone comes last and may be what was "
+            "not profiled."
+        )
+
+    def cells(self, most: int) -> Iterator[list[str]]:
+        """Write the rows of a table with HEADS, the first `most`; of a figure A's and B's."""
+        rows = self.rows.head(most)
+        for name, row in zip(kernel_names(rows["kernel"].tolist()), rows.to_dict("records"), strict=True):
+            each = (row[f"each_s_{side}"] for side in "ab")
+            yield [
+                name, row["stage"] or "all", _both(row, "calls"),
+                *(amount(seconds, "s") if seconds == seconds else "" for seconds in each),
+                signed(row["change_s"], "s"), *(_both(row, figure) for figure in FIGURES), row["found"],
+            ]  # fmt: skip
+
+
+HEADS = (
+    "Kernel", "Stage", "Calls", "Each A", "Each B", "Change", "SM %", "Memory %", "DRAM %", "Occupancy %",
+    "Found",
+)  # fmt: skip
+
+
+def _both(row: Mapping[Hashable, Any], name: str) -> str:
+    words = [f"{value:.3g}" if value == value else "–" for value in (row[f"{name}_a"], row[f"{name}_b"])]
+    return " → ".join(words) if {*words} != {"–"} else ""
+
+
+def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> KernelPairs:
+    """Match the kernels of two runs by name and launch shape, stage by stage where both know it.
+
+    What is left over is matched by its name alone, and all of it where a side has sums (Nsight Systems,
+    torch), which know no launch shape and no Speed of Light. Raises HistoryError.
+    """
+    launched = {*history.runs_with("kernel_launches")}
+    shape = "launch" if {a, b} <= launched else None
+    sides, sql = {}, []
+    for name, run in (("a", a), ("b", b)):
+        sides[name], asked = _launched(history, run, shape) if run in launched else _summed(history, run)
+        sql.append(asked)
+    if not all(side["stage"].notna().all() for side in sides.values()):
+        sides = {name: _of_all_stages(side) for name, side in sides.items()}
+    if stage is not None:
+        sides = {name: side[side["stage"] == stage] for name, side in sides.items()}
+    sides = {
+        name: side.assign(each_s=side["total_s"] / side["calls"].where(side["calls"] > 0))
+        for name, side in sides.items()
+    }
+    found = [_row(*pair) for pair in _matched(*(side.to_dict("records") for side in sides.values()))]
+    rows = pd.DataFrame(found, columns=_COLUMNS)
+    both = rows["found"] == BOTH
+    share = (rows["calls_b"] / rows["calls_a"])[both].median()
+    by_call = bool(share < _SAME_WORK[0] or share > _SAME_WORK[1])
+    change = rows["total_s_b"].fillna(0) - rows["total_s_a"].fillna(0)
+    if by_call:
+        change = change.where(~both, (rows["each_s_b"] - rows["each_s_a"]) * rows["calls_a"])
+    order = {"last": by_call & ~both, "most": -change.abs()}
+    rows = rows.assign(change_s=change, **order).sort_values([*order], kind="stable", ignore_index=True)
+    named = pd.concat([side.assign(side=name.upper()) for name, side in sides.items()], ignore_index=True)
+    return KernelPairs(rows[[*_COLUMNS, "change_s"]], named, by_call, sql)
+
+
+def _launched(history: History, run: str, shape: str | None) -> tuple[pd.DataFrame, str]:
+    launches, _ = history.query("launches", run_ids=[run])
+    metrics, sql = history.query("launch_metrics", run_ids=[run])
+    shapes = launches["grid"].fillna("?") + " x " + launches["block"].fillna("?")
+    rows = by_kernel(profile_rows(launches, metrics).assign(launch=shapes), shape)
+    rows = rows.rename(columns={"launches": "calls", "duration_s": "total_s"})
+    return (rows if shape else rows.assign(launch=None))[_SIDE], sql
+
+
+def _summed(history: History, run: str) -> tuple[pd.DataFrame, str]:
+    kernels, sql = history.query("kernels", run_ids=[run], top=100_000)
+    rows = kernels.rename(columns={"name": "kernel", "instances": "calls"})
+    rows = rows.assign(total_s=rows["total_ns"] / 1e9, launch=None)
+    return rows.reindex(columns=_SIDE), sql
+
+
+def _of_all_stages(side: pd.DataFrame) -> pd.DataFrame:
+    """Kernels without their stages: calls, times, FLOPs and bytes added up, shares as means over the time."""
+    found = []
+    for (kernel, launch), part in side.groupby(["kernel", side["launch"].fillna("")], sort=False):
+        weights = part["total_s"] / part["total_s"].sum()
+        row = {"stage": None, "kernel": kernel, "launch": launch or None, "class": part["class"].iloc[0]}
+        row |= {name: part[name].sum(min_count=len(part)) for name in _SUMS}
+        row |= {name: (part[name] * weights).sum(min_count=len(part)) for name in FIGURES}
+        found.append(row)
+    return pd.DataFrame(found, columns=_SIDE)
+
+
+_Kernel = Mapping[Hashable, Any]
+
+
+def _matched(a: list[_Kernel], b: list[_Kernel]) -> list[tuple[_Kernel | None, _Kernel | None]]:
+    """Pair kernels of one stage, name and launch shape, then of one stage and name, the longest first."""
+    pairs: list[tuple[_Kernel | None, _Kernel | None]] = []
+    for key in (_shaped, _named):
+        of_b: dict[Hashable, list[_Kernel]] = defaultdict(list)
+        for kernel in b:
+            of_b[key(kernel)].append(kernel)
+        rest = []
+        for kernel in a:
+            if others := of_b[key(kernel)]:
+                pairs.append((kernel, others.pop(0)))
+            else:
+                rest.append(kernel)
+        a, b = rest, [kernel for others in of_b.values() for kernel in others]
+    return [*pairs, *((kernel, None) for kernel in a), *((None, kernel) for kernel in b)]
+
+
+def _shaped(kernel: _Kernel) -> Hashable:
+    return _named(kernel), kernel["launch"]
+
+
+def _named(kernel: _Kernel) -> Hashable:
+    return kernel["stage"], plain_name(str(kernel["kernel"]))
+
+
+_OF_SIDE = ("launch", "calls", "class", "total_s", "each_s", *FIGURES)
+_COLUMNS = ["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]
+
+
+def _row(a: _Kernel | None, b: _Kernel | None) -> dict[str, Any]:
+    either = b or a or {}
+    row = {"found": BOTH if a and b else NEW if b else GONE} | {n: either[n] for n in ("stage", "kernel")}
+    for side, kernel in (("a", a), ("b", b)):
+        row |= {f"{name}_{side}": kernel[name] for name in _OF_SIDE} if kernel else {}
+    return row
+
+
+def profile_of(history: History, runs: pd.DataFrame, run: str) -> str | None:
+    """Find the newest run with kernels of a run's commit, card, engine, preset, in `runs` (newest first)."""
+    there = {*history.runs_with("kernels"), *history.runs_with("kernel_launches")}
+    of = runs.set_index("run_id").loc[run, list(_PROFILED)]
+    same = runs["run_id"].isin(there)
+    for name in _PROFILED:
+        same &= runs[name] == of[name]
+    return next(iter(runs.loc[same, "run_id"]), None)
+
+
+_PROFILED = ("git_commit", "gpu", "engine", "preset")

@@ -1,0 +1,119 @@
+"""Regressions: the newest commit of every workload and setting beside the commit before it, ranked.
+
+Which commit is the baseline follows from when runs were made and how many there are, never from their times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from dsocr_core.runs.labels import condition
+from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
+from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, TOTAL
+from dsocr_core.runs.store import History
+from dsocr_core.runs.timings import WHOLE
+
+OUTCOMES = ("slower", "inconclusive", "within", "faster")
+"""In the order in which they are listed."""
+_MOST_PAIRS = 60
+"""Workloads and settings, those of the newest runs, that are looked at."""
+COLUMNS = [
+    "verdict", "stage", "backend", "under", "median_a", "median_b", "ratio", "low", "high", "lost_ms",
+    "lost_share", "pages", "runs_a", "runs_b", "a", "b", "commit_a", "commit_b", "why",
+]  # fmt: skip
+
+
+def regressions(
+    history: History, runs: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
+) -> tuple[pd.DataFrame, list[str]]:
+    """Compare the newest commit of each workload, setting and backend with its baseline, a row a stage.
+
+    `runs` are those of the query `runs` that count. Columns are COLUMNS: `a` and `b` are run ids, `lost_ms`
+    is how much longer B takes a page, `lost_share` that of A's whole page. Sorted by outcome as in OUTCOMES;
+    of one outcome by the loss that is sure, the interval's lower end, as a share of the page; inconclusive
+    ones by the loss that is possible, its upper end, and without an interval by the loss. With the SQL of the
+    question. Raises HistoryError.
+    """
+    settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
+    pairs = [pair for work in _workloads(settings)[:_MOST_PAIRS] if (pair := work.pair)]
+    if not pairs:
+        return pd.DataFrame(columns=COLUMNS), [sql]
+    facts = runs.set_index("run_id")
+    found = [
+        _rows(compared, pair, facts)
+        for pair, compared in zip(pairs, compare_pairs(history, pairs, neutral, contended), strict=True)
+        if len(compared)
+    ]
+    if not found:
+        return pd.DataFrame(columns=COLUMNS), [sql]
+    return _ranked(pd.concat(found, ignore_index=True)), [sql]
+
+
+@dataclass
+class _Workload:
+    """Runs of one setting and backend that read the same pages, by commit, newest first in each."""
+
+    backend: str | None
+    pages: frozenset[str]
+    commits: dict[tuple[str, bool], list[tuple[int, str]]] = field(default_factory=dict)
+    """Place in the question's answer, and run."""
+
+    def takes(self, pages: frozenset[str]) -> bool:
+        """Tell whether these pages are the same work: at least half of those of either are in both."""
+        return 2 * len(self.pages & pages) >= len(self.pages | pages)
+
+    @property
+    def pair(self) -> Pair | None:
+        """The newest commit as B; A is the one before it, or the last that has as many runs as it takes.
+
+        A commit is as new as its first run: a gate measures both in turn, and may end with the older one.
+        """
+        of_commits = sorted(self.commits.values(), key=lambda runs: runs[-1][0])
+        runs, *earlier = ([run for _, run in of] for of in of_commits)
+        if not earlier:
+            return None
+        enough = [of for of in earlier if len(of) >= FEWEST_RUNS] if len(runs) >= FEWEST_RUNS else []
+        before = (enough or earlier)[0]
+        return Pair((before[0], self.backend), (runs[0], self.backend), before[:MOST_RUNS], runs[:MOST_RUNS])
+
+
+def _workloads(settings: pd.DataFrame) -> list[_Workload]:
+    """Sort the query `settings`, newest first, into workloads."""
+    of_setting: dict[tuple[int, str], list[_Workload]] = {}
+    for row in settings.itertuples():
+        known = of_setting.setdefault((row.setting, row.backend), [])
+        pages = frozenset(row.pages)
+        work = next((work for work in known if work.takes(pages)), None)
+        if work is None:
+            known.append(work := _Workload(row.backend, pages))
+        work.commits.setdefault((row.git_commit, row.git_dirty), []).append((row.Index, row.run_id))
+    return [work for known in of_setting.values() for work in known]
+
+
+def _rows(compared: pd.DataFrame, pair: Pair, facts: pd.DataFrame) -> pd.DataFrame:
+    whole = compared.loc[compared["stage"] == TOTAL, "median_a"]
+    page_ms = float(whole.iloc[0] if len(whole) else compared["median_a"].max())
+    a, b = facts.loc[pair.a[0]], facts.loc[pair.b[0]]
+    lost = compared["median_a"] * (compared["ratio"] - 1)
+    lost = lost.fillna(compared["median_b"] - compared["median_a"])
+    return compared.assign(
+        stage=compared["stage"].replace(TOTAL, WHOLE), backend=pair.b[1], under=condition(b.to_dict()),
+        a=pair.a[0], b=pair.b[0], commit_a=a["git_commit"], commit_b=b["git_commit"],
+        lost_ms=lost, lost_share=lost / page_ms,
+        end=(compared["low"].where(compared["verdict"] != "inconclusive", compared["high"]) - 1)
+        * compared["median_a"] / page_ms,
+    )  # fmt: skip
+
+
+def _ranked(rows: pd.DataFrame) -> pd.DataFrame:
+    order = rows["verdict"].map({outcome: place for place, outcome in enumerate(OUTCOMES)})
+    by = {"order": order, "without": rows["end"].isna(), "lost": -rows["end"].fillna(rows["lost_share"])}
+    return rows.assign(**by).sort_values([*by], kind="stable", ignore_index=True)[COLUMNS]
+
+
+def counts(rows: pd.DataFrame) -> dict[str, int]:
+    """Number the rows of each outcome, in the order of OUTCOMES."""
+    found = rows["verdict"].value_counts()
+    return {outcome: int(found.get(outcome, 0)) for outcome in OUTCOMES}

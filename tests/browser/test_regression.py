@@ -1,0 +1,104 @@
+"""A kernel tuner's work by the mouse: what became slower, its stage, its kernel, the roof, a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.writer import RunWriter
+from tests.support.browser_driver import ROOT, Server, ink, serve
+from tests.support.timed_history import paced, record, write
+
+pytestmark = pytest.mark.browser
+PROFILE = "20261123-230246-ncu-fast"
+"""A decode step under Nsight Compute, of the runs that come along."""
+SLOWER = "_split_attention"
+ROW = 35
+"""Pixels of a table's row."""
+CLICKS = 6
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+    """The app on what a gate leaves: three runs of each of two commits, decode 8 % slower, both profiled."""
+    folder = tmp_path_factory.mktemp("tuned")
+    root = folder / "history"
+    with History(SEED_LOCATION) as seed:
+        tables = {name: table.to_pandas() for name, table in seed.tables(PROFILE).items()}
+    for place, name in enumerate(("before", "after")):
+        commit = {"git_commit": str(place + 1) * 40}
+        for number in range(3):
+            factors = {"decode": 1.08} if place else {}
+            write(
+                root,
+                record(f"{name}-{number}", 10 * place + number, **commit),
+                paced(9 * place + number, factors),
+            )
+        _profile(root, f"{name}-ncu", 30 + place, tables, 1.5 if place else 1.0, commit)
+    (folder / "settings.yaml").write_text(f"history: {root}\n")
+    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+        yield server
+
+
+def _profile(
+    root: Path, name: str, day: float, tables: dict[str, pd.DataFrame], factor: float, commit: dict[str, str]
+) -> None:
+    metrics = tables["kernel_metrics"]
+    times = (metrics["kernel"] == SLOWER) & metrics["metric"].isin(["Duration", "gpu__time_duration.sum"])
+    assert times.any()
+    changed = metrics.assign(value=metrics["value"].where(~times, metrics["value"] * factor))
+    with RunWriter(root, record(name, day, profiled=True, **commit)) as run:
+        for table, frame in (tables | {"kernel_metrics": changed}).items():
+            if table.startswith("kernel_"):
+                run.add(table, pa.Table.from_pandas(frame, preserve_index=False))
+
+
+def table_of(page: Page) -> Locator:
+    """The table that is shown, at rest."""
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+    table = page.get_by_test_id("stDataFrame").filter(visible=True).first
+    table.locator("canvas").first.wait_for()
+    table.scroll_into_view_if_needed()
+    return table
+
+
+def test_from_a_red_gate_to_a_report_in_six_clicks(tuned: Server, open_page, screenshots: Path) -> None:
+    clicks = 0
+
+    def click(place: Locator, row: int | None = None) -> None:
+        nonlocal clicks
+        clicks += 1
+        place.click(**({} if row is None else {"position": {"x": 20, "y": ROW * (row + 1.5)}}))
+
+    page = open_page(tuned.url, 1440, 1500)
+    click(page.get_by_role("link", name="Timing"))
+    strip = page.locator(".dsocr-strip").filter(visible=True)
+    expect(strip).to_contain_text("SLOWER")
+    expect(page.locator(".dsocr-reasons")).to_contain_text("Whole page of fast on H200")
+    page.screenshot(path=screenshots / "tuning-regressions.png")
+    click(table_of(page), row=1)  # decode, after the page as a whole
+    expect(page.get_by_role("tab", name="A against B", exact=True)).to_have_attribute("aria-selected", "true")
+    expect(strip).to_contain_text("3 and 3 runs")
+    click(page.get_by_role("button", name="Kernels of decode"))
+    expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()
+    click(table_of(page), row=0)
+    expect(page.get_by_text("1 kernel: A open, B filled, under the roof of H200 SXM")).to_be_visible()
+    chart = page.locator(".js-plotly-plot").filter(visible=True)
+    chart.scroll_into_view_if_needed()
+    assert ink(chart) > 0.005
+    page.screenshot(path=screenshots / "tuning-kernel.png", full_page=True)
+    with page.expect_download() as download:
+        click(page.get_by_role("button", name="Report"))
+    report = Path(download.value.path()).read_text(encoding="utf-8")
+    assert "| decode |" in report and "1.08x slower" in report
+    kernels = report.split("## Kernels")[1].splitlines()
+    assert next(line for line in kernels if line.startswith("| \\_")).startswith(
+        "| \\_split\\_attention | decode |"
+    )
+    assert clicks <= CLICKS and page.locator(".stException").count() == 0

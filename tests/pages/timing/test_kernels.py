@@ -1,0 +1,81 @@
+"""Kernels of two runs on the Timing page: what is shown, and the report that leaves it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dsocr_core.review.speed_report import speed_report
+from dsocr_core.runs.kernel_pairs import kernel_pairs, profile_of
+from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.store import History
+from pages.widgets.shared import resources
+from pages.widgets.timing.charts import kernel_pair_bars
+from tests.support.opened_page import bodies, opened, words
+from tests.support.timed_history import kernels, paced, record, write
+
+HOSTILE = "<img src=x onerror=alert(1)>| kernel"
+
+
+@pytest.fixture
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    """Two timed runs a commit, the second 20 % slower in decode, and a profile of each commit."""
+    for place, name in enumerate(("old", "new")):
+        commit = {"git_commit": str(place + 1) * 40}
+        for number in range(2):
+            factors = {"decode": 1.2} if place else {}
+            write(tmp_path, record(f"{name}-{number}", 10 * place + number, **commit), paced(number, factors))
+        sums = kernels("decode", {"gemm<4>(float*)": 2e6 + 1e6 * place, HOSTILE: 1e6, f"of_{name}": 5e5})
+        write(tmp_path, record(f"{name}-nsys", 20 + place, profiled=True, **commit), {}, kernels=sums)
+    made = History(tmp_path)
+    monkeypatch.setattr(resources, "history", lambda: made)
+    return made
+
+
+def test_two_runs_kernels_are_drawn_and_tabled(history: History) -> None:
+    test = opened("timing", view="Kernels", run="new-nsys", against="old-nsys")
+    table = test.dataframe[0].value
+    assert table["found"].tolist() == ["in both", "gone", "new", "in both"]
+    assert table["change_s"].tolist() == pytest.approx([1e-3, -5e-4, 5e-4, 0])
+    assert "2 kernels in both, 1 new in B, 1 gone; 3.50 ms → 4.50 ms in all." in words(test)
+    assert not [body for body in bodies(test) if "<img" in body]
+    assert not test.get("plotly_chart")  # sums have no Speed of Light
+    assert test.selectbox(key="timing part").options == ["all", "decode"]
+    alone = opened("timing", view="Kernels", run="new-nsys")
+    assert "together: decode 100 %" in words(alone)
+
+
+def test_the_pair_leads_to_the_kernels_of_its_commits(history: History) -> None:
+    runs = history.runs()
+    assert [profile_of(history, runs, run) for run in ("old-0", "new-1")] == ["old-nsys", "new-nsys"]
+    test = opened("timing", view="A against B", a="old-0", b="new-1", of="decode")
+    test.button(key="timing kernels").click().run()
+    assert {name: test.session_state[f"timing {name}"] for name in ("view", "against", "run", "part")} == {
+        "view": "Kernels", "against": "old-nsys", "run": "new-nsys", "part": "decode",
+    }  # fmt: skip
+    assert profile_of(history, runs[runs["git_commit"] != "1" * 40], "new-0") == "new-nsys"
+
+
+def test_the_report_has_stages_and_kernels_and_no_mark_up_of_strangers(history: History) -> None:
+    a, b = (history.record(f"{name}-nsys") for name in ("old", "new"))
+    stages = compare_speed(history, ("old-0", "fast"), ("new-0", "fast"))
+    text = speed_report(a, b, stages, kernel_pairs(history, a.id, b.id), ["dsocr history kernels A B"])
+    assert "| decode | 2.07 s | 2.48 s | 1.20x slower |" in text
+    assert "| gemm | decode | 100 → 100 | 20.0 µs | 30.0 µs | +1.00 ms |" in text
+    assert not re.search(r"(?<!\\)[<]", text) and "\n    dsocr history kernels A B\n" in text
+    assert f"commit {'1' * 40}" in text
+
+
+def test_bars_of_two_runs_lie_on_each_other() -> None:
+    rows = pd.DataFrame({
+        "name": ["gemm", "only_b"], "found": ["in both", "new"], "change_s": [1e-6, 4e-6],
+        "total_s_a": [4e-6, None], "total_s_b": [5e-6, 4e-6],
+        "each_s_a": [2e-6, None], "each_s_b": [5e-6, 4e-6],
+    })  # fmt: skip
+    html = kernel_pair_bars(rows, by_call=False)
+    assert html.count("class='outer'") == 1 and html.count("class='inside'") == 2
+    assert "width:80.000%" in html and "width:100.000%" in html and "+1.00 µs" in html and ">new<" in html
+    assert "width:40.000%" in kernel_pair_bars(rows, by_call=True)
