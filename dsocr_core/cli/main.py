@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -24,7 +25,7 @@ from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatte
 from dsocr_core.base.error_log import LOG_FILE, unforeseen
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.yaml_bounds import UNREADABLE
-from dsocr_core.cli import flops, history, history_speed, measure
+from dsocr_core.cli import flops, history, history_speed
 from dsocr_core.cli.accuracy import accuracy
 from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
@@ -32,14 +33,36 @@ from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
 from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
+from dsocr_core.cli.over_cluster import status
 from dsocr_core.cli.run import run
 from dsocr_core.cli.serve import serve
 from dsocr_core.cli.sides import joined_sides
-from dsocr_core.cli.status import status
 from dsocr_core.cli.trace import trace
 from dsocr_core.cli.verify import verify
 from dsocr_core.cli.why import why
 from dsocr_core.engine.threads import wait_politely
+
+MEASUREMENTS: Mapping[str, str] = {
+    "decode-step": "Time the fast engine's decode step on random weights, on a GPU",
+    "batch-step": "Time the decode step of a batch on random weights, on a GPU",
+    "prefill": "Time and check vision and prefill of both engines on random weights, on a GPU",
+    "ties": "Measure how far rounding moves logits, and what recording them costs",
+    "drafts": "Print what drafts would give on pages, and how neighbouring tokens share experts",
+    "drafted": "Time decoding with drafts, one page and a batch, on a GPU, or draw what was timed",
+    "host-path": "Time what the host does of a page: opening, resizing, hashes",
+    "timeline": "Show one page as a timeline: stages, the device's work, and each gap by its name",
+    "fast-parity": "Compare the fast engine with the eager one, fed its tokens and free",
+    "ladder": "Compare precisions on pages: text, agreement, bytes, and speed where it is real",
+    "kernels": "Profile the kernels of a stage with Nsight Compute, into the history",
+    "soak": "Read many pages and watch whether memory stays flat",
+    "floor": "Compare recorded benches with the least time of each stage: CSV, and a picture",
+}
+
+
+def measurement(name: str) -> Command:
+    """The measurement of that name."""
+    command: Command = import_module(f"dsocr_core.measure.{name.replace('-', '_')}").run
+    return command
 
 
 @dataclass(frozen=True)
@@ -76,9 +99,7 @@ COMMANDS: Mapping[str, Command | Group] = {
         "Recorded runs: list, query, compare, import, export, move to the trash.",
         history.COMMANDS | history_speed.COMMANDS,
     ),
-    "measure": Group(
-        "Measure parts: a step, a stage, rounding, memory.", measure.MEASUREMENTS, measure.measurement
-    ),
+    "measure": Group("Measure parts: a step, a stage, rounding, memory.", MEASUREMENTS, measurement),
     "doctor": doctor,
 }
 WIDTHS = {

@@ -4,10 +4,15 @@ bar.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
+import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,19 +22,84 @@ from PIL import Image
 from dsocr_core.base.error_log import unforeseen
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import text_name
-from dsocr_core.read.lock import writing_into
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, ReadyPage
 from dsocr_core.read.session import Session
 from dsocr_core.reading.artifacts import Export, failure, prediction
 from dsocr_core.reading.clean import CleanPage, clean_pages
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import BackendName
+from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.readings import result_of
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.run_folder import is_begun, run_rows
 from dsocr_core.runs.schema import UPGRADE
 from dsocr_core.runs.upgrade.run_directories import is_run_directory
 from dsocr_core.settings import Settings
+
+LOCK_FILE = ".lock"
+
+
+class DirectoryBusy(DsocrError):
+    """Another run writes into the directory; names it."""
+
+
+@contextlib.contextmanager
+def writing_into(directory: Path) -> Iterator[None]:
+    """Hold a run directory, made if need be. The lock ends with the process, so a crash leaves none.
+
+    Raises DirectoryBusy, DsocrError when nothing can be written there.
+    """
+    file = directory / LOCK_FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        handle = _locked(file)
+    except BlockingIOError:
+        raise DirectoryBusy(
+            f"{directory}: {_holder(file)} writes into it; wait for its end or give another --out"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        cause = getattr(error, "strerror", None) or str(error)
+        raise DsocrError(f"{directory}: results could not be written ({cause})") from error
+    try:
+        _say_who(handle)
+        require_writable(directory)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # where nothing was written
+        os.close(handle)
+
+
+def _locked(file: Path) -> int:
+    """A descriptor of the file with the lock on it. Raises BlockingIOError when somebody else has it."""
+    while True:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file.exists() and os.fstat(handle).st_ino == file.stat().st_ino:
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its holder ended and took the file away in between
+
+
+def _say_who(handle: int) -> None:
+    now = datetime.now(UTC)
+    with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} on {platform.node()} since {now:%Y-%m-%d %H:%M:%S} UTC".encode(), 0)
+
+
+def _holder(file: Path) -> str:
+    try:
+        text = file.read_bytes()[:200].decode(errors="replace")
+    except OSError:
+        text = ""
+    return f"process {text}" if text else "another run"
+
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity import first_difference, sized
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR
-from dsocr_core.review.comparing import compare_page
+from dsocr_core.review.comparing import compare_page, pair_pages
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
 from dsocr_core.review.page import PageReview
-from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of

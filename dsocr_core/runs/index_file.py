@@ -31,9 +31,8 @@ from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.annotations import File, read_annotation_files
 from dsocr_core.runs.index import FORM, HELD, LATER, Filling, insert
-from dsocr_core.runs.judged import judged_anew
-from dsocr_core.runs.queries.query import literal
-from dsocr_core.runs.queries.run_filter import LISTED
+from dsocr_core.runs.older_runs import judged_anew
+from dsocr_core.runs.queries.query import LISTED, literal
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.schema import SCHEMA_VERSION, UPGRADE
 from dsocr_core.runs.storage.entries import Storage, cache_directory

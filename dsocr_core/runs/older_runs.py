@@ -1,9 +1,10 @@
 """Facts that are known of a page of a run whose tables lack its facts: the run's settings and record, as far
-as they hold for every page of a backend.
+as they hold for every page of a backend. Verdicts by the rule of today, where another rule gave them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from dsocr_core.reading.input_parity import (
     PROMPT_TOKENS,
 )
 from dsocr_core.reading.markup import DET
+from dsocr_core.reading.parity import parity
 from dsocr_core.reading.records import (
     BOXES_NOT_KNOWN,
     POLICY_FIELDS,
@@ -36,8 +38,9 @@ from dsocr_core.reading.records import (
     ngram_words,
     published_ngram_size,
 )
-from dsocr_core.runs.readings import Row, inputs_of, request_of, timings_of, top_two_of
-from dsocr_core.runs.record import RunRecord, described_backend
+from dsocr_core.runs.parquet import read_rows
+from dsocr_core.runs.readings import Row, inputs_of, is_whole, request_of, result_of, timings_of, top_two_of
+from dsocr_core.runs.record import RunRecord, described_backend, tolerance_of
 from dsocr_core.settings import InferSettings
 
 _OF_A_BACKEND = (
@@ -223,3 +226,30 @@ def older_result(
         environment=environment,
         top_two=top_two_of(row),
     )
+
+
+_AGAIN = ("within_tolerance", "differs")
+"""Verdicts that are given anew: identical stays identical, and what could not be compared stays so."""
+
+
+def judged_anew(directory: Path, record: RunRecord) -> Counter[str]:
+    """Count the pages of each verdict of a run's `parity.parquet`; a page that is not whole keeps its own.
+
+    Raises pyarrow's errors, OSError, DsocrError.
+    """
+    rows = read_rows(directory / "parity.parquet", columns=["page", "verdict"]).to_pylist()
+    verdicts = {row["page"]: row["verdict"] for row in rows}
+    again = [page for page, verdict in verdicts.items() if verdict in _AGAIN]
+    sides = sorted(record.backends, key=lambda name: name == VENDOR)[:2]
+    if again and len(sides) == 2 and (directory / "readings.parquet").exists():
+        rows = read_rows(directory / "readings.parquet").to_pylist()
+        results: dict[tuple[str, str], OcrResult] = {}
+        for row in rows:
+            if row["page"] in again and row["error"] is None and row["text_raw"] is not None:
+                whole = result_of(row) if is_whole(row) else None
+                results[row["page"], row["backend"]] = whole or older_result(record, row)
+        for page in again:
+            a, b = (results.get((page, side)) for side in sides)
+            if a is not None and b is not None:
+                verdicts[page] = parity(a, b, tolerance_of(record)).verdict
+    return Counter(verdicts.values())

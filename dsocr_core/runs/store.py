@@ -27,12 +27,10 @@ from dsocr_core.runs.index import LATER, SHARED
 from dsocr_core.runs.index_file import Entry, Index, IndexFolder, Listing, attach
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
-from dsocr_core.runs.queries.query import Query, literal
-from dsocr_core.runs.queries.run_filter import LISTED
-from dsocr_core.runs.queries.statement import select_only
+from dsocr_core.runs.queries.query import LISTED, Query, literal
 from dsocr_core.runs.record import RunRecord, json_bytes
 from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, VIEWS, relation, stored
-from dsocr_core.runs.statements import Limits, OverLimit
+from dsocr_core.runs.statements import Limits, OverLimit, select_only
 from dsocr_core.runs.storage.entries import Storage, open_storage
 from dsocr_core.runs.storage.store import EntryGone, NoRoom, writing
 from dsocr_core.runs.taking import verified

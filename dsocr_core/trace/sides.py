@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
+from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.base import Engine, EngineOptions
@@ -23,13 +24,24 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.engine.sampling import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.models.blocks.attention import AttentionCore
+from dsocr_core.models.blocks.decoder import DecoderLayer
+from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.family import load_config
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import DumpWriter
-from dsocr_core.models.taps.hooks import Injection, Recorder, weight_prints
+from dsocr_core.models.taps.hooks import (
+    Injection,
+    MixtureTap,
+    NewKeys,
+    Recorder,
+    key_rows,
+    tapped,
+    weight_prints,
+)
 from dsocr_core.models.weights import published_parameters
 from dsocr_core.reading.records import CancelToken, OcrRequest
-from dsocr_core.trace.names import published_taps
-from dsocr_core.trace.taps import tapped_core, tapped_model
+from dsocr_core.trace.names import our_taps, published_taps
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.protocol import Trace
 
@@ -152,3 +164,81 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
         about={"checkpoint": str(backend.checkpoint), **task.about},
     )
     return tuple(backend.trace(message, f"tracing {request.name}", task.on_call, task.cancel))
+
+
+# Inside `tapped_engine` the taps are on; outside nothing of them is there, so an engine that is not traced
+# pays nothing.
+
+
+@contextmanager
+def tapped_model(model: OcrModel, recorder: Recorder) -> Iterator[None]:
+    """Record what the model computes inside the block. The attention core is tapped by `tapped_core`."""
+    taps = [tap for tap in our_taps(model.config) if tap.at in ("output", "input")]
+    mixtures = [
+        _MixtureTaps(layer.mlp, f"decoder.layer{number}", recorder)
+        for number, layer in enumerate(cast("Iterator[DecoderLayer]", model.decoder.layers))
+        if isinstance(layer.mlp, MixtureOfExperts)
+    ]
+    with tapped(model, taps, recorder):
+        try:
+            model.decoder.whole_head = True
+            for mixture in mixtures:
+                mixture.attach()
+            yield
+        finally:
+            model.decoder.whole_head = False
+            for mixture in mixtures:
+                mixture.detach()
+
+
+class _MixtureTaps:
+    """A mixture's choice and its experts, which are methods of it and not modules."""
+
+    def __init__(self, mixture: MixtureOfExperts, name: str, recorder: Recorder) -> None:
+        self._mixture, self._tap = mixture, MixtureTap(name, recorder)
+        self._handle: Any = None
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def attach(self) -> None:
+        """Hide the two methods by ones of the instance."""
+        mixture, tap = self._mixture, self._tap
+        route, run = mixture.route, mixture.experts.run
+
+        def routed(tokens: Tensor) -> tuple[Tensor, Tensor]:
+            ids, weights = route(tokens)
+            tap.routed(tokens, ids, weights)
+            return ids, weights
+
+        def ran(expert: int, x: Tensor) -> Tensor:
+            output = run(expert, x)
+            tap.ran(expert, x, output)
+            return output
+
+        for owner, name, method in ((mixture, "route", routed), (mixture.experts, "run", ran)):
+            self._before.append((owner, name, vars(owner).get(name)))
+            setattr(owner, name, method)
+        self._handle = mixture.register_forward_hook(lambda *_: tap.ended())
+
+    def detach(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        for owner, name, method in self._before:
+            if method is None:
+                delattr(owner, name)  # which brings the class's own back
+            else:
+                setattr(owner, name, method)
+
+
+def tapped_core(core: AttentionCore, layers: int, recorder: Recorder) -> AttentionCore:
+    """A core that records the rotated queries and the new rotated keys of layer after layer."""
+    calls, new = 0, NewKeys(recorder)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        nonlocal calls
+        name = f"decoder.layer{calls % layers}"
+        calls += 1
+        recorder.take(f"{name}.queries", key_rows(q[0]))
+        new.take(f"{name}.keys", k, q.shape[2])
+        return core(q, k, v)
+
+    return attend

@@ -19,8 +19,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
 from dsocr_core.review.verdicts import verdict_counts
-from dsocr_core.runs.command import checkout_words, command_of
-from dsocr_core.runs.labels import run_labels
+from dsocr_core.runs.labels import checkout_words, command_of, run_labels
 from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings

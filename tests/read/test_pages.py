@@ -28,10 +28,10 @@ from dsocr_core.base.visible import name_text, text_name
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.models.family import preset_named
 from dsocr_core.page.preprocess import PreparedImage, prepare
-from dsocr_core.read.lock import LOCK_FILE, DirectoryBusy
 from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.progress import Progress
+from dsocr_core.read.recorders import LOCK_FILE, DirectoryBusy
 from dsocr_core.read.report import Report
 from dsocr_core.reading.artifacts import page_key
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side

@@ -10,8 +10,8 @@ import pytest
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.parity_records import BoxPair
+from dsocr_core.review.comparing import inversions, longest_increasing, reading_order
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
-from dsocr_core.review.order import inversions, longest_increasing, reading_order
 from dsocr_core.review.repetition import find_loop
 from tests.support.paths import SAMPLES
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsocr_core.runs.queries.query import REQUIRED, Questions
-from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS
+from dsocr_core.runs.queries.query import REQUIRED, RUN_FILTER, RUN_FILTERS, Questions
 
 QUERIES = Questions()
 _ask = QUERIES.ask

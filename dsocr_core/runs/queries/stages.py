@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dsocr_core.runs.queries.query import REQUIRED, Questions
-from dsocr_core.runs.queries.run_filter import RUN_FILTER, RUN_FILTERS, WORK
+from dsocr_core.runs.queries.query import REQUIRED, RUN_FILTER, RUN_FILTERS, WORK, Questions
 
 QUERIES = Questions()
 _ask = QUERIES.ask

@@ -10,8 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.words import moment
-from dsocr_core.runs.command import checkout_words, command_of
-from dsocr_core.runs.labels import has_value
+from dsocr_core.runs.labels import checkout_words, command_of, has_value
 from dsocr_core.runs.sameness import record_facts, side_by_side
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, tags
