@@ -171,7 +171,7 @@ class Measured:
     run_id: str
     bench: Mapping[str, Any]
     contended: bool = False
-    """Whether other programs took the machine meanwhile."""
+    """True where other programs took the machine meanwhile."""
 
     def rates(self, engine: str) -> dict[str, float]:
         """Tokens and pages a second of the process as a whole, where it has them."""

@@ -37,7 +37,7 @@ def row_of(file: Path, column: str, value: str, schema: pa.Schema) -> pa.Table:
 
 
 def _file(source: Path | pa.Buffer) -> pq.ParquetFile:
-    """Raises OSError. Bytes are read by the thread that asks, a file by threads of its own: so it is mapped."""
+    """Raises OSError. The thread that asks reads bytes; a file has threads of its own, so it is mapped."""
     content = pa.memory_map(str(source)).read_buffer() if isinstance(source, Path) else source
     return pq.ParquetFile(pa.BufferReader(content))
 
