@@ -137,12 +137,18 @@ class Judged:
 
 
 def judge(
-    history: History, given: Processes, rates: Mapping[str, Mapping[str, float]], question: Question
+    history: History,
+    given: Processes,
+    rates: Mapping[str, Mapping[str, float]],
+    question: Question,
+    busy: set[str],
 ) -> Judged:
-    """Judge processes by the rule of all speeds, `runs.speed.compare_processes`. Raises HistoryError."""
+    """Judge processes by the rule of all speeds, `runs.speed.compare_processes`.
+
+    `busy` names those beside which other programs took the machine. Raises HistoryError.
+    """
     from dsocr_core.runs.speed import CONTENDED, compare_processes
 
-    busy = {run for run in (*given.a, *given.b) if history.record(run).contended}
     used = given if question.contended else given.without(busy)
     found = compare_processes(history, used, rates, question.neutral, question.error)
     missing = CONTENDED if busy and not (used.a and used.b) else "not measured on both sides"
@@ -276,7 +282,8 @@ def judged_processes(
         for side, engine in zip((of_a, of_b), engines, strict=True)
         for each in side
     }
-    judged = judge(history, Processes(runs_a, runs_b, engines, paired), rates, question)
+    busy = {each.run_id for side in (of_a, of_b) for each in side if each.contended}
+    judged = judge(history, Processes(runs_a, runs_b, engines, paired), rates, question, busy)
     record = history.record(runs_b[0])
     machine = ", ".join(filter(None, (record.gpu or of_b[0].bench["device"]["name"], record.host)))
     return Gated(*names, engines[1], question.neutral, judged, runs_a, runs_b, *rounds, machine, seconds=0.0)

@@ -56,11 +56,11 @@ def read_baseline(history: History, run_id: str, contended: bool = False) -> Bas
     settings = settings_of(record.settings)
     if (PROJECT_ROOT / settings.checkpoint).exists():  # recorded as in any clone
         settings = replace(settings, checkpoint=str(PROJECT_ROOT / settings.checkpoint))
-    found = [Measured(run_id, bench)]
+    found = [Measured(run_id, bench, record.contended)]
     for other in alike(history, run_id, contended):
         its = read_bench(history, other) if other != run_id else None
         if its is not None and all(its[name] == bench[name] for name in _SAME):
-            found.append(Measured(other, its))
+            found.append(Measured(other, its, history.record(other).contended))
     width, height = bench["size"]
     work = Work(settings, engine, f"{width}x{height}", *(bench[name] for name in _NUMBERS))
     return Baseline(f"{run_id} ({(record.git_commit or 'no commit')[:8]})", engine, tuple(found), work)

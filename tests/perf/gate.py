@@ -34,7 +34,7 @@ from dsocr_core.settings import Settings
 
 WORK = Work(
     Settings(preset="tiny", device="cpu"), size="512x512", tokens=16,
-    pages=5, passes=2,
+    pages=5, passes=3,
 )  # fmt: skip
 _BLOCK = "            x = block(x)  # (B, H, W, C)\n"
 _EXTRA = "            block.mlp(block.norm2(x.flatten(1, 2)[:, :{}]))\n"

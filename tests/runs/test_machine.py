@@ -22,7 +22,9 @@ def write_proc(root: Path, busy: int, processes: dict[int, tuple[int, int]]) -> 
     return root
 
 
-def test_the_time_of_this_process_and_of_those_it_started_is_its_own(tmp_path: Path) -> None:
+def test_the_time_of_this_process_and_of_those_it_started_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = os.getpid()
     other, child, grandchild = 900001, 900002, 900003
     root = write_proc(
@@ -34,6 +36,10 @@ def test_the_time_of_this_process_and_of_those_it_started_is_its_own(tmp_path: P
     assert found is not None
     ticks = os.sysconf("SC_CLK_TCK")
     assert (found.busy_s * ticks, found.own_s * ticks) == pytest.approx((1000, 600))
+    for name, own in ((str(other), 50), ("900004", 600), ("none", 600)):
+        monkeypatch.setenv(machine.TREE, name)
+        of_tree = cpu_time(root)
+        assert of_tree is not None and of_tree.own_s * ticks == pytest.approx(own)
 
 
 def test_what_others_take_is_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
