@@ -37,6 +37,7 @@ def _draw(history: History) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.segmented_control("View", VIEWS, required=True, key=key("view"), label_visibility="collapsed")
         new_runs.refresh_button(history)
+        head = st.container(width="stretch", key="runs head")
     if value("view") == "Import":
         import_runs.draw(history)
     elif value("view") == "Cluster":
@@ -50,6 +51,7 @@ def _draw(history: History) -> None:
             runs[runs["run_id"].isin(shown)].reset_index(drop=True),
             int(every["run_id"].isin(shown).sum()),
             sql,
+            head,
         )
     _problems(history)
 

@@ -18,13 +18,19 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.page.documents import expand
 from dsocr_core.read.session import Session
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache, ResultStore
 from dsocr_core.settings import Settings
 
 SAMPLES = Path(__file__).parent
-EXAMPLE = SAMPLES / "11-alpha-label.png"
-EXAMPLE_SETTINGS = Settings(device="cpu", dtype="bfloat16", attention="sdpa")
-"""A page that differs: the two attentions round bfloat16 differently. Compare opens on it."""
+EXAMPLE = SAMPLES / "03-tall-notice.png"
+EXAMPLE_SETTINGS = Settings(
+    device="cpu", preset="base", dtype="bfloat16", attention="eager", b={"spec": VENDOR, "dtype": "float32"}
+)
+"""A page that differs: A rounds to bfloat16, B does not, and a time of day is another one. Compare opens on it."""
+_PASSES = 3
+"""Readings of a page, of which the quickest of each side is recorded: others use the machine, too."""
 
 
 def main() -> int:
@@ -39,7 +45,7 @@ def main() -> int:
         pages = expand([SAMPLES])
         session.compare(session.settings.request(pages[0].path))  # warms both backends up
         for page in pages:
-            comparison = session.compare(session.settings.request(page.path, page.source))
+            comparison = _quickest(session, page.path, page.source)
             verdict = comparison.verdict if comparison.report else f"error {comparison.errors}"
             print(f"{page.source}: {verdict}", flush=True)
             if verdict != "identical":
@@ -55,9 +61,22 @@ def main() -> int:
     return 0
 
 
+def _quickest(session: Session, path: Path, name: str) -> Comparison:
+    """The quickest reading of each side; the readings are the same but for their times."""
+    found = [session.compare(session.settings.request(path, name)) for _ in range(_PASSES)]
+    if any(each.errors for each in found):
+        return found[0]
+    a, b = ([each.results[side] for each in found] for side in SIDES)
+    return replace(found[0], a=min(a, key=_total_ms), b=min(b, key=_total_ms))
+
+
+def _total_ms(result: OcrResult) -> float:
+    return result.total_ms
+
+
 def _record_example(staging: Path) -> bool:
     with closing(Session(EXAMPLE_SETTINGS, Opening(staging / "unused"))) as session:
-        comparison = session.compare(EXAMPLE_SETTINGS.request(EXAMPLE, EXAMPLE.name))
+        comparison = _quickest(session, EXAMPLE, EXAMPLE.name)
         print(f"{EXAMPLE.name} in {EXAMPLE_SETTINGS.dtype}: {comparison.verdict}", flush=True)
         if comparison.report is None or comparison.verdict != "differs":
             return False
@@ -76,8 +95,10 @@ def rekey() -> int:
                 print(f"{file.name}: damaged", flush=True)
                 return 1
             result = recorded.result
-            example = result.inputs is not None and result.inputs.dtype == EXAMPLE_SETTINGS.dtype
-            settings = EXAMPLE_SETTINGS if example else Settings(device="cpu").for_comparison()
+            example = result.request.preset == EXAMPLE_SETTINGS.preset
+            settings = Settings(device="cpu").for_comparison()
+            if example:
+                settings = EXAMPLE_SETTINGS.of_side("b" if result.backend == VENDOR else "a")
             request = replace(result.request, image=PROJECT_ROOT / result.request.image)
             key = ResultCache(settings).shipped_key(result.backend, request, example)
             shutil.copyfile(file, staging / f"{key}.parquet")

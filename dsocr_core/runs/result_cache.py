@@ -179,8 +179,9 @@ class ResultCache:
         """Keep a comparison for the first start on any machine; as an `example` only where the same number
         type and attention are asked for."""
         store = ResultStore(directory)
-        for result in comparison.results.values():
-            key = self.shipped_key(result.backend, comparison.request, example)
+        for side, result in comparison.results.items():
+            cache = ResultCache(self.settings.of_side(side))
+            key = cache.shipped_key(result.backend, comparison.request, example)
             store.save(key, RecordedResult(portable(result), _now()))
 
     def shipped_key(self, backend: BackendName, request: OcrRequest, example: bool = False) -> str:

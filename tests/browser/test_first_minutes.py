@@ -12,13 +12,13 @@ from playwright.sync_api import Browser, Page, expect
 from tests.support.browser_driver import ROOT, Server, Viewer, ink, marked, run_button, serve
 
 pytestmark = pytest.mark.browser
-WEIGHT = (60, 145, 303, 172)
-"""The box of "Net weight 340 g" on the page that opens."""
+CLOSING = (42, 1032, 465, 1070)
+"""The line "We close at 21:30." on the page that opens."""
 SAMPLES = ("05-square-card", "06-small-ticket", "11-alpha-label")
 """Pages with few tokens, that end by themselves."""
 RUN_MS = 300_000
-LETTER = range(288, 301)
-"""Columns of its last letter's ink, counted in the picture."""
+SIGN, ROOM = range(387, 392), range(378, 401)
+"""Columns of its colon's ink, and of all that lies between its neighbours' ink, counted in the picture."""
 RED = (192, 54, 44)
 
 
@@ -112,15 +112,15 @@ def test_five_minutes(
     # What differs is seen without a click: the letter is marked, and named.
     page = rested(open_page(server.url, width, height, scheme))
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
-    page.locator(".inspector .values", has_text="340 g -> 340 a").wait_for()
+    page.locator(".inspector .values", has_text="21-30 -> 21:30").wait_for()
     viewer = Viewer(page)
-    assert viewer.root.locator(".inspector .letter").all_inner_texts() == ["g", "a,"]
+    assert viewer.root.locator(".inspector .letter").all_inner_texts() == ["-", ":"]
     viewer.root.locator(".panes").scroll_into_view_if_needed()
     pixel = 1 / float(viewer.state()["scale"])  # of the screen, in those of the page
     for name in ("a", "b"):  # the selected box's stroke is elsewhere
-        mark = marked(viewer, name, WEIGHT, RED)
-        assert mark.start <= LETTER.start + pixel and LETTER.stop <= mark.stop + 2 + pixel, name
-        assert len(mark) <= 2 * len(LETTER) + 2 * pixel, name
+        mark = marked(viewer, name, CLOSING, RED)
+        assert mark.start <= SIGN.start + pixel and SIGN.stop <= mark.stop + 2 + pixel, name
+        assert len(mark) <= len(ROOM) + 2 * pixel, name
     if width > 768:
         button = run_button(page).bounding_box()
         assert button is not None and button["y"] + button["height"] <= height

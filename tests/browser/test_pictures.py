@@ -26,7 +26,7 @@ TALL = 1700
 """Pixels of a view whose second half matters as much."""
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MAIN, CHART = "[data-testid=stMain]", ".dsocr-bars, .dsocr-tiles, .js-plotly-plot"
-EXAMPLE = "/?page=11-alpha-label&dtype=bfloat16&attention=sdpa&box=2&tab="
+EXAMPLE = "/?page=03-tall-notice&preset=base&dtype=bfloat16&dtype_b=float32&box=6&tab="
 VIEWS = {
     "compare": ("/", "DIFFERS"),
     "compare-tiles": ("/?page=04-wide-banner&preset=gundam", "2 x 1 tiles of 640 px"),

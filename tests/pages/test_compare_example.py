@@ -34,7 +34,8 @@ def test_the_first_view_is_a_difference_with_one_line_and_the_clean_page_a_click
     test = opened()
     assert "DIFFERS" in words(test) and example.WORDS in words(test)
     assert selected(test) == int(example.BOX) - 1
-    assert address_of(test)["dtype"] == ["bfloat16"] and address_of(test)["attention"] == ["sdpa"]
+    address = address_of(test)
+    assert (address["preset"], address["dtype"], address["dtype_b"]) == (["base"], ["bfloat16"], ["float32"])
     checked(test.button(key="example clean").click().run())
     assert "IDENTICAL" in words(test) and example.WORDS not in words(test)
     assert test.session_state["compare values"]["page"] == example.PAGE and "dtype" not in test.query_params
@@ -52,7 +53,7 @@ def test_another_page_is_read_with_the_usual_settings() -> None:
 
 def test_a_link_opens_its_own_page_and_settings() -> None:
     assert example.WORDS not in words(opened(page="01-letter"))
-    linked = opened(page=example.PAGE, dtype="bfloat16", attention="sdpa")
+    linked = opened(page=example.PAGE, **example.OWN)
     assert "DIFFERS" in words(linked) and example.WORDS not in words(linked)
 
 

@@ -34,6 +34,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "preset": Parameter("", ("", *dict.fromkeys(name for row in FAMILIES.values() for name in row.presets))),
     "dtype": Parameter("", ("", *DTYPES)),
     "attention": Parameter("", ("", *ATTENTION)),
+    # that of B, where it is another one
+    "dtype_b": Parameter("", ("", *DTYPES)),
     **{side: Parameter("") for side in SIDES},
     # whether the page that Compare opens on is shown with its line of words
     "example": Parameter(False, widget=False, linked=False),

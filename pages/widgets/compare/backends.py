@@ -39,6 +39,14 @@ def usual() -> dict[str, str]:
     return {side: name if (name := str(named[side])) in found else otherwise[side] for side in SIDES}
 
 
+def with_dtype_of_b(settings: Settings, dtype: str) -> Settings:
+    """The settings with a number type of B's own; "" is that of A. Raises DsocrError where B takes none."""
+    if not dtype:
+        return settings
+    b = settings.b or VENDOR
+    return replace(settings, b={**({"spec": b} if isinstance(b, str) else b), "dtype": dtype})
+
+
 def with_sides(settings: Settings, a: str, b: str) -> Settings:
     """The settings with these backends; the usual pair is no choice, so that its results are found again."""
     if a == settings.engine and b == VENDOR:

@@ -58,11 +58,15 @@ def reproduce_command(request: OcrRequest, settings: Settings, command: str = "c
         if getattr(request, mode):
             words += [f"--infer.{mode.replace('_', '-')}", "true"]
     words += ["--attention", settings.for_comparison().own_attention]
-    named = settings.a is not None or settings.b is not None
-    if named:
+    sides = {"a": settings.a or settings.engine, "b": settings.b or VENDOR}
+    own = {side: {"spec": choice} if isinstance(choice, str) else choice for side, choice in sides.items()}
+    if any(choice["spec"] in settings.backends for choice in own.values()):
         words += ["--config", os.environ.get("DSOCR_CONFIG", "FILE")]
-    if named or command == "why":
-        words += ["--a", str(settings.a or settings.engine), "--b", str(settings.b or VENDOR)]
+    if settings.a is not None or settings.b is not None or command == "why":
+        for side, choice in own.items():
+            words += [f"--{side}", str(choice["spec"])]
+            for name, value in choice.items():
+                words += [f"--{side}.{name}", str(value)] if name != "spec" else []
     if settings.engine != Settings.engine and command != "why":
         words += ["--engine", settings.engine]
     if settings.dtype != "auto":

@@ -5,31 +5,31 @@ Under settings that are not the usual ones; they go with the page, so that nobod
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.settings import Attention, Dtype
+from dsocr_core.settings import settings_of
 from pages.widgets.compare.address import put, usual, value
+from pages.widgets.compare.backends import with_dtype_of_b
 from pages.widgets.shared import resources, sources
 
-PAGE = "11-alpha-label"
-BOX = "2"
-"""The first that differs: selected, so that both texts are on the screen."""
-DTYPE: Dtype = "bfloat16"
-ATTENTION: Attention = "sdpa"
+PAGE = "03-tall-notice"
+BOX = "6"
+"""The one that differs: selected, so that both texts are on the screen."""
+OWN = {"preset": "base", "dtype": "bfloat16", "attention": "eager", "dtype_b": "float32"}
+"""Its settings, `data.samples.record.EXAMPLE_SETTINGS`."""
 WORDS = (
-    "An example, recorded on a CPU: A's decoder has sdpa, B's eager attention. In bfloat16 they round "
-    "differently, and near ties between tokens fall differently; with eager attention in float32 both agree."
+    "An example, recorded on a CPU: A computes in bfloat16, B in float32, and on this page, at preset base, "
+    "that costs one sign of a time of day. With preset small in float32 both agree."
 )
 
 
 def first() -> dict[str, Any]:
     """Give what a new session shows: the example, if it is recorded for the settings of this server."""
-    shown = {"page": PAGE, "box": BOX, "dtype": DTYPE, "attention": ATTENTION, "example": True}
-    return shown if _is_recorded() else {}
+    return {"page": PAGE, "box": BOX, "example": True, **OWN} if _is_recorded() else {}
 
 
 def _is_recorded() -> bool:
@@ -37,8 +37,8 @@ def _is_recorded() -> bool:
     if PAGE not in pages.keys:
         return False
     try:
-        base = resources.base_settings()
-        settings = replace(base, dtype=DTYPE, attention=ATTENTION, preset=base.preset_name)
+        own = {name: each for name, each in OWN.items() if name != "dtype_b"}
+        settings = with_dtype_of_b(settings_of(asdict(resources.base_settings()) | own), OWN["dtype_b"])
         page = pages.take(pages.position(PAGE))
         found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
     except DsocrError:  # said where the settings or the page are drawn
@@ -47,14 +47,13 @@ def _is_recorded() -> bool:
 
 
 def leave_with_its_page() -> None:
-    """Back to the usual number type once another page is chosen; before the widgets are drawn."""
+    """Back to the usual settings once another page is chosen; before the widgets are drawn."""
     if not value("example"):
         return
     if value("page") != PAGE or value("source") != "Sample":
         _leave()
         return
-    chosen = usual() | {"dtype": DTYPE, "attention": ATTENTION}
-    if any(value(name) != of_example for name, of_example in chosen.items()):
+    if any(value(name) != of_example for name, of_example in (usual() | OWN).items()):
         put("example", False)  # the reader's own choice
 
 
@@ -70,6 +69,5 @@ def draw() -> None:
 def _leave() -> None:
     """A callback, too."""
     put("example", False)
-    for name, usually in usual().items():
-        if name in ("dtype", "attention"):
-            put(name, usually)
+    for name in OWN:
+        put(name, usual().get(name, ""))

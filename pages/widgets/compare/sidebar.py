@@ -262,13 +262,17 @@ def _settings() -> tuple[Settings | None, str]:
         dtype = st.selectbox(
             "Number type", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
         )
+        dtype_b = st.selectbox(
+            "Number type of B", PARAMETERS["dtype_b"].choices, key=key("dtype_b"),
+            format_func=lambda name: name or "as A", help="Another one shows what it costs in text.",
+        )  # fmt: skip
         draft = _draft(base.draft)
         eval_mode, test_compress = _published_modes(base.infer)
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
     with spot:
         try:
-            base = _backends(base)
+            base = backends.with_dtype_of_b(_backends(base), dtype_b)
         except DsocrError as error:
             show_error(error)
         try:

@@ -90,11 +90,14 @@ def find(review: Review) -> Position:
 
 
 def take_actions() -> None:
-    """Do what was done in the viewer since the last time, each with the page that was shown then.
+    """Do what waited for a name, and what was done in the viewer since the last time, each with the page that
+    was shown then.
 
     Before anything is drawn. Streamlit may stop the script at any look into the session when more comes in;
     an action is then done by the next run: only what was done is marked as taken.
     """
+    if (pending := address.values()["pending"]) and address.reviewer():
+        act_on(*pending)
     state: Any = st.session_state.get("review viewer")
     actions = state.get("actions") if state else None
     for action in actions if isinstance(actions, list) else []:

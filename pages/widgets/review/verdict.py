@@ -61,12 +61,10 @@ def draw(here: Position, page: PageReview) -> None:
 
 
 def _named() -> None:
-    """A callback: the verdict that waited for a name is given under it."""
+    """A callback: what waited for a name is done by the run that follows."""
     values = address.values()
     values["problem"] = ""
     values["reviewer"] = st.session_state[key("reviewer")]
-    if values["pending"] and address.reviewer():
-        position.act_on(*values["pending"])
 
 
 def _fill(name: str, own: Judgement | None) -> None:

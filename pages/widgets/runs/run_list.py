@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
@@ -19,8 +20,8 @@ from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, ru
 from pages.widgets.shared import figure, navigation, sources
 from pages.widgets.shared.messages import show_error
 
-_ROW = 20
-"""Pixels of a row: as many on screen as can be read."""
+_ROW = 16
+"""Pixels of a row, of letters of 11 or 12: as many on screen as can be read."""
 _SHORT = 10
 """Rows of a table that is as high as they are."""
 _SIDES = 2
@@ -40,8 +41,10 @@ _FIGURES = {
 }
 
 
-def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
-    """`runs` are those that pass the filters, of `total`; in the trash when that is shown."""
+def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: DeltaGenerator) -> None:
+    """`runs` are those that pass the filters, of `total`; in the trash when that is shown. Their sum stands
+    in `head`, beside the choice of the view: each line above the table costs it rows.
+    """
     trash = value("view") == "Trash"
     _show_last_move(history)
     if not len(runs):
@@ -56,18 +59,16 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str) -> None:
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
-    figure.head(
-        f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read"
-        + (f"; baseline {found}" if found else ""),
-        sql=[sql], runs=table,
-    )  # fmt: skip
+    with head:
+        figure.head(
+            f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read"
+            + (f"; baseline {found}" if found else ""),
+            sql=[sql], runs=table,
+        )  # fmt: skip
     tall = len(table) > _SHORT and not set(run_ids) & set(value("runs"))
     with st.container(key="runs list" if tall else None):
         picked = _table(table, run_ids, against)
     if not len(picked):
-        st.caption(
-            "Choose runs in the first column: one to see all of it, two or more to see how they differ."
-        )
         return
     of_choice = runs[runs["run_id"].isin(picked)]
     _actions(history, picked, trash, found)
