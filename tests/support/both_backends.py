@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
+from dsocr_core.engine import generate
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.generate import Sequence
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.vendor.backend import VendorBackend
@@ -73,9 +73,14 @@ def check(backends: tuple[EagerEngine, VendorBackend], page: Path, preset: str) 
 
 def margin_between(ours: EagerEngine, request: OcrRequest, a: OcrResult, b: OcrResult, step: int) -> float:
     """Our logit of our token less our logit of the vendor's, at the step where they part."""
+    logits = step_logits(ours, request)[1][step]
+    return float(logits[a.token_ids[step]] - logits[b.token_ids[step]])
+
+
+def step_logits(engine: EagerEngine, request: OcrRequest) -> tuple[OcrResult, torch.Tensor]:
+    """A page's result and the logits from which each of its tokens was chosen, (N, V)."""
     logits: list[torch.Tensor] = []
-    forward = Sequence.forward
+    choose = generate.greedy
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sequence, "forward", lambda *args: logits.append(forward(*args)) or logits[-1])
-        ours.recognize(request)
-    return float(logits[step][a.token_ids[step]] - logits[step][b.token_ids[step]])
+        patch.setattr(generate, "greedy", lambda *args: logits.append(args[0].clone()) or choose(*args))
+        return engine.recognize(request), torch.stack(logits)
