@@ -329,7 +329,7 @@ class BatchStep:
         yield "join", lambda: kernels.join_rows(b.partial, b.log_sums, b.mixed, at.small)
         yield "output", self._product(b.mixed, layer.o, b.added)
 
-    def _mlp(self, b: BatchRows, layer: BatchLayer) -> Iterator[tuple[str, Callable[[], object]]]:
+    def _mlp(self, b: BatchRows, layer: BatchLayer) -> Iterator[tuple[str, Callable[[], None]]]:
         at, kernels, routed = self.launches, self.kernels, layer.routed
         if routed is None:
             yield "dense gate/up", self._product(b.y, layer.wide, b.dense_wide)
@@ -355,7 +355,10 @@ class BatchStep:
         def gate_and_up() -> None:
             kernels.grouped_gate_up(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up)
 
-        yield "experts gate/up, shared down", lambda: self._beside.run(shared, gate_and_up)
+        def both() -> None:
+            self._beside.run(shared, gate_and_up)
+
+        yield "experts gate/up, shared down", both
         yield (
             "experts down",
             lambda: kernels.grouped_down(b.gated, b.order, b.starts, routed.down, b.routed, down),
