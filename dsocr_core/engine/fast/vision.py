@@ -165,7 +165,7 @@ class ClipTower:
         return (torch.cat([class_token, patches], dim=1) + self._positions[side]).flatten(0, 1)
 
     def _views_of(self, groups: Groups, device: torch.device) -> tuple[Tensor, int]:
-        """Where views start, (V + 1,), and how long one is at most."""
+        """Give where views start, (V + 1,), and how long one is at most."""
         key = tuple(groups)
         if key not in self._views:
             lengths = [1 + side**2 for count, side in groups for _ in range(count)]
