@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.engine.read_ahead import choose_once
 from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
@@ -99,6 +100,7 @@ class Sequence:
         them.
         """
         if TokenStep.fits(model.decoder):
+            choose_once(model.decoder)
             return TokenStep(model.decoder, self.cache, self.rotary, self.core).forward
         return lambda token: self.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
 

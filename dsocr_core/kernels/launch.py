@@ -25,6 +25,7 @@ whole order of kernels. Nothing can block: kernel n starts only when every progr
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -66,6 +67,17 @@ class Launch:
         options: dict[str, Any] = {"PDL": order, "num_warps": self.warps}
         # The interpreter does not know this one.
         return options | {"launch_pdl": True} if self.dependent else options
+
+
+@lru_cache
+def may_overlap(device: torch.device) -> bool:
+    """Tell whether a kernel there may start while the one before still runs: from Hopper on."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def overlapping(device: torch.device) -> dict[str, Any]:
+    """Keywords of a kernel that does nothing before its wait: it starts in no time, whatever ran before."""
+    return {"PDL": LATE, "launch_pdl": True} if may_overlap(device) else {"PDL": 0}
 
 
 @triton.jit

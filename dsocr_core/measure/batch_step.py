@@ -144,8 +144,7 @@ class BatchSteps:
             "dense gate/up": c.first_dense_layers * 2 * c.intermediate_size * width,
             "dense down": c.first_dense_layers * c.intermediate_size * width,
             "router, shared gate/up": mixtures * wide * width,
-            "shared down": mixtures * c.shared_width * width,
-            "experts gate/up": 2 * routed,
+            "experts gate/up, shared down": 2 * routed + mixtures * c.shared_width * width,
             "experts down": routed,
             "head": c.vocab_size * (width + streams),
             "best": c.vocab_size * streams,
@@ -293,7 +292,7 @@ def variants(rows: Rows, steps: BatchSteps, streams: int) -> None:
     held = step._gate_up_launch, step._down_launch
     for launch in GATE_UP:
         step._gate_up_launch = launch
-        timed(_words(launch), "experts gate/up")
+        timed(_words(launch), "experts gate/up, shared down")
     step._gate_up_launch = held[0]
     for launch in DOWN:
         step._down_launch = launch

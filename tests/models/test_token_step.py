@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dsocr_core.engine import read_ahead
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.models.blocks import token_step
@@ -82,7 +83,8 @@ def test_bits_of_the_modules_with_the_embedded_checkpoint(core: AttentionCore) -
 def test_reading_a_weight_before_its_product_changes_no_bit(
     ahead: bool, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_step, "_reads_ahead", ahead)
+    monkeypatch.setattr(read_ahead, "_timed", True)
+    monkeypatch.setattr(token_step, "reads_ahead", ahead)
     monkeypatch.setattr(token_step, "READ_AHEAD_BYTES", largest)
     assert_same_bits(model_of(), sdpa_core)
 
@@ -108,9 +110,10 @@ def test_a_weight_is_read_ahead_where_that_is_faster(
     monkeypatch.setattr(torch, "dot", slow_dot)
     monkeypatch.setattr(torch, "mm", slow_mm)
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr(token_step, "_reads_ahead", None)
+    monkeypatch.setattr(read_ahead, "_timed", False)
+    monkeypatch.setattr(token_step, "reads_ahead", not ahead)
     prefilled(model_of(), sdpa_core).following(model_of())
-    assert token_step._reads_ahead is ahead
+    assert token_step.reads_ahead is ahead
 
 
 @torch.inference_mode()

@@ -30,6 +30,7 @@ from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
 from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
 from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
+from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.packed import GatedWeights
 from dsocr_core.kernels import state as decode_state
@@ -167,6 +168,7 @@ class BatchStep:
         self._down_launch = self.launches.down or down
         self._at_once: dict[torch.Size, bool] = {}
         self._tiles: Tiles | None = None
+        self._beside = Beside(device)
 
     @property
     def device(self) -> torch.device:
@@ -344,16 +346,23 @@ class BatchStep:
         )
         yield "order", lambda: kernels.order_by_expert(b.chosen, b.order, b.starts)
         gate_up, down = self._tiles_for(b, routed)
-        yield (
-            "experts gate/up",
-            lambda: kernels.grouped_gate_up(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up),
-        )
+        shared_down = self._product(b.shared, layer.down, b.added)
+
+        def shared() -> None:
+            kernels.gated_rows(b.wide, experts, b.shared, at.rows)
+            shared_down()
+
+        def gate_and_up() -> None:
+            kernels.grouped_gate_up(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up)
+
+        def both() -> None:
+            self._beside.run(shared, gate_and_up)
+
+        yield "experts gate/up, shared down", both
         yield (
             "experts down",
             lambda: kernels.grouped_down(b.gated, b.order, b.starts, routed.down, b.routed, down),
         )
-        yield "gated", lambda: kernels.gated_rows(b.wide, experts, b.shared, at.rows)
-        yield "shared down", self._product(b.shared, layer.down, b.added)
 
     def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
         """(R, K) by (M, K) into (R, M)."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from dsocr_core.engine.fast.step import DecodeStep
+
+Other = TypeVar("Other")
+Own = TypeVar("Own")
 
 
 class StepGraph:
@@ -42,6 +45,28 @@ def repeated(count: int, run: Callable[[], None]) -> None:
     """Call it so many times."""
     for _ in range(count):
         run()
+
+
+class Beside:
+    """A second stream for what need not wait for work that is queued meanwhile: the device runs both."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def run(self, other: Callable[[], Other], own: Callable[[], Own]) -> tuple[Other, Own]:
+        """Queue both from here on, `other` on the second stream; what comes after waits for both.
+
+        What `other` makes is used only before the next call: then its memory may be taken again.
+        """
+        if self._stream is None:
+            return other(), own()
+        here = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(here)
+        with torch.cuda.stream(self._stream):
+            others = other()
+        owns = own()
+        here.wait_stream(self._stream)
+        return others, owns
 
 
 @dataclass(frozen=True)

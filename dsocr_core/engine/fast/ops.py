@@ -98,13 +98,13 @@ class Ops:
             out.copy_(windows.window_attention_reference(qkv, bias, terms, grid_side, window))
 
     def prefix_attention(
-        self, q: Tensor, keys: Tensor, values: Tensor, starts: Tensor, longest: int
+        self, q: Tensor, keys: Tensor, values: Tensor, starts: Tensor, longest: int, halves: bool = True
     ) -> Tensor:
         """(N, h, D) within views: `kernels.prefix_attention`."""
         if not self.kernels:
-            return prefix_attention.prefix_attention_reference(q, keys, values, starts)
-        out = torch.empty_like(q)
-        prefix_attention.prefix_attention(q, keys, values, out, starts, longest)
+            return prefix_attention.prefix_attention_reference(q, keys, values, starts, halves)
+        out = q.new_empty(q.shape)
+        prefix_attention.prefix_attention(q, keys, values, out, starts, longest, halves)
         return out
 
     def experts(self, x: Tensor, mixture: MixtureWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,8 @@
 Letters: N tokens, C hidden size, L layers, h heads, P positions of the cache, D head dim, V vocabulary.
 
 Fused where it saves passes over memory: one product for queries, keys and values, one for gate and up, rotary
-with the cache's write, each residual sum with the norm after it. Nothing waits for the device. Of the last
+with the cache's write, each residual sum with the norm after it. The shared experts' products run beside the
+routed ones, which wait for weights. Nothing waits for the device. Of the last
 layer only the keys and values of all tokens are read again, so the rest of it runs for the last token only.
 """
 
@@ -11,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.packed import LayerWeights, MixtureWeights, PackedDecoder
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
@@ -58,6 +61,7 @@ class FastPrefill:
         self.ops = ops or Ops(model.device.type == "cuda")
         self._weights = PackedDecoder.of(model.decoder)
         self._layers = tuple(_Layer.of(layer) for layer in self._weights.layers)
+        self._beside = Beside(model.device)
 
     def embed(self, prompt: PromptIds, images: Sequence[Tokens]) -> Tensor:
         """The prompt's embeddings with vision at the image positions: (N, C). Only queues work.
@@ -110,10 +114,17 @@ class FastPrefill:
             k, v = keys[number, None, :, :tokens], values[number, None, :, :tokens]  # (1, h, N, D)
             mixed = core(q.transpose(0, 1)[None], k, v)[0].transpose(0, 1).reshape(x.shape[0], -1)
             x, y = ops.add_norm(x, layer.norm, eps, F.linear(mixed, layer.output))
-            routed = weights = None
-            if layer.mixture is not None:
-                scaling = config.routed_scaling_factor
-                routed, weights = ops.experts(y, layer.mixture, config.experts_per_token, scaling)
-            shared = F.linear(ops.gated(F.linear(y, layer.gate_up)), layer.down)
+            (routed, weights), shared = self._beside.run(
+                partial(self._routed, y, layer), partial(self._shared, y, layer)
+            )
             x, y = ops.add_norm(x, norm, eps, shared, routed, weights)
         return F.linear(y, self._weights.head)[0].to(torch.float32)
+
+    def _shared(self, y: Tensor, layer: _Layer) -> Tensor:
+        return F.linear(self.ops.gated(F.linear(y, layer.gate_up)), layer.down)
+
+    def _routed(self, y: Tensor, layer: _Layer) -> tuple[Tensor | None, Tensor | None]:
+        if layer.mixture is None:
+            return None, None
+        config = self._config
+        return self.ops.experts(y, layer.mixture, config.experts_per_token, config.routed_scaling_factor)

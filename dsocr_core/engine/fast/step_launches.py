@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.launch import Launch, may_overlap
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,4 @@ class StepLaunches:
 
 def launches_for(device: torch.device) -> StepLaunches:
     """The defaults; dependent launch from Hopper on."""
-    hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
-    return StepLaunches().with_dependent(hopper)
+    return StepLaunches().with_dependent(may_overlap(device))

@@ -11,6 +11,7 @@ runs in the weights' dtype, without autocast; sums, norms and softmax are float3
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Literal, cast
 
 import torch
@@ -129,17 +130,19 @@ class ClipTower:
         self._clip, self._ops = clip, ops
         self._blocks = [cast(ClipBlock, block) for block in clip.transformer.layers]
         self._positions: dict[int, Tensor] = {}
+        self._views: dict[tuple[tuple[int, int], ...], tuple[Tensor, int]] = {}
 
     def __call__(self, features: Tensor, groups: Groups) -> Tensor:
         add_norm, before = self._ops.add_norm, self._clip.pre_layrnorm
         x = torch.cat([self._tokens(features[rows], *group) for rows, group in rows_of(groups)])
         # Under autocast the eager engine's norm gives float32, and so all of its sums are.
         _, x = add_norm(x.to(torch.float32), before.weight.float(), before.eps, bias=before.bias.float())
+        views = self._views_of(groups, x.device)
         first = self._blocks[0].layer_norm1
         _, y = add_norm(x, first.weight, first.eps, bias=first.bias)
         for number, block in enumerate(self._blocks):
             norm, mlp = block.layer_norm2, block.mlp
-            x, y = add_norm(x, norm.weight, norm.eps, self._attention(block, y, groups), bias=norm.bias)
+            x, y = add_norm(x, norm.weight, norm.eps, self._attention(block, y, views), bias=norm.bias)
             y = self._ops.quick_gelu(F.linear(y, mlp.fc1.weight, mlp.fc1.bias))
             y = F.linear(y, mlp.fc2.weight, mlp.fc2.bias)
             if number + 1 < len(self._blocks):
@@ -161,15 +164,21 @@ class ClipTower:
         patches = features.view(count, side**2, -1)
         return (torch.cat([class_token, patches], dim=1) + self._positions[side]).flatten(0, 1)
 
-    def _attention(self, block: ClipBlock, y: Tensor, groups: Groups) -> Tensor:
+    def _views_of(self, groups: Groups, device: torch.device) -> tuple[Tensor, int]:
+        """Give where views start, (V + 1,), and how long one is at most."""
+        key = tuple(groups)
+        if key not in self._views:
+            lengths = [1 + side**2 for count, side in groups for _ in range(count)]
+            starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+            self._views[key] = starts, max(lengths)
+        return self._views[key]
+
+    def _attention(self, block: ClipBlock, y: Tensor, views: tuple[Tensor, int]) -> Tensor:
         attention, width = block.self_attn, y.shape[1]
         qkv = F.linear(y, attention.qkv_proj.weight, attention.qkv_proj.bias)  # (M', 3 C)
-        mixed = []
-        for rows, (count, _) in rows_of(groups, class_token=True):
-            parts = qkv[rows].view(count, -1, 3, attention.heads, width // attention.heads)
-            q, k, v = parts.permute(2, 0, 3, 1, 4)  # 3 x (B, h, 1 + F F, D)
-            mixed.append(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, width))
-        return F.linear(torch.cat(mixed), attention.out_proj.weight, attention.out_proj.bias)
+        q, k, v = qkv.view(len(y), 3, attention.heads, -1).unbind(1)  # (M', h, D) each
+        mixed = self._ops.prefix_attention(q, k.transpose(0, 1), v.transpose(0, 1), *views, halves=False)
+        return F.linear(mixed.view(-1, width), attention.out_proj.weight, attention.out_proj.bias)
 
 
 TOWERS: dict[type[nn.Module], Callable[..., ClipTower | EncoderTower]] = {

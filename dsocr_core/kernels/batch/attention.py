@@ -28,7 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.batch.scales import NO_SCALES, Scales, expect_cache
-from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import extended
 from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
 
@@ -80,8 +80,9 @@ def _with_block(
 def _attend_rows(
     q, keys, values, states, partial, log_sums, scale, capacity, slots, key_scales, value_scales,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    ROWS: tl.constexpr, RING: tl.constexpr,
+    ROWS: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     head, split = tl.program_id(0), tl.program_id(1)
     heads, splits = tl.num_programs(0), tl.num_programs(1)
     # Programs of one slot's rows stand side by side: what one reads the other finds in the L2 cache.
@@ -193,7 +194,9 @@ def _attend_rows(
 def _join_rows(
     partial, log_sums, mixed,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, EVERY_SPLIT: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     DTYPE: tl.constexpr = mixed.dtype.element_ty
     head, slot = tl.program_id(0), tl.program_id(1)
     heads = tl.num_programs(0)
@@ -236,7 +239,7 @@ def attend_rows(
     _attend_rows[(heads, partial.shape[1], len(q) // each)](
         q, keys, values, states, partial, log_sums, scale, capacity, slots, *scales,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
-        ROWS=each, RING=ring, num_warps=launch.warps,
+        ROWS=each, RING=ring, num_warps=launch.warps, **overlapping(q.device),
     )  # fmt: skip
 
 
@@ -281,7 +284,7 @@ def join_rows(partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch) 
     _join_rows[(heads, slots)](
         partial, log_sums, mixed,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits,
-        EVERY_SPLIT=triton.next_power_of_2(splits), num_warps=launch.warps,
+        EVERY_SPLIT=triton.next_power_of_2(splits), num_warps=launch.warps, **overlapping(mixed.device),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.state import SIZE, standing, standing_reference
 from dsocr_core.kernels.verify.draft import AT_DRAFT_SIZE, AT_LENGTH, AT_SHIFT, DRAFT_SIZE, LENGTH, SHIFT
 
@@ -21,8 +21,9 @@ Drafts = tuple[Tensor, Tensor]
 @triton.jit
 def _embed_rows(
     tokens, states, draft, draft_states, table, x, held, drafted, slots,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     row = tl.program_id(0)
     slot, ahead = row % slots, row // slots
     position, live = standing(states, slot, ahead)
@@ -57,6 +58,7 @@ def embed_rows(
     _embed_rows[(rows,)](
         tokens, states, draft, draft_states, table, x, held, draft.shape[1], slots,
         WIDTH=width, COLUMNS=triton.next_power_of_2(width), AHEAD=rows > slots, num_warps=launch.warps,
+        **overlapping(x.device),
     )  # fmt: skip
 
 

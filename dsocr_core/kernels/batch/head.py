@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.state import (
     AT_DONE,
     AT_LAST,
@@ -43,8 +43,9 @@ PART = 16384
 @triton.jit
 def _ban_repeats(
     tokens, states, matched, logits, held, vocabulary, slots,
-    K: tl.constexpr, RING: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, RING: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     block, slot = tl.program_id(0), tl.program_id(1)
     state = states + slot * AT_SIZE
     position, live = standing(states, slot, 0)
@@ -80,8 +81,17 @@ def _better(logit, token, other, other_token):
 
 @triton.jit
 def _best_of_parts(
-    logits, states, best_logit, best_token, vocabulary, slots, PART: tl.constexpr, BLOCK: tl.constexpr
+    logits,
+    states,
+    best_logit,
+    best_token,
+    vocabulary,
+    slots,
+    PART: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    await_previous(PDL)
     part, number = tl.program_id(0), tl.program_id(1)
     _, live = standing(states, number % slots, number // slots)
     if live:
@@ -104,7 +114,10 @@ def _best_of_parts(
 
 
 @triton.jit
-def _take_best_rows(best_logit, best_token, tokens, states, held, parts, eos, last_id, BLOCK: tl.constexpr):
+def _take_best_rows(
+    best_logit, best_token, tokens, states, held, parts, eos, last_id, BLOCK: tl.constexpr, PDL: tl.constexpr
+):
+    await_previous(PDL)
     slot = tl.program_id(0)
     state = states + slot * AT_SIZE
     position, last = tl.load(state + AT_POSITION), tl.load(state + AT_LAST)
@@ -138,7 +151,7 @@ def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor,
     (slots, held), (rows, vocabulary), ring = tokens.shape, logits.shape, matched.shape[1]
     _ban_repeats[(triton.cdiv(held, launch.rows), slots)](
         tokens, states, matched, logits, held, vocabulary, slots,
-        K=rows // slots, RING=ring, BLOCK=launch.rows, num_warps=launch.warps,
+        K=rows // slots, RING=ring, BLOCK=launch.rows, num_warps=launch.warps, **overlapping(logits.device),
     )  # fmt: skip
 
 
@@ -172,7 +185,7 @@ def best_of_parts(
     rows, vocabulary = logits.shape
     _best_of_parts[(head_parts(vocabulary), rows)](
         logits, states, best_logit, best_token, vocabulary, states.shape[0],
-        PART=PART, BLOCK=launch.rows, num_warps=launch.warps,
+        PART=PART, BLOCK=launch.rows, num_warps=launch.warps, **overlapping(logits.device),
     )  # fmt: skip
 
 
@@ -206,7 +219,7 @@ def take_best_rows(
     (slots, held), parts = tokens.shape, best_logit.shape[1]
     _take_best_rows[(slots,)](
         best_logit, best_token, tokens, states, held, parts, eos, vocabulary - 1,
-        BLOCK=triton.next_power_of_2(parts), num_warps=launch.warps,
+        BLOCK=triton.next_power_of_2(parts), num_warps=launch.warps, **overlapping(tokens.device),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.batch.scales import MOST, NO_SCALES, Scales, as_cached, expect_cache
-from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import rounded
 from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
 
@@ -33,8 +33,9 @@ def _cached(value, scale, DTYPE: tl.constexpr):
 @triton.jit
 def _rotary_rows(
     qkv, cos, sin, states, q, keys, values, capacity, slots, key_scales, value_scales,
-    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr, RING: tl.constexpr,
+    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     DTYPE: tl.constexpr = q.dtype.element_ty
     HALF: tl.constexpr = HEAD_DIM // 2
     WIDTH: tl.constexpr = HEADS * HEAD_DIM
@@ -108,7 +109,7 @@ def rotary_rows(
     _rotary_rows[(len(qkv), heads)](
         qkv, cos, sin, states, q, keys, values, capacity, slots, *scales,
         HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), RING=ring,
-        num_warps=launch.warps,
+        num_warps=launch.warps, **overlapping(q.device),
     )  # fmt: skip
 
 

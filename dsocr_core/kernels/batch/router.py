@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.decode.router import ranked, route_reference
-from dsocr_core.kernels.launch import Launch, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import rounded, silu
 from dsocr_core.kernels.state import SIZE, standing, standing_reference
 
@@ -23,8 +23,9 @@ from dsocr_core.kernels.state import SIZE, standing, standing_reference
 @triton.jit
 def _route_rows(
     products, states, ids, weights, scaling, stride, slots,
-    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr,
+    EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     number = tl.program_id(0)
     _, live = standing(states, number % slots, number // slots)
     mine, theirs = tl.arange(0, EVERY), tl.arange(0, EVERY)
@@ -39,7 +40,8 @@ def _route_rows(
 
 
 @triton.jit
-def _gated_rows(products, gated, stride, first, INNER: tl.constexpr, BLOCK: tl.constexpr):
+def _gated_rows(products, gated, stride, first, INNER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    await_previous(PDL)
     DTYPE: tl.constexpr = gated.dtype.element_ty
     slot = tl.program_id(1)
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -70,6 +72,7 @@ def route_rows(
     _route_rows[(rows,)](
         products, states, ids, weights, scaling, products.shape[1], states.shape[0],
         EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, num_warps=launch.warps,
+        **overlapping(ids.device),
     )  # fmt: skip
 
 
@@ -100,7 +103,14 @@ def gated_rows(products: Tensor, first: int, gated: Tensor, launch: Launch) -> N
     _check_gated(products, first, gated)
     slots, inner = gated.shape
     _gated_rows[(triton.cdiv(inner, launch.rows), slots)](
-        products, gated, products.shape[1], first, INNER=inner, BLOCK=launch.rows, num_warps=launch.warps
+        products,
+        gated,
+        products.shape[1],
+        first,
+        INNER=inner,
+        BLOCK=launch.rows,
+        num_warps=launch.warps,
+        **overlapping(gated.device),
     )
 
 

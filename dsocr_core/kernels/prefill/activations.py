@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import expect_all
+from dsocr_core.kernels.launch import await_previous, expect_all, overlapping
 from dsocr_core.kernels.matvec import silu
 
 BLOCK = 1024
@@ -18,7 +18,8 @@ QUICK_GELU_SLOPE = 1.702
 
 
 @triton.jit
-def _quick_gelu(x, count, slope, BLOCK: tl.constexpr):
+def _quick_gelu(x, count, slope, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    await_previous(PDL)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + at, mask=at < count, other=0.0).to(tl.float32)
     out = value / (1.0 + tl.exp(-slope * value))
@@ -26,7 +27,8 @@ def _quick_gelu(x, count, slope, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _gated(gate_up, out, INNER: tl.constexpr, BLOCK: tl.constexpr):
+def _gated(gate_up, out, INNER: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    await_previous(PDL)
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     live = column < INNER
@@ -39,7 +41,9 @@ def quick_gelu(x: Tensor) -> None:
     """x times the sigmoid of 1.702 x, in place, of any shape. Raises ValueError unless contiguous."""
     expect_all(x.dtype, x.device, x=(x, tuple(x.shape)))
     if x.numel():
-        _quick_gelu[(triton.cdiv(x.numel(), BLOCK),)](x, x.numel(), QUICK_GELU_SLOPE, BLOCK=BLOCK)
+        _quick_gelu[(triton.cdiv(x.numel(), BLOCK),)](
+            x, x.numel(), QUICK_GELU_SLOPE, BLOCK=BLOCK, **overlapping(x.device)
+        )
 
 
 def gated(gate_up: Tensor, out: Tensor) -> None:
@@ -50,7 +54,9 @@ def gated(gate_up: Tensor, out: Tensor) -> None:
     tokens, inner = out.shape
     expect_all(out.dtype, out.device, gate_up=(gate_up, (tokens, 2 * inner)), out=(out, (tokens, inner)))
     if out.numel():
-        _gated[(tokens, triton.cdiv(inner, BLOCK))](gate_up, out, INNER=inner, BLOCK=BLOCK)
+        _gated[(tokens, triton.cdiv(inner, BLOCK))](
+            gate_up, out, INNER=inner, BLOCK=BLOCK, **overlapping(out.device)
+        )
 
 
 def quick_gelu_reference(x: Tensor) -> Tensor:

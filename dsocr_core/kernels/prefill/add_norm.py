@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import expect, expect_all
+from dsocr_core.kernels.launch import await_previous, expect, expect_all, overlapping
 
 WARPS = 4
 
@@ -24,8 +24,9 @@ WARPS = 4
 def _add_and_norm(
     x, added, routed, weights, gain, bias, y, eps,
     WIDTH: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr, ADDED: tl.constexpr,
-    CENTRED: tl.constexpr,
+    CENTRED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     token = tl.program_id(0)
     column = tl.arange(0, EVERY)
     live = column < WIDTH
@@ -84,6 +85,7 @@ def add_and_norm(
     _add_and_norm[(tokens,)](
         x, added, routed, weights, gain, bias, y, eps, WIDTH=width, EVERY=triton.next_power_of_2(width),
         CHOSEN=each, ADDED=added is not None, CENTRED=bias is not None, num_warps=WARPS,
+        **overlapping(device),
     )  # fmt: skip
 
 

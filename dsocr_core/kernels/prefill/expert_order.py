@@ -13,14 +13,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import expect
+from dsocr_core.kernels.launch import await_previous, expect, overlapping
 
 BLOCK = 1024
 """Slots read together."""
 
 
 @triton.jit(do_not_specialize=["count"])
-def _order_by_expert(chosen, slots, starts, count, EXPERTS: tl.constexpr, BLOCK: tl.constexpr):
+def _order_by_expert(
+    chosen, slots, starts, count, EXPERTS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
+):
+    await_previous(PDL)
     expert = tl.program_id(0)
     lower = tl.zeros([BLOCK], tl.int32)
     for first in range(0, count, BLOCK):
@@ -50,7 +53,9 @@ def order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
     if experts < each or not tokens:
         raise ValueError(f"{tokens} tokens, {each} of {experts} experts a token: nothing to order")
     expect("starts", starts, (experts + 1,), torch.int32, chosen.device)
-    _order_by_expert[(experts,)](chosen, slots, starts, tokens * each, EXPERTS=experts, BLOCK=BLOCK)
+    _order_by_expert[(experts,)](
+        chosen, slots, starts, tokens * each, EXPERTS=experts, BLOCK=BLOCK, **overlapping(chosen.device)
+    )
 
 
 def order_by_expert_reference(chosen: Tensor, experts: int) -> tuple[Tensor, Tensor]:

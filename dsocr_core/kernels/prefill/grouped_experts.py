@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import expect, expect_all
+from dsocr_core.kernels.launch import await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import silu
 
 
@@ -82,8 +82,9 @@ def _tile(starts, tile, EXPERTS: tl.constexpr, EVERY: tl.constexpr, ROWS: tl.con
 def _grouped_gate_up(
     x, slots, starts, gate, up, gated,
     WIDTH: tl.constexpr, INNER: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr,
-    CHOSEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    CHOSEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     expert, first, end = _tile(starts, tl.program_id(1), EXPERTS, EVERY, ROWS)
     if first >= end:
         return
@@ -119,8 +120,9 @@ def _grouped_gate_up(
 def _grouped_down(
     gated, slots, starts, down, routed,
     WIDTH: tl.constexpr, INNER: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     expert, first, end = _tile(starts, tl.program_id(1), EXPERTS, EVERY, ROWS)
     if first >= end:
         return
@@ -172,6 +174,7 @@ def grouped_gate_up(
     _grouped_gate_up[grid](
         x, slots, starts, gate, up, gated, WIDTH=width, INNER=inner, EXPERTS=experts,
         EVERY=triton.next_power_of_2(experts), CHOSEN=count // tokens, **launch.options(),
+        **overlapping(device),
     )  # fmt: skip
 
 
@@ -196,7 +199,7 @@ def grouped_down(
     grid = (triton.cdiv(width, launch.columns), most_tiles(count, experts, launch.rows))
     _grouped_down[grid](
         gated, slots, starts, down, routed, WIDTH=width, INNER=inner, EXPERTS=experts,
-        EVERY=triton.next_power_of_2(experts), **launch.options(),
+        EVERY=triton.next_power_of_2(experts), **launch.options(), **overlapping(device),
     )  # fmt: skip
 
 

@@ -11,15 +11,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import expect, expect_all
+from dsocr_core.kernels.launch import await_previous, expect, expect_all, overlapping
 
 
 @triton.jit(do_not_specialize=["start"])
 def _turn_and_cache(
     qkv, cos, sin, q, keys, values, start, key_stride, value_stride,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, EVERY: tl.constexpr,
-    PAIRS: tl.constexpr,
+    PAIRS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     HALF: tl.constexpr = HEAD_DIM // 2
     token = tl.program_id(0)
     part = tl.program_id(1)
@@ -82,7 +83,7 @@ def turn_and_cache(
     _turn_and_cache[(tokens, 3)](
         qkv, cos, sin, q, keys, values, start, keys.stride(0), values.stride(0),
         HEADS=heads, GROUPS=groups, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(max(heads, groups)),
-        PAIRS=triton.next_power_of_2(head_dim // 2), num_warps=4,
+        PAIRS=triton.next_power_of_2(head_dim // 2), num_warps=4, **overlapping(device),
     )  # fmt: skip
 
 

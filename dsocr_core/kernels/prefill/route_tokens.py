@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.decode.router import route_reference
-from dsocr_core.kernels.launch import expect, expect_all
+from dsocr_core.kernels.launch import await_previous, expect, expect_all, overlapping
 
 ROWS, DEPTH, WARPS = 16, 128, 4
 
@@ -22,8 +22,9 @@ ROWS, DEPTH, WARPS = 16, 128, 4
 def _route_tokens(
     x, router, chosen, weights, tokens, scaling,
     WIDTH: tl.constexpr, EXPERTS: tl.constexpr, EVERY: tl.constexpr, CHOSEN: tl.constexpr,
-    ROWS: tl.constexpr, DEPTH: tl.constexpr,
+    ROWS: tl.constexpr, DEPTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = token < tokens
     expert = tl.arange(0, EVERY)
@@ -70,6 +71,7 @@ def route_tokens(x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, sca
         x, router, chosen, weights, tokens, scaling,
         WIDTH=width, EXPERTS=experts, EVERY=max(16, triton.next_power_of_2(experts)), CHOSEN=each,
         ROWS=ROWS, DEPTH=min(DEPTH, max(16, triton.next_power_of_2(width))), num_warps=WARPS,
+        **overlapping(device),
     )  # fmt: skip
 
 

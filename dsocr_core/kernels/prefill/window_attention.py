@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import expect_all
+from dsocr_core.kernels.launch import await_previous, expect_all, overlapping
 
 FEW_ROWS = 4
 """Up to this many key rows in a block, row terms are selected from as many vectors, not loaded one by one."""
@@ -64,8 +64,9 @@ def window_launch(side: int) -> WindowLaunch:
 def _window_attention(
     qkv, bias, terms, out, tokens, grid_side, across, scale,
     SIDE: tl.constexpr, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr, PADDED: tl.constexpr,
-    FEW: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    FEW: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    await_previous(PDL)
     DTYPE: tl.constexpr = qkv.dtype.element_ty
     LOG2_E: tl.constexpr = 1.4426950408889634
     WIDTH: tl.constexpr = HEADS * HEAD_DIM
@@ -177,7 +178,7 @@ def window_attention(
         SIDE=window, HEADS=heads, HEAD_DIM=head_dim, DIMS=max(16, triton.next_power_of_2(head_dim)),
         PADDED=grid_side % window != 0, FEW=launch.keys // window <= FEW_ROWS,
         QUERIES=launch.queries, KEYS=launch.keys, num_warps=launch.warps, num_stages=launch.stages,
-        maxnreg=launch.registers,
+        maxnreg=launch.registers, **overlapping(out.device),
     )  # fmt: skip
 
 

@@ -8,15 +8,14 @@ exact in that; no rounding changes (tests/models/test_token_step.py compares bit
 
 On some processors a product of one row, which reads several rows at a time, is slower than one pass from
 front to back before it and then the product from the core's cache; on others that pass is lost time
-(docs/decisions/0014). Which it is here is measured once a process; the bits are the same.
+(docs/decisions/0014). Which it is here the engine measures; the bits are the same.
 
 Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import torch
@@ -32,8 +31,8 @@ from dsocr_core.models.blocks.moe import MixtureOfExperts
 READ_AHEAD_BYTES = 2**20
 """Largest weight that is read before its product: what a core's second cache holds."""
 
-TIMED_BYTES, TIMINGS = 2**24, 3
-"""Weights that the two ways are timed with, more than such a cache holds; and how often."""
+reads_ahead = False
+"""True where this processor gains by it: set by who has timed it (`engine.read_ahead`)."""
 
 Into = Callable[[Tensor, Tensor], object]
 """Computes from the first tensor into the second."""
@@ -53,11 +52,10 @@ class TokenStep:
 
     def __init__(self, decoder: Decoder, cache: KvCache, rotary: Rotary, core: AttentionCore) -> None:
         self._cache, self._table = cache, decoder.embed_tokens.weight
-        _time_once(decoder)
         width, layers = self._table.shape[1], cast("Iterable[DecoderLayer]", decoder.layers)
         self._attend = _Attention(next(iter(layers)).self_attn, cache, rotary, core)
         self._layers = [_Layer(layer, self._attend) for layer in layers]
-        self._norm, self._head = _norm(decoder.norm), _product(decoder.lm_head.weight)
+        self._norm, self._head = _norm(decoder.norm), product_with(decoder.lm_head.weight)
         self._x, self._normed = torch.empty(1, width), torch.empty(1, width)
         self._logits = torch.empty(1, self._table.shape[0])
 
@@ -83,8 +81,8 @@ class _Layer:
         self._number, self._attend = attention.layer, attend
         self._before, self._after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
         projections = attention.q_proj, attention.k_proj, attention.v_proj
-        self._qkv = tuple(_product(projection.weight) for projection in projections)
-        self._out = _product(attention.o_proj.weight)
+        self._qkv = tuple(product_with(projection.weight) for projection in projections)
+        self._out = product_with(attention.o_proj.weight)
         self._mlp = _mixture(mlp) if isinstance(mlp, MixtureOfExperts) else _swiglu(mlp)
         self._normed, self._added = torch.empty(1, width), torch.empty(1, width)
 
@@ -146,48 +144,11 @@ class _Attention:
         return y.transpose(1, 2).reshape(1, -1)
 
 
-_reads_ahead: bool | None = None
-"""True where this processor gains by reading a weight before its product; None until it was timed."""
-
-
-def _time_once(decoder: Decoder) -> None:
-    """Time both ways over weights that neither finds in a cache: 20 ms, once a process."""
-    global _reads_ahead
-    if _reads_ahead is not None:
-        return
-    best, weights = [float("inf")] * 2, list(_some_weights(decoder))
-    for _ in range(TIMINGS):
-        for ahead in (False, True):
-            products = [(_product(weight, ahead), *_row(weight)) for weight in weights]
-            started = time.perf_counter()
-            for product, x, out in products:
-                product(x, out)
-            best[ahead] = min(best[ahead], time.perf_counter() - started)
-    _reads_ahead = best[True] < best[False]
-
-
-def _some_weights(decoder: Decoder) -> Iterator[Tensor]:
-    """Give weights (out, in) that might be read ahead, `TIMED_BYTES` of them at most."""
-    left = TIMED_BYTES
-    for parameter in decoder.layers.parameters():
-        for weight in parameter.detach().unbind() if parameter.ndim == 3 else [parameter.detach()]:
-            left -= weight.nbytes
-            if left < 0:
-                return
-            if weight.ndim == 2 and weight.nbytes <= READ_AHEAD_BYTES:
-                yield weight
-
-
-def _row(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(1, in) and (1, out) for a product."""
-    return torch.ones(1, weight.shape[1]), torch.empty(1, weight.shape[0])
-
-
-def _product(weight: Tensor, ahead: bool | None = None) -> Into:
+def product_with(weight: Tensor, ahead: bool | None = None) -> Into:
     """(1, in) -> (1, out) with a weight (out, in), read `ahead` or as was found best."""
     columns, values = weight.t(), weight.detach().view(-1)
     mm, dot = torch.mm, torch.dot
-    if weight.nbytes > READ_AHEAD_BYTES or not (_reads_ahead if ahead is None else ahead):
+    if weight.nbytes > READ_AHEAD_BYTES or not (reads_ahead if ahead is None else ahead):
         return lambda x, out: mm(x, columns, out=out)
 
     def product(x: Tensor, out: Tensor) -> None:
@@ -214,7 +175,7 @@ def _norm(norm: RmsNorm) -> Into:
 
 def _gated(gate: Tensor, up: Tensor, down: Tensor) -> Into:
     """A gated feed-forward of three weights. (1, C)"""
-    to_gate, to_up, to_out = _product(gate), _product(up), _product(down)
+    to_gate, to_up, to_out = product_with(gate), product_with(up), product_with(down)
     inner, other = torch.empty(1, gate.shape[0]), torch.empty(1, gate.shape[0])
 
     def forward(x: Tensor, out: Tensor) -> None:
@@ -237,7 +198,7 @@ def _mixture(mlp: MixtureOfExperts) -> Into:
     """The chosen experts' sum and the shared experts'. (1, C)"""
     held, count = mlp.experts, mlp.experts_per_token
     experts = [_gated(*weights) for weights in zip(held.gate_proj, held.up_proj, held.down_proj, strict=True)]
-    shared, gate = _swiglu(mlp.shared_experts), _product(mlp.gate.weight)
+    shared, gate = _swiglu(mlp.shared_experts), product_with(mlp.gate.weight)
     scaling = mlp.scaling
     each = torch.empty(1, count, held.gate_proj.shape[2])  # (1, k, C)
     rows, scores = [row[None] for row in each[0].unbind(0)], torch.empty(1, len(experts))

@@ -1,4 +1,4 @@
-"""Attention of views whose first half sees itself, against a softmax written out."""
+"""Attention of views that see all, or whose first half sees itself, against a softmax written out."""
 
 from __future__ import annotations
 
@@ -10,28 +10,37 @@ from tests.support.random_tensors import DTYPES, Random
 
 
 @DTYPES
+@pytest.mark.parametrize("halves", [True, False])
 @pytest.mark.parametrize(("heads", "groups", "dim"), [(6, 2, 8), (2, 2, 16), (3, 1, 24)])
 def test_views_of_several_lengths_see_what_they_may(
-    heads: int, groups: int, dim: int, dtype: torch.dtype, device: torch.device
+    heads: int, groups: int, dim: int, halves: bool, dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Views of 6, 150 and 64 rows: less than a block, more than two, and as many as one."""
+    """Views of 6, 150 and 64 rows: less than a block, more than two, and as many as one. Halves have their
+    keys head by head, views that see all have theirs beside the queries.
+    """
     new, lengths = Random(heads, dtype, device), (6, 150, 64)
     starts, rows = torch.tensor([0, 6, 156, 220], dtype=torch.int32, device=device), sum(lengths)
     q, out = new.normal(rows, heads, dim), new.poison(rows, heads, dim)
     keys, values = new.normal(groups, rows, dim), new.normal(groups, rows, dim)
-    prefix_attention(q, keys, values, out, starts, 150)
+    if not halves:
+        together = torch.cat([q, keys.transpose(0, 1), values.transpose(0, 1)], dim=1)
+        q, keys, values = together.split([heads, groups, groups], dim=1)
+        keys, values = keys.transpose(0, 1), values.transpose(0, 1)
+    prefix_attention(q, keys, values, out, starts, 150, halves)
 
     wanted = torch.empty(rows, heads, dim, device=device)
     for row in range(rows):
         start, length = next((s, n) for s, n in zip((0, 6, 156), lengths, strict=True) if s <= row < s + n)
-        end = start + length // 2 if row - start < length // 2 else row + 1
+        end = start + length
+        if halves:
+            end = start + length // 2 if row - start < length // 2 else row + 1
         for head in range(heads):
             k, v = (part[head * groups // heads, start:end].float() for part in (keys, values))
             weights = (k @ q[row, head].float() / dim**0.5).softmax(0)
             wanted[row, head] = weights @ v
     tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
     torch.testing.assert_close(out.float(), wanted, **tolerance)
-    reference = prefix_attention_reference(q, keys, values, starts)
+    reference = prefix_attention_reference(q, keys, values, starts, halves)
     torch.testing.assert_close(reference.float(), wanted, **tolerance)
 
 

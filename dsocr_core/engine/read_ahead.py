@@ -1,0 +1,54 @@
+"""Times whether this processor gains by reading a weight once before its product of one row.
+
+Such a product reads several rows of the weight at a time. On some processors that is slower than one pass
+from front to back before it, on others that pass is lost time (docs/decisions/0014). The bits are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dsocr_core.models.blocks import token_step
+from dsocr_core.models.blocks.decoder import Decoder
+
+TIMED_BYTES, TIMINGS = 2**24, 3
+"""Weights that the two ways are timed with, more than a core's second cache holds; and how often."""
+
+_timed = False
+
+
+def choose_once(decoder: Decoder) -> None:
+    """Time both ways over weights that neither finds in a cache: 20 ms, once a process."""
+    global _timed
+    if _timed:
+        return
+    best, weights = [float("inf")] * 2, list(_some_weights(decoder))
+    for _ in range(TIMINGS):
+        for ahead in (False, True):
+            products = [(token_step.product_with(weight, ahead), *_row(weight)) for weight in weights]
+            started = time.perf_counter()
+            for product, x, out in products:
+                product(x, out)
+            best[ahead] = min(best[ahead], time.perf_counter() - started)
+    token_step.reads_ahead, _timed = best[True] < best[False], True
+
+
+def _some_weights(decoder: Decoder) -> Iterator[Tensor]:
+    """Give weights (out, in) that might be read ahead, `TIMED_BYTES` of them at most."""
+    left = TIMED_BYTES
+    for parameter in decoder.layers.parameters():
+        for weight in parameter.detach().unbind() if parameter.ndim == 3 else [parameter.detach()]:
+            left -= weight.nbytes
+            if left < 0:
+                return
+            if weight.ndim == 2 and weight.nbytes <= token_step.READ_AHEAD_BYTES:
+                yield weight
+
+
+def _row(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(1, in) and (1, out) for a product."""
+    return torch.ones(1, weight.shape[1]), torch.empty(1, weight.shape[0])
