@@ -1,7 +1,7 @@
 """DeepSeek-OCR-2 as transformers itself has it (5.10.1 and later), for `command:`; see docs/backends.md.
 
-Runs by itself in an environment with transformers, torch and Pillow. It reads the published checkpoint's files
-in float32, and runs none of its code.
+Runs by itself in an environment with transformers, torch and Pillow. It reads the files of the published
+checkpoint in float32, and runs none of its code.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def main() -> None:
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--new-tokens", type=int, default=8192)
     parser.add_argument("--ngram-size", type=int, default=20)
-    parser.add_argument(
-        "--logits", type=Path, help="file for the tokens and each step's logits (torch.save)"
-    )
+    parser.add_argument("--logits", type=Path, help="file for the tokens and each step's logits (torch.save)")
     given = parser.parse_args()
 
     tokenizer = Tokenizer.from_file(str(given.checkpoint / "tokenizer.json"))
