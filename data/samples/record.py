@@ -28,7 +28,7 @@ EXAMPLE = SAMPLES / "03-tall-notice.png"
 EXAMPLE_SETTINGS = Settings(
     device="cpu", preset="base", dtype="bfloat16", attention="eager", b={"spec": VENDOR, "dtype": "float32"}
 )
-"""A page that differs: A rounds to bfloat16, B does not: a time of day is another one. Compare opens on it."""
+"""A page that differs: A rounds to bfloat16, B does not: a time of day is another. Compare opens on it."""
 _PASSES = 3
 """Readings of a page, of which the quickest of each side is recorded: others use the machine, too."""
 
