@@ -211,6 +211,8 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
     picture("runs")
     go(page, "Timing")
+    page.locator(".dsocr-word", has_text="INCONCLUSIVE").wait_for()  # of a commit each there is one run
+    page.get_by_role("tab", name="Stages").click()
     assert ink(page.locator(".dsocr-bars")) > 0.02
     picture("timing")
     page.get_by_role("tab", name="Trend").click()
