@@ -19,7 +19,7 @@ SAMPLES = ("05-square-card", "06-small-ticket", "11-alpha-label")
 RUN_MS = 300_000
 SIGN, ROOM = range(387, 392), range(378, 401)
 """Columns of its colon's ink, and of all that lies between its neighbours' ink, counted in the picture."""
-RED = (192, 54, 44)
+RED, BLUE = (192, 54, 44), (28, 127, 184)
 
 
 @pytest.fixture
@@ -121,6 +121,8 @@ def test_five_minutes(
         mark = marked(viewer, name, CLOSING, RED)
         assert mark.start <= SIGN.start + pixel and SIGN.stop <= mark.stop + 2 + pixel, name
         assert len(mark) <= len(ROOM) + 2 * pixel, name
+        with pytest.raises(AssertionError, match="no mark"):  # nor does the box's name lie on its words
+            marked(viewer, name, CLOSING, BLUE)
     if width > 768:
         button = run_button(page).bounding_box()
         assert button is not None and button["y"] + button["height"] <= height

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from itertools import combinations
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -71,3 +72,25 @@ def test_every_view_draws_its_chart_in_a_narrow_window(server: Server, open_page
         assert page.locator(".stAlert").count() == 0
         assert ink(page.locator(CHARTS).first) > MARKS, view
         page.locator(".stTabs").get_by_text(SHOWN[view]).first.wait_for()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "flops?view=Against+measured",
+        "timing?view=Kernels&run=20261123-113401-ncu-eager&against=20261123-230246-ncu-fast",
+    ],
+)
+def test_the_words_of_a_roofline_stand_apart_on_a_phone(server: Server, open_page, address: str) -> None:
+    page = open_page(f"{server.url}/{address}", 390, 844)
+    chart = page.locator(".js-plotly-plot", has=page.locator(".annotation-text"))
+    chart.locator(".annotation-text", has_text="compute bound").wait_for()
+    chart.scroll_into_view_if_needed()
+    rooms = "all => all.map(each => each.getBoundingClientRect().toJSON())"
+    words = chart.locator(".annotation-text").evaluate_all(rooms)
+    whole = chart.bounding_box()
+    assert len(words) == 4 and whole is not None
+    assert all(each["right"] <= whole["x"] + whole["width"] for each in words)
+    for one, other in combinations(words, 2):
+        apart = one["right"] < other["left"] or other["right"] < one["left"]
+        assert apart or one["bottom"] < other["top"] or other["bottom"] < one["top"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser_driver import Server, ink, serve
 from tests.support.made_up_output import SHARDS, MadeUpOutput
@@ -64,3 +64,11 @@ def test_the_tools_of_a_table_leave_the_menu_above_it_free(runs_server: Server, 
     above, below = menu.bounding_box(), tools.bounding_box()
     assert above is not None and below is not None
     assert above["y"] + above["height"] <= below["y"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_button_that_waits_for_files_can_be_read(runs_server: Server, open_page, scheme: str) -> None:
+    page = open_page(f"{runs_server.url}/?view=Import", scheme=scheme)
+    button = page.get_by_role("button", name="Import", exact=True)
+    expect(button).to_be_disabled()
+    assert ink(button.get_by_test_id("stMarkdownContainer")) > 0.04

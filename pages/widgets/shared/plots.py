@@ -129,7 +129,7 @@ def roofline(
     ridges = [each / bandwidth for _, each, _ in roofs]
     shown = points[(points["intensity"] > 0) & (points["flops_per_s"] > 0)]
     left = min([min(ridges) / 300, *(shown["intensity"] / 3)])
-    right = max([max(ridges) * 30, *(shown["intensity"] * 3)])
+    right = max([max(ridges) * 100, *(shown["intensity"] * 3)])
     low = min([left * bandwidth, *(shown["flops_per_s"] / 3)])
     traces: list[dict[str, Any]] = [
         {
@@ -160,7 +160,7 @@ def roofline(
     annotations = [
         _words(log10(x), log10(y), text, yshift=4, xanchor=xanchor, yanchor="bottom")
         for x, y, text, xanchor in (
-            (right, peak, amount(peak, "FLOP/s"), "right"), (ridge, peak, amount(ridge, "FLOP/B"), "center"),
+            (right, peak, amount(peak, "FLOP/s"), "right"), (ridge, peak, amount(ridge, "FLOP/B"), "right"),
             (ridge, low, "memory bound ", "right"), (ridge, low, " compute bound", "left"),
         )
     ]  # fmt: skip

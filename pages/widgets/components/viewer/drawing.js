@@ -49,7 +49,7 @@ function drawItem(context, view, size, item, { selected, hovered, dotted, label 
   }
 
   if (item.state === "moved" && item.partner && !dotted) drawArrow(context, view, size, item, style.colour);
-  if (label && (height >= 7 || selected)) drawName(context, item, left - 2, top, right, size, selected || hovered);
+  if (label && (height >= 7 || selected)) drawName(context, item, [left - 2, top, right, bottom], size, selected || hovered);
 }
 
 // Under the words in which the sides differ, and stronger under their letters.
@@ -112,9 +112,9 @@ function drawArrow(context, view, size, item, colour) {
   context.fill();
 }
 
-// The name stands beside its box, where it hides no text of it: on the left, else on the right. Where neither has room it
-// would lie on the text: it is shown inside only of the box that is asked about.
-function drawName(context, item, left, top, right, size, asked) {
+// The name stands beside its box, where it hides no text of it: on the left, else on the right. Where neither has room,
+// that of the box that is asked about stands under it, beyond its stroke; others have none.
+function drawName(context, item, [left, top, right, bottom], size, asked) {
   const overlap = item.state === "moved" && item.pair.iou !== null ? `  IoU ${item.pair.iou.toFixed(2)}` : "";
   const name = item.box.label.slice(0, 40) + overlap;
   if (!labelWidths.has(name)) labelWidths.set(name, context.measureText(name).width);
@@ -122,7 +122,7 @@ function drawName(context, item, left, top, right, size, asked) {
   const beside = left - width >= 0 ? left - width : right + width <= size.width ? right : null;
   if (beside === null && !asked) return;
   const x = beside ?? Math.max(Math.min(right, size.width) - width, 0);
-  const y = Math.max(top, 0);
+  const y = Math.max(beside === null ? Math.min(bottom + 8, size.height - 14) : top, 0);
   context.globalAlpha = 0.88;
   context.fillStyle = item.colour;
   context.fillRect(x, y, width, 14);
