@@ -200,8 +200,8 @@ class _Sides:
 
     def __init__(self, settings: Settings, plan: TracePlan, vendor: PublishedBackend | None) -> None:
         self._settings, self._borrowed = settings, vendor is not None
-        self._published = vendor or published_backend(settings)
         self._ways: dict[Side, Way] = {"a": plan.a, "b": plan.b}
+        self._published = vendor or published_backend(self._of_side("a" if plan.a == "vendor" else "b"))
         self._engines: dict[Side, Engine] = {}
 
     def trace(self, side: Side, task: Task) -> tuple[int, ...]:
@@ -216,13 +216,13 @@ class _Sides:
     def engine(self, side: Side) -> Engine:
         """An eager engine under the side's own settings, on weights that this process shares."""
         if side not in self._engines:
-            settings = self._settings.of_side(side) if self._reads(side) else self._settings
-            self._engines[side] = _opened_engine(settings)
+            self._engines[side] = _opened_engine(self._of_side(side))
         return self._engines[side]
 
-    def _reads(self, side: Side) -> bool:
-        """Tell whether the settings' backend of that side is the one that is traced."""
-        return self._settings.names_backend(side) and self._settings.spec(side).kind == self._ways[side]
+    def _of_side(self, side: Side) -> Settings:
+        """Give the side's own settings where their backend of that side is the one that is traced."""
+        reads = self._settings.spec(side).kind == self._ways[side]
+        return self._settings.of_side(side) if reads else self._settings
 
     def check(self, plan: TracePlan) -> None:
         """Names that are no taps, before anything is computed. Raises TraceError."""

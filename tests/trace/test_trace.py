@@ -102,6 +102,13 @@ def test_a_trace_goes_to_the_first_divergence_with_each_sides_own_settings() -> 
     assert summary.first is not None and summary.first.name.startswith("decoder.layer0")
 
 
+def test_the_published_code_is_traced_under_its_sides_own_settings(request_: OcrRequest) -> None:
+    settings = replace(SETTINGS, dtype="bfloat16", b={"spec": "vendor", "dtype": "float32"})
+    found = trace_page(settings, request_, TracePlan(steps=0, only=("pixels", "logits")))
+    assert {(row.dtype_a, row.dtype_b) for row in found.tensors} == {("bfloat16", "float32")}
+    assert found.first is not None and "bfloat16 on A and float32 on B" in found.sentence
+
+
 def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
