@@ -88,7 +88,8 @@ def draw(page: str) -> None:
     """The style sheet, then one line: the name, the sentence, and the way to use the page behind a `?`."""
     st.html(Path(__file__).with_name("style.css"))
     with st.container(key="page"):
-        watch_page(f"{page} back", partial(url_state.go_back, page))
+        taken = st.session_state.get(f"{page} taken", 0)
+        watch_page(f"{page} back", partial(url_state.go_back, page), taken)
     heading = HEADINGS[page]
     with st.container(horizontal=True, vertical_alignment="center", key="heading"):
         st.html(

@@ -199,6 +199,7 @@ def go_back(page: str) -> None:
     """A callback: make the session what the address said to which the browser went back, or forward."""
     asked: Any = st.session_state[f"{page} back"].get("back")
     state = _STATES[page]
+    st.session_state[f"{page} taken"] = asked["n"]
     link = linked(state.parameters, parse_qs(str(asked["query"])))
     for name, parameter in state.parameters.items():
         if parameter.linked:

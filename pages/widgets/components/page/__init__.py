@@ -10,6 +10,9 @@ from pages.widgets.components.base import mount
 _HERE = Path(__file__).parent
 
 
-def watch_page(key: str, on_back: Callable[[], None]) -> None:
-    """Mount it; draws nothing. The state `back` is {query: an address without its `?`, n}."""
-    mount(_HERE, key, {}, on_back_change=on_back)
+def watch_page(key: str, on_back: Callable[[], None], taken: int) -> None:
+    """Mount it; draws nothing. The state `back` is {query: an address without its `?`, n}.
+
+    `taken` is the n that the session has taken on last.
+    """
+    mount(_HERE, key, {"taken": taken}, on_back_change=on_back)

@@ -3,23 +3,40 @@
 
 const WATCHED = new WeakMap(); // the element of a page -> how to tell its session
 
+// What the session was writing when Back came is late, and would be one more entry or replace the one gone to: until
+// the session has heard of Back nothing but the address that it led to is written.
+let asked = null; // {search, n}, the last step back or forward that the session has not taken on
+
+function unlessLate(write) {
+  return (state, title, url) => {
+    const there = new URL(url ?? location.href, location.href);
+    const late = asked !== null && there.pathname === location.pathname && there.search !== asked.search;
+    return late ? undefined : write.call(history, state, title, url);
+  };
+}
+
 // A table of Streamlit's takes Tab for its next cell: it leads out of the table, and arrows go from cell to cell.
 function leaveTable(event) {
   if (event.key === "Tab" && event.target.closest?.('[data-testid="stDataFrame"]')) event.stopImmediatePropagation();
 }
 
-function show({ parentElement, setStateValue }) {
+function show({ parentElement, data, setStateValue }) {
   const root = parentElement.querySelector(".page");
   const known = WATCHED.has(root);
+  if (asked?.n === data.taken) asked = null;
   WATCHED.set(root, setStateValue);
   if (known) return undefined;
   const page = location.pathname;
   const listener = (event) => {
     if (!root.isConnected) return window.removeEventListener("popstate", listener, true);
+    asked = null;
     if (location.pathname !== page) return undefined; // to another page: Streamlit's own
     event.stopImmediatePropagation();
-    return WATCHED.get(root)("back", { query: location.search.slice(1), n: Date.now() });
+    asked = { search: location.search, n: Date.now() };
+    return WATCHED.get(root)("back", { query: location.search.slice(1), n: asked.n });
   };
+  history.pushState = unlessLate(History.prototype.pushState);
+  history.replaceState = unlessLate(History.prototype.replaceState);
   window.addEventListener("popstate", listener, true);
   window.addEventListener("keydown", leaveTable, true); // once, however often it is added
   return undefined;
