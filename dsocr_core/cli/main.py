@@ -175,7 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = SafeConsole(stderr=bool(chosen.get("json", False)))
         if not console.is_terminal and words[0] in WIDTHS:
             console.width = WIDTHS[words[0]]
-        return call(command, chosen, console=console, typed=typed_command(arguments))
+        code = call(command, chosen, console=console, typed=typed_command(arguments))
+        sys.stdout.flush()  # what a full disk does not take is said here, not after the exit code
+        return code
     except (Cancelled, KeyboardInterrupt) as stop:  # the latter while torch is imported
         print_error(console, str(stop) or "cancelled")
         return FAILED

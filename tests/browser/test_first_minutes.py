@@ -202,7 +202,7 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
 
     page = rested(open_page(server.url))
     expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
-    page.get_by_text("near ties between tokens fall differently").wait_for()
+    page.get_by_text("costs one sign of a time of day").wait_for()
     page.get_by_role("button", name="Show a page that agrees").click()
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 
@@ -211,6 +211,8 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
     picture("runs")
     go(page, "Timing")
+    page.locator(".dsocr-word", has_text="INCONCLUSIVE").wait_for()  # of a commit each there is one run
+    page.get_by_role("tab", name="Stages").click()
     assert ink(page.locator(".dsocr-bars")) > 0.02
     picture("timing")
     page.get_by_role("tab", name="Trend").click()

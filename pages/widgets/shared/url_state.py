@@ -127,13 +127,16 @@ class LinkedState:
             link = linked(self.parameters)
             st.session_state[f"{self.page} values"] = standard | {**first()} | link
             self.follow(*link)
-        values = self.values
+        values, drawn = self.values, f"{self.page} drawn"
         for name, parameter in self.parameters.items():
             if not parameter.widget:
                 continue
-            if self.key(name) not in st.session_state:
+            # Once its widget is gone, Streamlit gives the value that a key had before it: not to be believed.
+            hidden = parameter.view is not None and parameter.view != st.session_state.get(drawn)
+            if hidden or self.key(name) not in st.session_state:
                 st.session_state[self.key(name)] = values[name]
             values[name] = parameter.held(st.session_state[self.key(name)])
+        st.session_state[drawn] = values.get("view")
         return navigation.taken_request(self.page)
 
     def follow(self, *names: str) -> None:
