@@ -24,7 +24,7 @@ CARDS = (
     Card(r"\bH100 PCIe\b", "9.0", HARDWARE["h100-pcie"]),
     Card(r"\bH100 NVL\b", "9.0", HARDWARE["h100-nvl"]),
     Card(r"\bH100( 80GB HBM3\b|.SXM)", "9.0", HARDWARE["h100"]),
-    Card(r"\bH20\b", "9.0", HARDWARE["h20"]),
+    Card(r"\bH20$", "9.0", HARDWARE["h20"]),
     Card(r"\bA100.SXM.?.80GB|\bA100 80GB SXM", "8.0", HARDWARE["a100"]),
     Card(r"\bA100 80GB PCIe", "8.0", HARDWARE["a100-pcie"]),
     Card(r"\bA100.(SXM.?|PCIE).40GB", "8.0", HARDWARE["a100-40gb"]),
@@ -45,8 +45,10 @@ CARDS = (
 
 def card_named(name: str | None, capability: str | None = None) -> Hardware | None:
     """The card of a driver's name; None where it is not known, or its capability is another one."""
+    if name is None or " MIG " in name:
+        return None
     for card in CARDS:
-        if name is not None and re.search(card.names, name.strip(), re.IGNORECASE):
+        if re.search(card.names, name.strip(), re.IGNORECASE):
             return card.hardware if capability in (None, card.capability) else None
     return None
 

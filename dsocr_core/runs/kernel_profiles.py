@@ -12,8 +12,8 @@ from typing import Any, Literal
 Class = Literal["memory", "compute", "latency"]
 CLASS_RULE = (
     "memory: a cache or DRAM reaches 60 % of its peak with the SMs no busier, or DRAM is busier than the "
-    "SMs by more than 5 points; compute: the SMs are busier than DRAM by more than 5 points; latency: "
-    "neither, or SMs and DRAM are both under 10 %"
+    "SMs by more than 5 points; compute: the SMs are busier than DRAM by more than 5 points, "
+    "or reach 60 %; latency: neither, or SMs and DRAM are both under 10 %"
 )
 _APART = 5.0
 _BUSY = 60.0
@@ -29,10 +29,12 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
         ("Memory Throughput", "Memory [%]", "SOL Memory",
          "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
     ),
-    "l1": (("L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active"), "%"),
-    "l2": (("L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"), "%"),
+    "l1": (("L1/TEX Cache Throughput", "SOL L1/TEX Cache", "SOL TEX",
+            "l1tex__throughput.avg.pct_of_peak_sustained_active"), "%"),
+    "l2": (("L2 Cache Throughput", "SOL L2 Cache", "SOL L2",
+            "lts__throughput.avg.pct_of_peak_sustained_elapsed"), "%"),
     "dram": (
-        ("DRAM Throughput", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        ("DRAM Throughput", "SOL DRAM", "SOL FB", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
          "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), "%",
     ),
     "bandwidth": (("Memory Throughput", "dram__bytes.sum.per_second", "DRAM Bandwidth"), "B/s"),
@@ -56,6 +58,7 @@ FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
         ("smsp__cycles_elapsed.avg", "sm__cycles_elapsed.avg", "sm__cycles_elapsed.max", "Elapsed Cycles",
          "gpc__cycles_elapsed.max"), "",
     ),
+    "invocations": (("Invocations",), ""),
     "dram_frequency": (("dram__cycles_elapsed.avg.per_second", "DRAM Frequency"), "Hz"),
     "dram_peak": (("dram__bytes.sum.peak_sustained", "Theoretical DRAM Bytes Accessible"), "B/cycle"),
     "ffma_peak": (
@@ -96,6 +99,8 @@ _LABEL = re.compile(r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Execu
 """The other rates of the section on the details page."""
 _TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
 """FLOPs of one depend on the card: where there are some, FLOPs were not counted whole."""
+_OF_ONE = {"7.0": 512}
+"""FLOPs of a tensor instruction by compute capability: Volta's cores know one kind."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SECONDS = {"s", "second", "sec"}
 _BYTES = {"byte", "B", "b"}
@@ -124,7 +129,9 @@ def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
     return None
 
 
-def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, float | str | None]:
+def figures(
+    metrics: Iterable[Mapping[str, Any]], capability: str | None = None
+) -> dict[str, float | str | None]:
     """The figures of one launch from its metrics (metric, value, unit). None is not measured.
 
     With them `limiter`, what holds back its occupancy; `tensor_flops`, `flops` (those and float32's) and
@@ -134,7 +141,7 @@ def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, float | str | Non
     counted: dict[str, float] = {}
     for metric in metrics:
         value, name = metric["value"], metric["metric"]
-        if value is None or value != value:
+        if value is None or not value >= 0:
             continue
         unit = metric["unit"] if isinstance(metric["unit"], str) else None
         # Two metrics of one name in different units lie as "name" and "name (unit)".
@@ -147,13 +154,15 @@ def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, float | str | Non
     row["limiter"] = _limiter({name: values[0][0] for name, values in found.items()})
     if row["duration_s"] is None and row["cycles"] and row["frequency"]:
         row["duration_s"] = float(row["cycles"]) / float(row["frequency"])
-    row |= _flops(counted, row)
+    row |= _flops(counted, row, _OF_ONE.get(capability or ""))
     row["bytes"] = _moved(row)
     row["class"] = class_of(row)
     return row
 
 
-def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, float | None]:
+def _flops(
+    metrics: Mapping[str, float], row: Mapping[str, Any], of_one: int | None
+) -> dict[str, float | None]:
     """FLOPs of the tensor cores and of all; None where nothing was counted, or only what was not used."""
     seconds = row["duration_s"]
     cycles = row["frequency"] * seconds if row["frequency"] and seconds else row["cycles"]
@@ -173,6 +182,8 @@ def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, fl
         )
         if kind:
             float_.setdefault(f"op_{kind.lower()}_pred_on", value * cycles)
+    if of_one and not tensor and (count := metrics.get("sm__inst_executed_pipe_tensor.sum")) is not None:
+        tensor["instructions"] = of_one * count
     whole = bool(tensor) or not any(
         value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name)
     )
@@ -193,7 +204,7 @@ def class_of(row: Mapping[str, Any]) -> Class | None:
         return "latency"
     if dram - sm > _APART:
         return "memory"
-    return "compute" if sm - dram > _APART else "latency"
+    return "compute" if sm - dram > _APART or sm >= _BUSY else "latency"
 
 
 _VERDICTS = {

@@ -24,18 +24,19 @@ def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     # As lists: cutting a frame into hundreds of launches takes longer than all that is read of them.
     for number, metric, measure, unit in zip(*(metrics[name].tolist() for name in columns), strict=True):
         of_launch.setdefault(number, []).append({"metric": metric, "value": measure, "unit": unit})
-    measured = {number: figures(found) for number, found in of_launch.items()}
     empty = figures([])
     rows = pd.DataFrame(
         [
             {"number": row["number"], "kernel": row["kernel"], "stage": row["stage"]}
-            | measured.get(row["number"], empty)
+            | figures(of_launch.get(row["number"], ()), row.get("compute_capability"))
             for row in launches.to_dict("records")
         ]
     )
     numbers = [name for name in empty if name not in ("limiter", "class")]
     rows[numbers] = rows[numbers].astype(float)
-    rows["share"] = rows["duration_s"] / rows["duration_s"].sum(min_count=1)
+    # A row of `--print-summary` is the mean of its invocations.
+    took = rows["duration_s"] * rows["invocations"].fillna(1.0)
+    rows["share"] = took / took.sum(min_count=1)
     return rows.assign(run_share=float("nan"), run=None, nsight=None)
 
 

@@ -26,7 +26,8 @@ from analytic_model.recorded import hardware_key
         ("NVIDIA GB200", "10.0", None), ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", None),
         ("NVIDIA GeForce RTX 3090 Ti", "8.6", None),
         ("NVIDIA A10G", "8.6", None), ("NVIDIA L40", "8.9", None), ("NVIDIA H100", "9.0", None),
-        ("NVIDIA L40S", "9.0", None), ("", None, None), (None, "9.0", None),
+        ("NVIDIA L40S", "9.0", None), ("NVIDIA H20-3e", "9.0", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "9.0", None), ("", None, None), (None, "9.0", None),
     ],
 )  # fmt: skip
 def test_a_card_is_known_by_name_and_capability(

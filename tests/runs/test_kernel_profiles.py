@@ -176,6 +176,7 @@ def test_nsights_own_rule_is_read(text: str, verdict: str | None) -> None:
         (9.9, 4.0, 9.9, "latency"),
         (2.7, 49.4, 49.4, "memory"), (60.0, 60.0, 60.0, "memory"),
         (15.0, 10.0, 59.9, "latency"), (12.0, 10.0, 60.0, "memory"), (1.0, 1.0, None, "latency"),
+        (72.0, 70.0, 70.0, "compute"), (59.9, 58.0, 58.0, "latency"),
         (None, 50.0, 50.0, None), (50.0, None, 50.0, None),
     ],
 )  # fmt: skip
@@ -183,6 +184,23 @@ def test_the_class_follows_the_stated_rule(
     sm: float | None, dram: float | None, memory: float | None, expected: str | None
 ) -> None:
     assert class_of({"sm": sm, "dram": dram, "memory": memory}) == expected
+
+
+@pytest.mark.parametrize(("capability", "flops"), [("7.0", 512 * 4_194_304 + 3), ("8.0", None), (None, None)])
+def test_a_tensor_instruction_of_volta_is_512_flops(capability: str | None, flops: float | None) -> None:
+    """Roofline scripts of NERSC count so: 4,194,304 of them are a product of 1024 x 1024 x 1024."""
+    found = figures(
+        [metric("sm__inst_executed_pipe_tensor.sum", 4_194_304, "inst"),
+         metric("sm__sass_thread_inst_executed_op_fadd_pred_on.sum", 3, "inst")], capability,
+    )  # fmt: skip
+    assert found["flops"] == flops
+
+
+def test_names_of_2019_and_2020_and_figures_below_zero() -> None:
+    for dram in ("SOL DRAM", "SOL FB"):
+        row = figures([metric(dram, 71.5, "%"), metric("SM [%]", 30.1, "%"), metric("SOL L2", 31.0, "%")])
+        assert (row["dram"], row["l2"], row["class"]) == (71.5, 31.0, "memory")
+    assert figures([metric("Duration", -5.0, "us")])["duration_s"] is None
 
 
 def test_both_tools_names_of_a_kernel_meet() -> None:

@@ -16,6 +16,12 @@ def test_a_launch_has_its_share_and_its_class() -> None:
     assert rows["sm"].tolist() == [40.0, 5.0] and rows["l2"].isna().all()
 
 
+def test_an_average_weighs_as_often_as_it_ran() -> None:
+    times = pd.DataFrame({"number": [0], "metric": ["Invocations"], "value": [2.0], "unit": [None]})
+    rows = profile_rows(LAUNCHES, pd.concat([metrics(), times], ignore_index=True))
+    assert rows["share"].tolist() == pytest.approx([6 / 7, 1 / 7])  # 3 to 1 else
+
+
 def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> None:
     launches = pd.DataFrame(
         [{"number": number, "kernel": "copy" if number else "gemm", "stage": "decode"} for number in range(3)]

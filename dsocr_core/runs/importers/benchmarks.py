@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,7 +46,8 @@ _PLAIN = {
     "request_rate": ("asked", "rate", "requests/s"),
 }
 _MARK = re.compile(
-    r'"(?:request_throughput|n_prompt|results_ttft_s_quantiles_p50)"\s*:|"text_block"\s*:\s*\{'
+    r'"(?:request_throughput|n_prompt|results_ttft_s_quantiles_p50)"\s*:|'
+    r'"(?:text_block|display_formula|table|reading_order)"\s*:\s*\{\s*"all"\s*:'
 )
 """A key of each: detailed results hold some of theirs after a list of every request."""
 _LLMPERF = re.compile(
@@ -165,7 +165,7 @@ def _row(
         number = float(value) * factor
     except (TypeError, ValueError, OverflowError):
         return
-    if math.isfinite(number) and abs(number) <= _LIMIT and not isinstance(value, bool):
+    if 0 <= number <= _LIMIT and not isinstance(value, bool):
         yield {
             "subject": clean(subject)[:200], "figure": clean(figure)[:200],
             "statistic": clean(statistic)[:200],
@@ -224,7 +224,10 @@ FORMS = (
     Form("vllm bench serve", "serving", frozenset({"request_throughput", "mean_ttft_ms"}), _server),
     LLAMA,
     Form("llmperf", "serving", frozenset({"results_ttft_s_quantiles_p50"}), _llmperf),
-    Form("OmniDocBench", "omnidocbench", frozenset({"text_block", "reading_order"}), _evaluation),
+    *(
+        Form("OmniDocBench", "omnidocbench", frozenset({element}), _evaluation)
+        for element in ("text_block", "display_formula", "table", "reading_order")
+    ),
 )
 
 

@@ -98,23 +98,61 @@ NAMES: tuple[tuple[str, str], ...] = (
 """Forms that are known by a file's name and not taken: a pattern, and what to do."""
 
 STRANGERS: tuple[tuple[str, str], ...] = (
-    (r"(?m)^ \*\* [^\n]+ \([a-z_]+\):", f"a table of Nsight Systems for people; print it with {_STATS}"),
     (
-        r'(?m)^"?(NVTX Range|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
+        r'(?m)^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|"Total Time \(\w+\)" ?:',
+        f"a table of Nsight Systems that is no CSV of its own; print it with {_STATS}",
+    ),
+    (
+        r'(?m)^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
         f"a report of nsys stats that has no kernels, calls or stages; give {_STATS}",
     ),
     (
-        r"(?ms)^==PROF== .*^    Section: ",
+        r"(?ms)^==PROF== .*^    Section: |, Context \d+, Stream \d+, Device \d+, CC \d",
         "a print of Nsight Compute for people; print it with ncu --import FILE --csv --page details",
     ),
+    (r"\ANVR\x00", NAMES[2][1]),
     (
-        r'\A"?Name"?,"?Calls"?,"?TotalDurationNs"?|\A"?KernelName"?,|rocprof|\A\s*\{"rocprofiler',
+        r"(?m)^==(PROF|ERROR|WARNING)== ",
+        "a log of Nsight Compute without a table; profile with ncu --csv --page details --log-file FILE",
+    ),
+    (
+        r"(?m)^==\d+== (NVPROF|Profiling)",
+        f"a profile of nvprof, whose forms are not read; profile with nsys profile, then {_STATS}",
+    ),
+    (
+        r'\A"?Name"?,"?Calls"?,"?TotalDurationNs"?|\A("?Index"?,)?"?KernelName"?,|\A"?Kind"?,"?Agent_Id|rocprof|\A\s*\{"rocprofiler',
         "a profile of rocprof, whose forms are not read; torch.profiler's trace of the same run is: "
         "prof.export_chrome_trace('trace.json')",
     ),
     (
         r"(?m)^:::MLLOG |^MLPerf Results Summary",
         "a log of MLPerf, whose forms are not read: it names no kernel and no page",
+    ),
+    (
+        r"\A(PERFILE2|# ========|\S[^\n]* \d+\.\d{6}: +\d+ [^\n]+: *\n\s+[0-9a-f]+ )|"
+        r"\A[^\n;]+(;[^\n;]+)+ \d+\n",
+        "stacks of perf or torch.profiler, which time no kernel; give prof.export_chrome_trace('trace.json')",
+    ),
+    (
+        r"(?m)^\| model +\|.*\| +t/s \|$|^CREATE TABLE IF NOT EXISTS (test|llama_bench) ",
+        "a table of llama-bench for people or a database; print it with llama-bench -o json",
+    ),
+    (
+        r'Serving Benchmark Result|\A\s*\{\s*"(elapsed_time|avg_latency)":',
+        "a bench without what is read of servers; save it with vllm bench serve --save-result, or with "
+        "sglang.bench_serving --output-file FILE",
+    ),
+    (
+        r'"inter_token_latency_s":',
+        "requests of llmperf one by one; import the file beside it that ends in _summary.json",
+    ),
+    (
+        r'"notebook_metric_summary":|"norm_gt":',
+        "a part of an evaluation of OmniDocBench; import the *_metric_result.json beside it",
+    ),
+    (
+        r"\A(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
+        "a page and no run; read it with dsocr run FILE, and import what that writes",
     ),
 )
 """Forms that are known by how they begin and not taken."""

@@ -8,10 +8,13 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from dsocr_core.base.untrusted import Refused
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.runs.importers.imported import Row
 
+KERNEL_LIMIT = 100_000
+"""Names of kernels in a profile; a million would take minutes and 2 GB."""
 _OPEN_AT_ONCE = 64
 """Ranges of stages that may be open in one another."""
 
@@ -45,7 +48,9 @@ def summed(times: Mapping[str, Sequence[float]]) -> tuple[Kernel, ...]:
 
 
 def kernel_rows(found: Sequence[Kernel], stage: Stage | None) -> tuple[Row, ...]:
-    """The kernels as rows of the history's table; `stage` None when several ran as one."""
+    """The kernels as rows of the history's table; `stage` None when several ran as one. Raises Refused."""
+    if len(found) > KERNEL_LIMIT:
+        raise Refused(f"more than {KERNEL_LIMIT:,} kernels by name")
     return tuple({"stage": stage.value if stage else None, **asdict(kernel)} for kernel in found)
 
 

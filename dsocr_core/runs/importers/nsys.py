@@ -159,11 +159,17 @@ def tables(text: str) -> list[Table]:
             if not table.rows:
                 raise Refused(f"{report}: a header and no rows")
             found.append(table)
+    # osrt_sum and syscall_sum, which stand in a file of all reports, have the columns of cuda_api_sum.
+    found = [table for table in found if not _is_of_system(table)] or found
     if not found:
         raise Refused(
             "no report of nsys stats that is read: give cuda_gpu_kern_sum, cuda_gpu_sum or nvtx_sum"
         )
     return found
+
+
+def _is_of_system(table: Table) -> bool:
+    return table.report == "cuda_api_sum" and not any(_HOST_CALL.match(row["name"]) for _, row in table.rows)
 
 
 def _table(report: str, head: str, lines: Iterator[tuple[int, str]]) -> tuple[Table, str]:
@@ -192,7 +198,8 @@ def _table(report: str, head: str, lines: Iterator[tuple[int, str]]) -> tuple[Ta
 
 def _report_of(names: Sequence[str]) -> str | None:
     there = set(names)
-    if len(there) < len(names):
+    # A source is what only the events of MPI have, in a table that else looks as one of kernels.
+    if len(there) < len(names) or "source" in there:
         return None
     return next((report.name for report in REPORTS if report.columns <= there), None)
 

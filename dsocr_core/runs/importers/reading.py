@@ -58,12 +58,14 @@ class Head:
                 raise Refused("not a regular file")
             with file.open("rb") as handle:
                 start = handle.read(HEAD_BYTES)
-            if start.startswith(GZIP):
+            if packed := start.startswith(GZIP):
                 start = zlib.decompressobj(wbits=31).decompress(start, HEAD_BYTES)
         except OSError as error:
             raise Refused(f"cannot be read ({error.strerror})") from error
         except zlib.error:
             start = b""
+        if packed and not start:
+            raise Refused("not a whole gzip file, or an empty one")
         return cls(file, start)
 
     @cached_property

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dsocr_core.runs.importers.benchmarks import read_results
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import History
 from tests.support.flat_tables import flat_tables
@@ -197,6 +198,15 @@ def test_an_evaluation_of_omnidocbench_has_its_figures_by_element_and_pages(tmp_
     }  # fmt: skip
 
 
+def test_an_evaluation_of_one_element_is_taken(tmp_path: Path) -> None:
+    only = {"table": {"all": {"TEDS": {"all": 0.85}}, "group": {}, "page": {"TEDS": {"ALL": 0.845}}}}
+    (tmp_path / "metric_result.json").write_text(json.dumps(only))
+    (found,) = read_results(tmp_path / "metric_result.json")
+    assert [(row["subject"], row["statistic"], row["value"]) for row in found.tables["reported"]] == [
+        ("table", "all", 0.85), ("table", "page: ALL", 0.845),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["k.csv", "t.json", "r.nsys-rep", "a.zip", "x"])
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
@@ -214,7 +224,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
         ("k.ncu-rep", "x", "ncu --import FILE --csv --page details"),
         ("s.txt", "Processing [r.sqlite] with [x.py]... \n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum)"
         ":\n\n Time (%)  Total\n",
-         "a table of Nsight Systems for people"),
+         "a table of Nsight Systems that is no CSV of its own"),
         ("o.csv", "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n1.0,1,1.0,1."
         "0,1.0,1.0,0.0,[CUDA memset]\n",
          "a report of nsys stats that has no kernels, calls or stages"),
@@ -233,6 +243,31 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
         ("mlperf.log", ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_start"}\n', "a log of MLPerf"),
         ("mlperf_log_summary.txt", "=" * 48 + "\nMLPerf Results Summary\n" + "=" * 48 + "\n",
         "a log of MLPerf"),
+        ("box.txt", "+--+\n| Time (%) | Total Time (ns) | Name |\n+--+\n", "nsys stats --format csv"),
+        ("n.json", '[{"Time (%)":100.0,"Total Time (ns)":4,"Name":"k"}]', "nsys stats --format csv"),
+        ("de.csv", 'Time (%);Total Time (ns);Instances;Name\n75,0;3000;3;k\n', "nsys stats --format csv"),
+        ("q.csv", "Count,QCount,TAvg (ns),API Name,Kernel Name\n1,1,10.0,cuLaunchKernel,k\n",
+         "a report of nsys stats that has no kernels"),
+        ("m.csv", "Time (%),Total Time (ns),Instances,Source,Name\n100.0,5,1,MPI,MPI_Send\n",
+         "a report of nsys stats that has no kernels"),
+        ("p.txt", "[7] app@127.0.0.1\n  k(int) (1, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 8.6\n",
+         "a print of Nsight Compute for people"),
+        ("l.txt", "==PROF== Connected to process 7\n==ERROR== ERR_NVGPUCTRPERM - no permission\n",
+         "a log of Nsight Compute without a table; profile with ncu --csv"),
+        ("renamed", "NVR\0", "ncu --import FILE --csv --page details"),
+        ("nvprof.csv", '==12== NVPROF is profiling process 12\n"Type","Time(%)"\n', "a profile of nvprof"),
+        ("roc.csv", '"Kind","Agent_Id","Queue_Id","Kernel_Name"\n', "rocprof"),
+        ("roc1.csv", "Index,KernelName,gpu-id\n", "rocprof"),
+        ("perf.txt", "python 12 [003] 1234.567890:  250000 cycles:ppp: \n\tffff81 f+0x5 ([k])\n",
+         "stacks of perf"),
+        ("stacks.txt", "m.py(1): f;aten::mm;cudaLaunchKernel 12\nm.py(1): f 3\n", "export_chrome_trace"),
+        ("lb.md", "| model | size |   test |    t/s |\n| --- | --- | --- | --- |\n", "llama-bench -o json"),
+        ("b.txt", "===== Serving Benchmark Result =====\nMean TTFT (ms): 1\n", "--save-result"),
+        ("t.json", '{"elapsed_time": 30.0, "num_requests": 20}', "--save-result"),
+        ("i.json", '[{"error_code": null, "inter_token_latency_s": 0.02}]', "_summary.json"),
+        ("run.json5", '{"notebook_metric_summary": {}}', "import the *_metric_result.json"),
+        ("page.pdf", "%PDF-1.7\n", "dsocr run FILE"),
+        ("v.json", json.dumps({"request_throughput": -1.0, "mean_ttft_ms": -2.0}), "without figures"),
         ("v.json", json.dumps(dict.fromkeys(VLLM)), "without figures"),
         ("v.json", json.dumps([VLLM, 3]), "not a list of results"),
         ("v.json", json.dumps(VLLM)[:-9], "JSON"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.untrusted import Refused
-from dsocr_core.runs.importers import nsys_sqlite
+from dsocr_core.runs.importers import launches, nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.nsys import captured_stage, kernels
 from dsocr_core.runs.store import History
@@ -216,7 +216,9 @@ def test_several_reports_of_one_file_are_one_run(taken: Taken) -> None:
     calls += "100.0,760000,4,190000.0,190000.0,1,300000,10.0,cuLaunchKernel\n"
     size = "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
     size += "1.0,1,1.0,1.0,1.0,1.0,0.0,[CUDA memset]\n"
-    text = f"{SAID}{CSV}\n{SAID}{nvtx}\nNOTICE: existing SQLite export found: r.sqlite\n{calls}\n{SAID}{size}"
+    system = calls.replace("cuLaunchKernel", "sem_wait")  # osrt_sum has the same columns
+    said = "NOTICE: existing SQLite export found: r.sqlite\n"
+    text = f"{SAID}{system}\n{SAID}{CSV}\n{SAID}{nvtx}\n{said}{calls}\n{SAID}{size}\n{SAID}{system}"
     found = taken("all.csv", text)
     assert figures(found["kernels"]) == BOTH
     assert [row["milliseconds"] for row in found["stage_timings"] if row["aggregate"] == "mean"] == [3.0]
@@ -250,6 +252,12 @@ def test_several_reports_of_one_file_are_one_run(taken: Taken) -> None:
 def test_a_kernel_summary_that_is_not_whole_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         kernels(text)
+
+
+def test_names_are_bounded(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches, "KERNEL_LIMIT", 1)
+    with pytest.raises(AssertionError, match="more than 1 kernels by name"):
+        taken("k.csv", CSV)
 
 
 def test_a_shortened_kernel_summary_says_so(tmp_path: Path) -> None:

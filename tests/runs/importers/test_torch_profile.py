@@ -173,9 +173,10 @@ def table(device: str, *rows: tuple[str, str, str, str, int], total: str) -> str
     def line(name: str, *cells: str) -> str:
         return f"{name:>40}  " + "  ".join(f"{cell:>12}" for cell in cells)
 
+    # One sign wider than its column, as torch's own "CUDA time avg".
     head = line(
         "Name",
-        "Self CPU %",
+        "Self CPU time",
         "Self CPU",
         f"Self {device}",
         f"Self {device} %",
