@@ -106,6 +106,20 @@ def test_any_draft_gives_the_same_tokens(
 
 
 @torch.inference_mode()
+def test_a_decoder_with_a_window_verifies_drafts(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cache has room for the window and the rows that may be refused, the other's for the window."""
+    monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
+    config = replace(model.config, decoder=replace(model.config.decoder, window=5))
+    windowed = random_model(config, model.device, torch.bfloat16, seed=2)
+    plain = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4)
+    true = read(windowed, plain, limit=18)[0]
+    draft = [*true[:6], 1, *true[6:10], 1, *true[11:]]
+    decoder = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4, drafts=FEW_ROWS)
+    tokens, _, facts = read(windowed, decoder, draft, limit=18)
+    assert tokens == true and facts is not None and int(facts["accepted"]) > 4
+
+
+@torch.inference_mode()
 def test_a_useless_draft_is_soon_left(model: OcrModel, decoder: FastDecoder, true: list[int]) -> None:
     tokens, _, facts = read(model, decoder, [(t + 1) % 40 for t in true])
     assert tokens == true

@@ -17,7 +17,7 @@ from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import route_rows
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE, POSITION, SIZE, standing_reference
+from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE, standing_reference
 from dsocr_core.kernels.verify.draft import (
     ACCEPTED,
     DRAFT_SIZE,
@@ -89,6 +89,47 @@ def test_rows_of_a_slot_attend_as_each_does_alone(
     attend_rows_reference(q, keys, values, at, wanted, log_sums)
     if splits == 1:
         torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], rtol=1e-4, atol=1e-4)
+
+
+@DTYPES
+@pytest.mark.parametrize("splits", [1, 3])
+def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
+    splits: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """A prompt of 30 and a ring of 21 that is not full, turns within the rows, and has turned twice.
+
+    Alone a row has a ring with nothing to spare, filled position by position up to its own.
+    """
+    new, (prompt, window, spare), heads, dim = Random(splits, dtype, device), (30, 21, ROWS - 1), 2, 24
+    positions = (38, prompt + window - 2, prompt + 2 * window + 5)
+    slots, rings = len(positions), (window, window + spare)
+    at = state_rows(device, *[(p, 999, 0, 0, prompt) for p in positions])
+    assert (at[:, PROMPT] == prompt).all()
+    q = new.normal(ROWS * slots, heads, dim)
+    history = [new.normal(slots, heads, max(positions) + ROWS, dim) for _ in range(2)]
+
+    def filled(ring: int, ahead: int) -> list[Tensor]:
+        cache = [new.poison(slots, heads, prompt + ring, dim) for _ in history]
+        for slot, position in enumerate(positions):
+            for p in range(position + ahead + 1):
+                for half, every in zip(cache, history, strict=True):
+                    half[slot, :, p if p < prompt else prompt + (p - prompt) % ring] = every[slot, :, p]
+        return cache
+
+    partial = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
+    log_sums = new.poison(ROWS * slots, splits, heads, dtype=torch.float32)
+    keys, values = filled(rings[1], ROWS - 1)
+    attend_rows(q, keys, values, at, partial, log_sums, Launch(8), 1, ring=window, spare=spare)
+    wanted = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
+    attend_rows_reference(q, keys, values, at, wanted, log_sums.clone(), ring=window, spare=spare)
+    for r in range(ROWS):
+        rows = slice(r * slots, (r + 1) * slots)
+        alone = new.poison(slots, splits, heads, dim, dtype=torch.float32)
+        sums = new.poison(slots, splits, heads, dtype=torch.float32)
+        attend_rows(q[rows], *filled(window, r), ahead(at, r), alone, sums, Launch(8), 1, ring=window)
+        assert torch.equal(partial[rows], alone) and torch.equal(log_sums[rows], sums)
+        if splits == 1:
+            torch.testing.assert_close(wanted[rows], alone, rtol=1e-4, atol=1e-4)
 
 
 @DTYPES
