@@ -225,9 +225,10 @@ ACCEPTS = pytest.mark.parametrize("take", [accept, accept_reference], ids=["kern
 def test_tokens_are_accepted_up_to_the_first_that_differs(
     take: Callable[..., None], device: torch.device
 ) -> None:
-    """By hand: all right, the third wrong and its place found again, the end token, the limit, finished."""
-    slots, new = 5, Random(6, torch.float32, device)
-    chosen = [[11, 12, 13, 14], [21, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52, 53, 54]]
+    """By hand: all right, the third wrong, the end token, the limit, finished, two wrong: the place found."""
+    slots, new = 6, Random(6, torch.float32, device)
+    chosen = [[n + 1, n + 2, n + 3, n + 4] for n in (10, 20, 30, 40, 50, 60)]
+    chosen[1][2], chosen[2][1] = 29, 1
     best_logit = new.normal(ROWS * slots, 2).clamp(max=1)
     best_token = torch.full((ROWS * slots, 2), 7, dtype=torch.int32, device=device)
     for slot, tokens_of in enumerate(chosen):
@@ -236,15 +237,26 @@ def test_tokens_are_accepted_up_to_the_first_that_differs(
     tokens = torch.full((slots, 20), 60, dtype=torch.int32, device=device)
     at = state_rows(device, *[(9, 11 if slot == 3 else 99, int(slot == 4), 0, 0) for slot in range(slots)])
     texts = [[11, 12, 13, 14, 15], [21, 22, 23, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52]]
+    texts.append([62, 60, 61, 62])
     held = drafts(device, *texts, shift=-10)
     take((best_logit, best_token), tokens, None, at, held, (1, 100), Launch(16))
     assert [row[10:14] for row in tokens.tolist()] == [
         [11, 12, 13, 14], [21, 22, 29, 60], [31, 1, 60, 60], [41, 42, 60, 60], [60] * 4,
+        [61, 60, 60, 60],
     ]  # fmt: skip
-    assert at[:, POSITION].tolist() == [13, 12, 10, 10, 9] and at[:, DONE].tolist() == [0, 0, 1, 1, 1]
+    assert at[:, POSITION].tolist() == [13, 12, 10, 10, 9, 10]
+    assert at[:, DONE].tolist() == [0, 0, 1, 1, 1, 0]
     counts = held[1][:, [PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG]].tolist()
-    assert counts == [[1, 3, 3, 4, 0], [1, 3, 2, 2, 1], [1, 3, 1, 2, 0], [1, 3, 1, 2, 0], [0] * 5]
-    assert held[1][:, SHIFT].tolist() == [-10, -8, -10, -10, -10]  # 22, 29 stand two further on
+    assert counts == [
+        [1, 3, 3, 4, 0],
+        [1, 3, 2, 2, 1],
+        [1, 3, 1, 2, 0],
+        [1, 3, 1, 2, 0],
+        [0] * 5,
+        [1, 3, 0, 0, 1],
+    ]
+    # 22, 29 stand two further on, but 22 was right; so do 60, 61, after two that were wrong.
+    assert held[1][:, SHIFT].tolist() == [-10, -10, -10, -10, -10, -8]
     assert at.shape == (slots, SIZE)
 
 
