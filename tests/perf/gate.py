@@ -1,6 +1,7 @@
 """Gates of a slowdown that was planted: how often the gate finds it, and names the stage.
 
     python -m tests.perf.gate --to DIR --gates 10 --extra 0 5 10
+    python -m tests.perf.gate --to DIR --gates 10 --rounds 4 --config CONFIG     # on a GPU, random weights
     python -m tests.perf.gate --judge DIR
 
 Measured on a machine that does nothing else; judged anywhere. Copies of the code differ in SAM, which repeats
@@ -20,26 +21,26 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.gate import FEWEST_ROUNDS, Gated, Question, judged_processes, looks, metrics_of
 from dsocr_core.measure.processes import Code, Measured, Work, rounds
 from dsocr_core.settings import Settings
 
-WORK = Work(
-    Settings(preset="tiny", device="cpu"), size="512x512", tokens=16,
-    pages=5, passes=3,
-)  # fmt: skip
+ON_CPU = Work(Settings(preset="tiny", device="cpu"), size="512x512", tokens=16, pages=5, passes=3)
+ON_GPU = Work(Settings(preset="base", device="cuda"), size="1024x1024", tokens=4, pages=8, passes=5)
 _BLOCK = "            x = block(x)  # (B, H, W, C)\n"
 _EXTRA = "            block.mlp(block.norm2(x.flatten(1, 2)[:, :{}]))\n"
-_SIDE = 512
-"""Pixels of a view of `tiny`."""
+_SIDES = {"cpu": 512, "cuda": 1024}
+"""Pixels of the only view, of `tiny` and `base`."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -49,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--gates", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=6, help="rounds of each gate")
     parser.add_argument("--extra", type=float, nargs="+", default=[5.0, 10.0], help="percent of SAM's time")
+    parser.add_argument("--config", help="measure on a GPU, with random weights of this config.json")
     parser.add_argument("--lanes", type=int, default=1, help="gates at a time")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no round is begun after so many")
     return parser
@@ -66,12 +68,18 @@ def main() -> int:
 # --- measuring ------------------------------------------------------------------------------------
 
 
+def work_of(config: str | None) -> Work:
+    if config is None:
+        return ON_CPU
+    return replace(ON_GPU, settings=replace(ON_GPU.settings, checkpoint=f"random:{config}"))
+
+
 def measure(options: argparse.Namespace) -> None:
     until = time.monotonic() + options.seconds
     options.to.mkdir(parents=True)
     with ProcessPoolExecutor(options.lanes, multiprocessing.get_context("spawn")) as pool:
-        lanes = range(options.lanes)
-        shares = list(pool.map(token_share, lanes, [options.lanes] * options.lanes))
+        lanes, work = range(options.lanes), work_of(options.config)
+        shares = list(pool.map(token_share, lanes, [options.lanes] * options.lanes, [work] * options.lanes))
         print("share of SAM's time a token:", [f"{share:.2e}" for share in shares], flush=True)
         share = float(np.median(shares))
         plants = {extra: round(extra / 100 / share) for extra in options.extra}
@@ -79,7 +87,9 @@ def measure(options: argparse.Namespace) -> None:
         sides = [planted(options.to / "code", extra, tokens) for extra, tokens in {0.0: 0, **plants}.items()]
         lane_gates = [range(lane, options.gates, options.lanes) for lane in lanes]
         jobs = [
-            pool.submit(lane_of_gates, lane, options.lanes, gates, sides, options.to, options.rounds, until)
+            pool.submit(
+                lane_of_gates, lane, options.lanes, gates, sides, work, options.to, options.rounds, until
+            )
             for lane, gates in zip(lanes, lane_gates, strict=True)
         ]
         for job in jobs:
@@ -98,23 +108,24 @@ def take_cores(lane: int, lanes: int) -> None:
 
 
 @torch.inference_mode()
-def token_share(lane: int, lanes: int, tokens: int = 256, repeats: int = 40) -> float:
+def token_share(lane: int, lanes: int, work: Work, repeats: int = 40) -> float:
     """Time of the repeated work of one token beside SAM's, both timed in turn, medians."""
     take_cores(lane, lanes)
-    model = load_checkpoint(str(EMBEDDED_CHECKPOINT), torch.device("cpu"), torch.float32).model
-    sam: Any = model.sam
-    pixels = torch.randn(1, 3, _SIDE, _SIDE)
-    x = torch.randn(1, tokens, sam.pos_embed.shape[-1])
-    whole, extra = [], []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        sam(pixels)
-        middle = time.perf_counter()
+    device = torch.device(work.settings.device)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    sam: Any = load_checkpoint(work.settings.checkpoint, device, dtype).model.sam
+    side = _SIDES[device.type]
+    tokens = (side // 16) ** 2 // 4
+    pixels = torch.randn(1, 3, side, side, device=device, dtype=dtype)
+    x = torch.randn(1, tokens, sam.pos_embed.shape[-1], device=device, dtype=dtype)
+
+    def extra() -> None:
         for block in sam.blocks:
             block.mlp(block.norm2(x))
-        whole.append(middle - start)
-        extra.append(time.perf_counter() - middle)
-    return float(np.median(extra) / np.median(whole)) / tokens
+
+    both = [(milliseconds(lambda: sam(pixels), device), milliseconds(extra, device)) for _ in range(repeats)]
+    whole, more = np.median(both, axis=0)
+    return float(more / whole) / tokens
 
 
 def planted(folder: Path, extra: float, tokens: int) -> Code:
@@ -131,12 +142,13 @@ def planted(folder: Path, extra: float, tokens: int) -> Code:
 
 
 def lane_of_gates(
-    lane: int, lanes: int, gates: Sequence[int], sides: Sequence[Code], to: Path, most: int, until: float
-) -> None:
+    lane: int, lanes: int, gates: Sequence[int], sides: Sequence[Code], work: Work, to: Path, most: int,
+    until: float,
+) -> None:  # fmt: skip
     """Measure gates round by round, so that all have as many; what each has is written after every round."""
     take_cores(lane, lanes)
     going = {
-        gate: rounds(sides, WORK, str(to / f"gate-{gate}"), most, threading.Event(), say=lambda _: None)
+        gate: rounds(sides, work, str(to / f"gate-{gate}"), most, threading.Event(), say=lambda _: None)
         for gate in gates
     }
     made: dict[int, list[list[dict[str, Any]]]] = {gate: [] for gate in gates}
@@ -180,13 +192,13 @@ def judge(folder: Path, neutral: float = 0.03) -> None:
 def hold_recorded(history: Any, pairs: Sequence[tuple[Measured, ...]], neutral: float) -> Gated:
     """Look at recorded rounds as the gate does, as many as it would have measured."""
     at = looks(len(pairs))
-    metrics = metrics_of(pairs[0][0].bench, WORK.engine)
+    metrics = metrics_of(pairs[0][0].bench, ON_CPU.engine)
     # The other lanes are other programs to each.
     question = Question(metrics, neutral, len(at), contended=True)
     for number in at:
         of_a, of_b = zip(*pairs[:number], strict=True)
         gated = judged_processes(
-            history, of_a, of_b, question, (WORK.engine,) * 2, paired=True, names=("before", "after"),
+            history, of_a, of_b, question, (ON_CPU.engine,) * 2, paired=True, names=("before", "after"),
             rounds=(number, len(pairs)),
         )  # fmt: skip
         if gated.judged.answered:
