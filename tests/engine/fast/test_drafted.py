@@ -69,10 +69,14 @@ def true(model: OcrModel) -> list[int]:
 
 
 @pytest.fixture
-def decoder(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> FastDecoder:
+def four_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of four rows only: the interpreter takes its time."""
     monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
     monkeypatch.setattr(drafted, "Pace", lambda **given: drafted_pace({1: 1.0, 4: 2.0}, **given))
+
+
+@pytest.fixture
+def decoder(model: OcrModel, four_rows: None) -> FastDecoder:
     return FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4, drafts=FEW_ROWS)
 
 
@@ -106,9 +110,8 @@ def test_any_draft_gives_the_same_tokens(
 
 
 @torch.inference_mode()
-def test_a_decoder_with_a_window_verifies_drafts(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_with_a_window_verifies_drafts(model: OcrModel, four_rows: None) -> None:
     """Its cache has room for the window and the rows that may be refused, the other's for the window."""
-    monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
     config = replace(model.config, decoder=replace(model.config.decoder, window=5))
     windowed = random_model(config, model.device, torch.bfloat16, seed=2)
     plain = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4)
