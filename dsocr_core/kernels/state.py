@@ -57,7 +57,7 @@ def place(position, state, RING: tl.constexpr):
 
 @triton.jit
 def stored(n, slot, position, prompt, RING: tl.constexpr, SPARE: tl.constexpr):
-    """Where in memory the row of a position, whose slot is `slot`, finds the slots n.
+    """Find the places in memory that slots n have for the row of a position, whose own slot is `slot`.
 
     In memory a ring may have SPARE places more than slots: rows ahead of this one, which a refused draft
     leaves behind, then overwrite nothing that it sees. Its slots, and with them its sums, keep their order.
