@@ -56,6 +56,20 @@ def place(position, state, RING: tl.constexpr):
 
 
 @triton.jit
+def stored(n, slot, position, prompt, RING: tl.constexpr, SPARE: tl.constexpr):
+    """Find the places in memory that slots n have for the row of a position, whose own slot is `slot`.
+
+    In memory a ring may have SPARE places more than slots: rows ahead of this one, which a refused draft
+    leaves behind, then overwrite nothing that it sees. Its slots, and with them its sums, keep their order.
+    """
+    where = n
+    if SPARE:
+        number = position - prompt - (slot - n + RING) % RING
+        where = tl.where(n < prompt, n, prompt + number % (RING + SPARE))
+    return where
+
+
+@triton.jit
 def standing(states, slot, ahead):
     """Position of a slot's row that is so many tokens ahead of the current one, and whether it counts.
 
@@ -102,6 +116,16 @@ def place_reference(state: Tensor, ring: int = 0, ahead: int = 0) -> tuple[int, 
     if not ring:
         return position, position
     return prompt + (position - prompt) % ring, min(position, prompt + ring)
+
+
+def stored_reference(state: Tensor, ring: int, spare: int, ahead: int = 0) -> Tensor:
+    """`stored` of every slot that the row so many tokens ahead sees, in their order."""
+    slot, held = place_reference(state, ring, ahead)
+    n, prompt = torch.arange(max(slot + 1, held), device=state.device), int(state[PROMPT])
+    if not spare:
+        return n
+    number = int(state[POSITION]) + ahead - prompt - (slot - n) % ring
+    return torch.where(n < prompt, n, prompt + number % (ring + spare))
 
 
 def standing_reference(states: Tensor, rows: int) -> tuple[Tensor, Tensor]:

@@ -117,7 +117,11 @@ class OnePage:
         end = int(step.state[POSITION]) + 1
         # The first token is the prefill's, and so is its logit.
         held = [step.tokens[first : end + 1], step.logits[first + 1 : end + 1]]
-        return [t.clone() for t in (*held, *(h[:, :, :, :end] for h in (step.cache.keys, step.cache.values)))]
+        places = step.places(first, end)
+        return [
+            *(t.clone() for t in held),
+            *(h[:, :, :, places] for h in (step.cache.keys, step.cache.values)),
+        ]
 
     def gains(self, shares: Sequence[float], repeat: int) -> Iterator[Gain]:
         """No draft first, then each share of right tokens; medians of `repeat`."""

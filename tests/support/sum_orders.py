@@ -19,12 +19,13 @@ from dsocr_core.kernels.verify import gate_up, products
 
 WEIGHT, COUNT, REAL = "*bf16", "*i32", "*fp32"
 K, WIDTH, HEADS, HEAD_DIM = 4, 1280, 10, 128
+RING = {"RING": 128, "SPARE": 16}
 
 
 def sums(kernel: Any, warps: int, types: dict[str, str], **constants: Any) -> list[list[str]]:
     """Axis and layout of every sum, as the compiler has settled them."""
     names = kernel.arg_names
-    constants |= {name: 0 for name in ("PDL", "RING") if name in names}
+    constants = {name: 0 for name in ("PDL", "RING", "SPARE") if name in names} | constants
     source = ASTSource(
         kernel,
         {name: types.get(name, "constexpr" if name in constants else WEIGHT) for name in names},
@@ -76,8 +77,14 @@ def main() -> None:
         ),
         "attention": sums(split_attention._split_attention, 8, attention, FRESH=False, **split),
         "attention rows": sums(split_attention._split_attention, 8, attention, FRESH=True, **split),
+        "attention rows of a ring": sums(
+            split_attention._split_attention, 8, attention, FRESH=True, **split, **RING
+        ),
         "batch attention": sums(batch_attention._attend_rows, 4, slots, ROWS=1, **block),
         "batch attention rows": sums(batch_attention._attend_rows, 4, slots, ROWS=4, **block),
+        "batch attention rows of a ring": sums(
+            batch_attention._attend_rows, 4, slots, ROWS=4, **block, **RING
+        ),
     }  # fmt: skip
     print(json.dumps(found))
 

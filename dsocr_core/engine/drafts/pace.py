@@ -75,9 +75,12 @@ class Place:
         return self.shift * -(-ahead // -self.shift) if self.shift < 0 else self.shift
 
     def _find(self, tokens: Sequence[int]) -> None:
-        """Stand where the draft has the longest run of the last tokens, as the kernel does."""
+        """Stand where the draft has the last tokens' longest run, as the kernel does: after two misses."""
         number = len(tokens) - 1
         at = number + self.shift
+        itself = self._own is not None and self.shift == 0
+        if not itself and 0 < at <= len(self._draft) and self._draft[at - 1] == tokens[number - 1]:
+            return
         places = self._places.get(tokens[number], [])
         middle = bisect_left(places, at)
         best = (0, 0, self.shift)

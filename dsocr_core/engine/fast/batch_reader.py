@@ -29,7 +29,13 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, announce
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
-from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, positions_of, slot_bytes
+from dsocr_core.engine.fast.batch_step import (
+    BatchLaunches,
+    BatchStep,
+    positions_of,
+    slot_bytes,
+    spare_places,
+)
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
@@ -173,7 +179,8 @@ class BatchReader:
             self._decoder = None  # gives the memory back first
             if self._weights is None:
                 self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
-            held = positions_of(KvCache.positions(config, prompt, limit + spare), 0)
+            places = spare_places(config, self.drafted)
+            held = positions_of(KvCache.positions(config, prompt, limit + spare) + places, 0)
             positions = positions_of(prompt, limit + spare)
             precision = self.engine.options.precision
             size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)

@@ -87,6 +87,11 @@ def positions_of(prompt_tokens: int, limit: int) -> int:
     return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
 
 
+def spare_places(config: DecoderConfig, drafted: bool) -> int:
+    """Places that a slot's ring has beside its window: a refused row then overwrites nothing that is seen."""
+    return ROWS_A_PASS - 1 if drafted and config.window is not None else 0
+
+
 def slot_bytes(
     config: DecoderConfig,
     positions: int,
@@ -125,18 +130,16 @@ class BatchStep:
     ) -> None:
         """For pages of `positions`, of which with a window a slot's cache has to hold `held`.
 
-        Steps may have several rows a slot where pages are `drafted`, which no window allows: a row that
-        is not accepted would have taken the place of an older token. Raises ValueError.
+        Steps may have several rows a slot where pages are `drafted`. Raises ValueError.
         """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
-        if drafted and config.window is not None:
-            raise ValueError("drafts are not verified in a cache with a window")
         dtype, device = weights.embedding.dtype, weights.embedding.device
         positions, held = positions_of(positions, 0), positions_of(held or positions, 0)
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches, self.kernels = launches or BatchLaunches(), kernels
         self.slots, self.positions, self.held, self.ring = slots, positions, held, config.window or 0
+        self.spare = spare_places(config, drafted)
 
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -186,7 +189,8 @@ class BatchStep:
 
     def fits(self, prompt: int, limit: int) -> bool:
         """Tell whether a slot holds a page of so many tokens."""
-        return prompt + limit <= self.positions and KvCache.positions(self.config, prompt, limit) <= self.held
+        held = KvCache.positions(self.config, prompt, limit) + self.spare
+        return prompt + limit <= self.positions and held <= self.held
 
     def cache_of(self, slot: int) -> KvCache:
         """Give that slot's part of the cache, empty, for a prefill. The slot must be finished."""
@@ -306,7 +310,7 @@ class BatchStep:
                 keys,
                 values,
                 at.small,
-                self.ring,
+                self.ring + self.spare,
                 scales,
             ),
         )
@@ -324,6 +328,7 @@ class BatchStep:
                 at.together,
                 self.ring,
                 scales,
+                self.spare,
             ),
         )
         yield "join", lambda: kernels.join_rows(b.partial, b.log_sums, b.mixed, at.small)

@@ -138,8 +138,9 @@ class FastDecoder:
             self._graph = self._passes = None  # gives the memory back first
             positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
             step = DecodeStep(
-                self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held
-            )
+                self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held,
+                spare,
+            )  # fmt: skip
             self._graph = StepGraph(step, min(STEPS_A_GRAPH, self._group))
             if self._drafts:
                 launches = None if isinstance(self._drafts, bool) else self._drafts

@@ -130,6 +130,8 @@ class DraftPass:
     ) -> None:
         if rows not in (2, 4, 8, MOST_ROWS) or rows >= MATCHED_ROWS:
             raise ValueError(f"a pass of {rows} rows: 2, 4, 8 or {MOST_ROWS}")
+        if step.ring and step.spare < rows - 1:
+            raise ValueError(f"a pass of {rows} rows overwrites what a ring with {step.spare} to spare holds")
         self._step, self._draft, self.rows = step, draft, rows
         self._at = launches or PassLaunches.beside(step)
         self._same = step.launches
@@ -225,22 +227,23 @@ class DraftPass:
             "qkv_rows",
             lambda: qkv_rows(
                 self._y, (weights.q, weights.k, weights.v), (step.rotary.cos, step.rotary.sin), step.state,
-                self._q, (keys, values), at.qkv_rows,
+                self._q, (keys, values), at.qkv_rows, step.ring + step.spare,
             ),
         )  # fmt: skip
         yield (
             "split_attention",
             lambda: split_attention(
                 self._q, keys, values, step.state, self._partial, self._log_sums, same.tiles,
-                same.split_attention,
+                same.split_attention, step.ring, step.spare,
             ),
         )  # fmt: skip
         yield (
             "join_rows",
             lambda: join_rows(
-                self._partial, self._log_sums, self._mixed, step.state, same.positions_at_once, at.join_rows
+                self._partial, self._log_sums, self._mixed, step.state, same.positions_at_once, at.join_rows,
+                step.ring,
             ),
-        )
+        )  # fmt: skip
         yield "output_rows", lambda: output_rows(self._mixed, weights.o, self._x, at.output_rows)
 
     def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -24,14 +24,9 @@ class FastEngine(Engine):
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
-        row, window = checkpoint.model.family, checkpoint.model.config.decoder.window
+        row = checkpoint.model.family
         if not row.fast:
             raise DsocrError(f"{checkpoint.source}: {row.title} has no fast engine here; read it with eager")
-        if self.options.drafts is not None and window:
-            # A refused draft has already overwritten what its place in the ring held.
-            raise DsocrError(
-                f"{row.title} remembers {window} new tokens, and a draft needs all: leave it out"
-            )
         # These need triton, which `require_fast_engine` checks first.
         from dsocr_core.engine.fast.cuda_graph import recorder_for
         from dsocr_core.engine.fast.decode import FastDecoder

@@ -11,7 +11,8 @@ end. It is bound by reading the cache: 2 h D (p + 1) elements a slot, once.
 
 Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a program, which reads the cache
 once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Most blocks
-belong to all rows; where one belongs to some only, it has no weight for the others, and adds nothing.
+belong to all rows; where one belongs to some only, it has no weight for the others, and adds nothing. In a
+ring with places to spare rows find some slots in other places than each other, and each row reads its own.
 
 Keys, values or both may be 8-bit floats (e4m3) with a scale for each slot and head: a query takes its keys'
 scale, an average its values'.
@@ -30,7 +31,16 @@ from torch import Tensor
 from dsocr_core.kernels.batch.scales import NO_SCALES, Scales, expect_cache
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.matvec import extended
-from dsocr_core.kernels.state import AT_SIZE, SIZE, place, place_reference, standing, standing_reference
+from dsocr_core.kernels.state import (
+    AT_PROMPT,
+    AT_SIZE,
+    SIZE,
+    place,
+    standing,
+    standing_reference,
+    stored,
+    stored_reference,
+)
 
 MOST_TOGETHER = 4
 """Rows of a program at most: with more their sums do not fit the registers."""
@@ -50,9 +60,9 @@ def _folded(scores, value, inside, top, total, mixed):
 
 @triton.jit
 def _with_block(
-    block, keys, values, first, stop, queries, starts, ends, top, total, mixed,
+    block, keys, values, first, stop, queries, starts, ends, owns, position, prompt, top, total, mixed,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    SHARED: tl.constexpr,
+    RING: tl.constexpr, SPARE: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """The rows' softmaxes with one block of positions more, which is all of it every row's where SHARED."""
     dims, n = tl.arange(0, EVERY_DIM), block + tl.arange(0, BLOCK)
@@ -60,17 +70,24 @@ def _with_block(
     mask = (dims < HEAD_DIM)[None, :]
     if not SHARED:
         mask = (n < stop)[:, None] & mask
-    key = tl.load(keys + at, mask=mask, other=0.0)
-    value = tl.load(values + at, mask=mask, other=0.0)
+    if SPARE == 0:
+        key = tl.load(keys + at, mask=mask, other=0.0)
+        value = tl.load(values + at, mask=mask, other=0.0)
     tops, totals, mixes = (), (), ()
     for r in tl.static_range(ROWS):
+        inside = (n >= starts[r]) & (n < ends[r])
+        if SPARE:
+            where = stored(n, owns[r], position + r, prompt, RING, SPARE)
+            at = first + where[:, None] * HEAD_DIM + dims[None, :]
+            mask = inside[:, None] & (dims < HEAD_DIM)[None, :]
+            key = tl.load(keys + at, mask=mask, other=0.0)
+            value = tl.load(values + at, mask=mask, other=0.0)
         scores = tl.sum(key.to(tl.float32) * queries[r][None, :], axis=1)
         weighed = value.to(tl.float32)
-        inside = n >= 0
-        if not SHARED:
-            inside = (n >= starts[r]) & (n < ends[r])
-            if ROWS > 1:  # another row's position may hold anything
-                weighed = tl.where(inside[:, None], weighed, 0.0)
+        if SHARED:
+            inside = n >= 0
+        elif ROWS > 1:  # another row's position may hold anything
+            weighed = tl.where(inside[:, None], weighed, 0.0)
         one, two, three = _folded(scores, weighed, inside, top[r], total[r], mixed[r])
         tops, totals, mixes = extended(tops, one), extended(totals, two), extended(mixes, three)
     return tops, totals, mixes
@@ -80,7 +97,7 @@ def _with_block(
 def _attend_rows(
     q, keys, values, states, partial, log_sums, scale, capacity, slots, key_scales, value_scales,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    ROWS: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, RING: tl.constexpr, SPARE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     head, split = tl.program_id(0), tl.program_id(1)
@@ -93,7 +110,7 @@ def _attend_rows(
         scale *= tl.load(key_scales + slot * heads + head)
     begin, stop = capacity, 0
     all_from, all_to = 0, capacity
-    starts, ends, queries = (), (), ()
+    starts, ends, owns, queries = (), (), (), ()
     top, total, mixed = (), (), ()
     for r in tl.static_range(ROWS):
         position, live = standing(states, slot, ahead + r)
@@ -107,7 +124,7 @@ def _attend_rows(
         stop = tl.where(some, tl.maximum(stop, end), stop)
         all_from = tl.where(some, tl.maximum(all_from, start), all_from)
         all_to = tl.where(some, tl.minimum(all_to, end), 0)
-        starts, ends = extended(starts, start), extended(ends, end)
+        starts, ends, owns = extended(starts, start), extended(ends, end), extended(owns, own)
         row = ((ahead + r) * slots + slot) * heads + head
         query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0)
         queries = extended(queries, query.to(tl.float32) * scale)
@@ -115,6 +132,10 @@ def _attend_rows(
         total = extended(total, tl.zeros([BLOCK], tl.float32))
         mixed = extended(mixed, tl.zeros([BLOCK, EVERY_DIM], tl.float32))
 
+    first_position, _ = standing(states, slot, ahead)
+    prompt = tl.load(states + slot * AT_SIZE + AT_PROMPT)
+    if SPARE:
+        all_to = tl.minimum(all_to, prompt)  # only the prompt's blocks are in one place for all rows
     first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
     # Parts begin at whole blocks. In turn: blocks before every row's part, those of all, the rest.
     for before in range(begin, tl.minimum(all_from, stop), BLOCK):
@@ -127,6 +148,9 @@ def _attend_rows(
             queries,
             starts,
             ends,
+            owns,
+            first_position,
+            prompt,
             top,
             total,
             mixed,
@@ -134,6 +158,8 @@ def _attend_rows(
             EVERY_DIM,
             BLOCK,
             ROWS,
+            RING,
+            SPARE,
             False,
         )
     whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
@@ -147,6 +173,9 @@ def _attend_rows(
             queries,
             starts,
             ends,
+            owns,
+            first_position,
+            prompt,
             top,
             total,
             mixed,
@@ -154,6 +183,8 @@ def _attend_rows(
             EVERY_DIM,
             BLOCK,
             ROWS,
+            RING,
+            0,
             True,
         )
     for after in range(tl.maximum(whole, begin), stop, BLOCK):
@@ -166,6 +197,9 @@ def _attend_rows(
             queries,
             starts,
             ends,
+            owns,
+            first_position,
+            prompt,
             top,
             total,
             mixed,
@@ -173,6 +207,8 @@ def _attend_rows(
             EVERY_DIM,
             BLOCK,
             ROWS,
+            RING,
+            SPARE,
             False,
         )
 
@@ -225,13 +261,14 @@ def attend_rows(
     together: int = MOST_TOGETHER,
     ring: int = 0,
     scales: Scales = NO_SCALES,
+    spare: int = 0,
 ) -> None:
     """Write each part's average to `partial` (R, N, h, D) and its weight to `log_sums` (R, N, h), float32.
 
     `q` (R, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
     read at a time, `stages` of them in flight, for `together` rows of a slot; `ring` slots behind each prompt
-    are taken in turn; `scales` (S, h) float32 are those of keys and of values that are float8_e4m3fn. Raises
-    ValueError when these do not fit each other.
+    are taken in turn, and have `spare` places more in memory; `scales` (S, h) float32 are those of keys and
+    of values that are float8_e4m3fn. Raises ValueError when these do not fit each other.
     """
     _check(q, keys, values, states, partial, log_sums, scales)
     slots, heads, capacity, head_dim = keys.shape
@@ -239,7 +276,7 @@ def attend_rows(
     _attend_rows[(heads, partial.shape[1], len(q) // each)](
         q, keys, values, states, partial, log_sums, scale, capacity, slots, *scales,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
-        ROWS=each, RING=ring, num_warps=launch.warps, **overlapping(q.device),
+        ROWS=each, RING=ring, SPARE=spare, num_warps=launch.warps, **overlapping(q.device),
     )  # fmt: skip
 
 
@@ -255,6 +292,7 @@ def attend_rows_reference(
     together: int = MOST_TOGETHER,
     ring: int = 0,
     scales: Scales = NO_SCALES,
+    spare: int = 0,
 ) -> None:
     """All of a row's positions as its first part; the other parts stay empty."""
     _check(q, keys, values, states, partial, log_sums, scales)
@@ -263,10 +301,9 @@ def attend_rows_reference(
     _, live = standing_reference(states, len(q))
     for row in live.nonzero()[:, 0].tolist():
         slot = row % len(states)
-        own, before = place_reference(states[slot], ring, row // len(states))
-        held = max(own + 1, before)
+        seen = stored_reference(states[slot], ring, spare, row // len(states))
         key, value = (
-            half[slot, :, :held].float() * (1 if scale is None else scale[slot, :, None, None])
+            half[slot, :, seen].float() * (1 if scale is None else scale[slot, :, None, None])
             for half, scale in zip((keys, values), scales, strict=True)
         )  # (h, p + 1, D)
         scores = torch.einsum("hd,hpd->hp", q[row].float(), key) / math.sqrt(q.shape[-1])  # (h, p + 1)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
 from dsocr_core.kernels.matvec import extended, load_tile, unpacked
-from dsocr_core.kernels.state import AT_POSITION, SIZE, place, place_reference
+from dsocr_core.kernels.state import AT_POSITION, AT_PROMPT, SIZE, place, stored, stored_reference
 
 
 @triton.jit
@@ -34,15 +34,17 @@ def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
 
 @triton.jit
 def _load_tiles(
-    rows, start, end, skip,
+    rows, start, end, skip, position, prompt,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+    RING: tl.constexpr, SPARE: tl.constexpr,
 ):  # fmt: skip
     """Rows of keys or values from `start` on, as tiles (TILE, EVERY_DIM); zeros at `skip`, from `end` on."""
     tiles = ()
     for t in tl.static_range(TILES):
         n = start + t * TILE + tl.arange(0, TILE)
         live = (n < end) & (n != skip)
-        tiles = extended(tiles, load_tile(rows + n * HEAD_DIM, live, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
+        where = rows + stored(n, skip, position, prompt, RING, SPARE) * HEAD_DIM
+        tiles = extended(tiles, load_tile(where, live, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
     return tiles
 
 
@@ -84,7 +86,7 @@ def _included(
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
-    TILES: tl.constexpr, RING: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
+    TILES: tl.constexpr, RING: tl.constexpr, SPARE: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     AT_ONCE: tl.constexpr = TILE * TILES
     head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -95,17 +97,24 @@ def _split_attention(
         # The rows before this one in the pass have just been written.
         await_previous(PDL)
     slot, held = place(position, state, RING)
+    prompt = slot
+    if SPARE:
+        prompt = tl.load(state + AT_PROMPT, cache_modifier=".cg")
     share = positions_a_part(held, SPLITS, AT_ONCE)
     start = tl.minimum(split * share, held)
     end = tl.minimum(start + share, held)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
-    some_keys = _load_tiles(key_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    some_keys = _load_tiles(
+        key_rows, start, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
+    )
     if not FRESH:
-        some_values = _load_tiles(value_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(
+            value_rows, start, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
+        )
         await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    newest = slot * HEAD_DIM + dims
+    newest = stored(slot, slot, position, prompt, RING, SPARE) * HEAD_DIM + dims
     new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
     new_value = tl.load(value_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
     has_newest = split == 0
@@ -115,12 +124,18 @@ def _split_attention(
     scores, new_top = _scored(query, some_keys, start, end, slot, top, TILE, TILES)
     if FRESH:
         # Nothing loads ahead of the wait here: keys and values in turn leave registers for a second program.
-        some_values = _load_tiles(value_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(
+            value_rows, start, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
+        )
     total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
     top = new_top
     for after in range(start + AT_ONCE, end, AT_ONCE):
-        some_keys = _load_tiles(key_rows, after, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
-        some_values = _load_tiles(value_rows, after, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_keys = _load_tiles(
+            key_rows, after, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
+        )
+        some_values = _load_tiles(
+            value_rows, after, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
+        )
         scores, new_top = _scored(query, some_keys, after, end, slot, top, TILE, TILES)
         total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
         top = new_top
@@ -141,13 +156,14 @@ def split_attention(
     tiles: int,
     launch: Launch,
     ring: int = 0,
+    spare: int = 0,
 ) -> None:
     """Write each split's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
     `q` (h, D), `keys` and `values` (h, P, D), `state` (SIZE,) int32; `tiles` of `launch.rows` positions are
-    read at once; `ring` slots behind the prompt are taken in turn. For K rows `q`, `partial` and `log_sums`
-    have a first dimension K, and row r attends to the positions up to p + r. Raises ValueError when these do
-    not fit each other.
+    read at once; `ring` slots behind the prompt are taken in turn, and have `spare` places more in memory.
+    For K rows `q`, `partial` and `log_sums` have a first dimension K, and row r attends to the positions up
+    to p + r. Raises ValueError when these do not fit each other.
     """
     heads, capacity, head_dim = keys.shape
     splits, device, several = partial.shape[-3], q.device, q.shape[:-2]
@@ -162,17 +178,16 @@ def split_attention(
     _split_attention[(heads, splits, *several)](
         q, keys, values, state, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, TILE=launch.rows,
-        TILES=tiles, RING=ring, FRESH=bool(several), **launch.options(),
+        TILES=tiles, RING=ring, SPARE=spare, FRESH=bool(several), **launch.options(),
     )  # fmt: skip
 
 
 def split_attention_reference(
-    q: Tensor, keys: Tensor, values: Tensor, state: Tensor, ring: int = 0
+    q: Tensor, keys: Tensor, values: Tensor, state: Tensor, ring: int = 0, spare: int = 0
 ) -> Tensor:
     """All splits together: softmax attention of `q` (h, D) over what the cache holds, (h, D) float32."""
-    slot, held = place_reference(state, ring)
-    held = max(slot + 1, held)
-    q, keys, values = q.float(), keys[:, :held].float(), values[:, :held].float()
+    seen = stored_reference(state, ring, spare)
+    q, keys, values = q.float(), keys[:, seen].float(), values[:, seen].float()
     scores = torch.einsum("hd,hpd->hp", q, keys) / math.sqrt(q.shape[-1])  # (h, P)
     return torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), values)
 

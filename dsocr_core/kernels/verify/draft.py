@@ -18,9 +18,10 @@ The draft's state is int32 on the device:
 
 Row r is fed the draft's token for p + r and computes the next one, which counts if all rows before it
 computed what the draft said. A pass of one row is a single step that only looks whether the draft is
-right, and is not counted among the passes. After a miss the draft's place is looked for: the run of last
-tokens that is longest in it, two at least within NEAR of where it was, else four; of equal ones the nearest.
-Without any the shift stays, as after a wrong character. Rolling back is the position alone: cache rows,
+right, and is not counted among the passes. After two misses in a row the draft's place is looked for: the run
+of last tokens that is longest in it, two at least within NEAR of where it was, else four; of equal ones the
+nearest. Without any the shift stays. After one miss, a wrong character, it stays too: in a text that repeats
+itself another place would have the last tokens as well. Rolling back is the position alone: cache rows,
 `matched` and stamps past it are written again before they are read.
 """
 
@@ -190,7 +191,10 @@ def _accept(
         _increase(draft_state + AT_WRONG, wrong.to(tl.int32))
         if wrong & (not ends):
             tl.debug_barrier()  # the tokens just stored are read by other threads
-            tl.store(draft_state + AT_SHIFT, _placed(tokens, newest, draft, shift, length, SPAN))
+            before = newest - 1 + shift
+            said = tl.load(draft + before, mask=(before >= 0) & (before < length), other=_NOTHING)
+            if said != tl.load(tokens + newest - 1, mask=newest > 0, other=-2, cache_modifier=".cg"):
+                tl.store(draft_state + AT_SHIFT, _placed(tokens, newest, draft, shift, length, SPAN))
 
 
 def embed_draft(
@@ -299,6 +303,8 @@ def accept_reference(
 
 def _placed_reference(tokens: list[int], draft: list[int], shift: int) -> int:
     newest, best = len(tokens) - 1, (0, 0, shift)
+    if 0 <= newest - 1 + shift < len(draft) and draft[newest - 1 + shift] == tokens[newest - 1]:
+        return shift
     for place in range(len(draft)):
         most = min(LONGEST, place + 1, newest + 1)
         run = next((n for n in range(most) if draft[place - n] != tokens[newest - n]), most)

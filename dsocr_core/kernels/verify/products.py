@@ -17,7 +17,7 @@ from dsocr_core.kernels.decode.attention_output import filled_parts, load_parts,
 from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
 from dsocr_core.kernels.matvec import dot_row, extended, load_row, load_rows, load_vector, rounded
 from dsocr_core.kernels.rms_norm import normed
-from dsocr_core.kernels.state import AT_POSITION, SIZE
+from dsocr_core.kernels.state import AT_POSITION, SIZE, place
 
 
 @triton.jit
@@ -36,7 +36,7 @@ def _norm_rows(x, gain, y, eps, WIDTH: tl.constexpr, CHUNK: tl.constexpr, PDL: t
 def _qkv_rows(
     y, q_weight, k_weight, v_weight, cos, sin, state, q, keys, values, capacity,
     K: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, PAIRS: tl.constexpr,
-    CHUNK: tl.constexpr, PDL: tl.constexpr,
+    CHUNK: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = y.dtype.element_ty
     HALF: tl.constexpr = HEAD_DIM // 2
@@ -65,12 +65,12 @@ def _qkv_rows(
         seconds = extended(seconds, rounded(dot_row(second_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
     for r in tl.static_range(K):
         first, second = firsts[r], seconds[r]
-        turn = (position + r) * HEAD_DIM + pair
         cos_first, cos_second = turns[4 * r].to(tl.float32), turns[4 * r + 1].to(tl.float32)
         sin_first, sin_second = turns[4 * r + 2].to(tl.float32), turns[4 * r + 3].to(tl.float32)
         turned_first = rounded(first * cos_first, DTYPE) - rounded(second * sin_first, DTYPE)
         turned_second = rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)
-        cached = head.to(tl.int64) * capacity * HEAD_DIM + turn
+        slot, _ = place(position + r, state, RING)
+        cached = head.to(tl.int64) * capacity * HEAD_DIM + slot * HEAD_DIM + pair
         asked = q + (r * HEADS + head) * HEAD_DIM + pair
         if part == 0:
             tl.store(asked, turned_first.to(DTYPE), mask=live)
@@ -109,11 +109,12 @@ def _output_rows(
 def _join_rows(
     partial, log_sums, mixed, state,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr,
-    CHUNK: tl.constexpr, PDL: tl.constexpr,
+    CHUNK: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     WIDTH: tl.constexpr = HEADS * HEAD_DIM
     first, row = tl.program_id(0) * CHUNK, tl.program_id(1)
-    last = filled_parts(tl.load(state + AT_POSITION, cache_modifier=".cg") + row, SPLITS, AT_ONCE)
+    _, held = place(tl.load(state + AT_POSITION, cache_modifier=".cg") + row, state, RING)
+    last = filled_parts(held, SPLITS, AT_ONCE)
     await_previous(PDL)
     sums, parts = load_parts(
         (), (), partial + row * (SPLITS * WIDTH), log_sums + row * (SPLITS * HEADS), first, last,
@@ -143,11 +144,12 @@ def qkv_rows(
     q: Tensor,
     cache: tuple[Tensor, Tensor],
     launch: Launch,
+    ring: int = 0,
 ) -> None:
     """Write the turned `q` (K, h, D) and rows p to p + K - 1 of the cache, keys and values (h, P, D) each.
 
-    `y` (K, C) normed; q, k and v `weights` (h D, C); `turns` cosines and sines (P, D); `state` (SIZE,) int32.
-    Raises ValueError when these do not fit each other.
+    `y` (K, C) normed; q, k and v `weights` (h D, C); `turns` cosines and sines (T, D); `state` (SIZE,) int32;
+    `ring` places behind the prompt are taken in turn. Raises ValueError when these do not fit each other.
     """
     (keys, values), (cos, sin), (rows, width) = cache, turns, y.shape
     heads, capacity, head_dim = keys.shape
@@ -158,7 +160,7 @@ def qkv_rows(
     expect_all(
         y.dtype, y.device, y=(y, (rows, width)),
         q_weight=(q_weight, matrix), k_weight=(k_weight, matrix), v_weight=(v_weight, matrix),
-        cos=(cos, (capacity, head_dim)), sin=(sin, (capacity, head_dim)), q=(q, (rows, heads, head_dim)),
+        cos=(cos, (len(cos), head_dim)), sin=(sin, (len(cos), head_dim)), q=(q, (rows, heads, head_dim)),
         keys=(keys, (heads, capacity, head_dim)), values=(values, (heads, capacity, head_dim)),
     )  # fmt: skip
     expect("state", state, (SIZE,), torch.int32, y.device)
@@ -166,17 +168,23 @@ def qkv_rows(
     _qkv_rows[(triton.cdiv(head_dim // 2, pairs), heads, 3)](
         y, q_weight, k_weight, v_weight, cos, sin, state, q, keys, values, capacity,
         K=rows, HEADS=heads, WIDTH=width, HEAD_DIM=head_dim, PAIRS=pairs, CHUNK=chunk_width(width),
-        **launch.options(),
+        RING=ring, **launch.options(),
     )  # fmt: skip
 
 
 def join_rows(
-    partial: Tensor, log_sums: Tensor, mixed: Tensor, state: Tensor, at_once: int, launch: Launch
+    partial: Tensor,
+    log_sums: Tensor,
+    mixed: Tensor,
+    state: Tensor,
+    at_once: int,
+    launch: Launch,
+    ring: int = 0,
 ) -> None:
     """Merge attention's splits, `partial` (K, S, h, D) and `log_sums` (K, S, h), into `mixed` (K, h D).
 
-    As `attention_output` does for one row when attention reads `at_once` positions at once. Raises ValueError
-    when these do not fit each other.
+    As `attention_output` does for one row when attention reads `at_once` positions at once of a cache with
+    that `ring`. Raises ValueError when these do not fit each other.
     """
     rows, splits, heads, head_dim = partial.shape
     expect_all(mixed.dtype, mixed.device, mixed=(mixed, (rows, heads * head_dim)))
@@ -186,7 +194,8 @@ def join_rows(
     chunk = chunk_width(heads * head_dim)
     _join_rows[(triton.cdiv(heads * head_dim, chunk), rows)](
         partial, log_sums, mixed, state,
-        HEADS=heads, HEAD_DIM=head_dim, SPLITS=splits, AT_ONCE=at_once, CHUNK=chunk, **launch.options(),
+        HEADS=heads, HEAD_DIM=head_dim, SPLITS=splits, AT_ONCE=at_once, CHUNK=chunk, RING=ring,
+        **launch.options(),
     )  # fmt: skip
 
 

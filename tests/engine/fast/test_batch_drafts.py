@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast import batch_decode
+from dsocr_core.engine.fast import batch_decode, batch_step
 from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
 from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
@@ -38,6 +38,15 @@ def model() -> OcrModel:
     config = parse_config(tiny_config())
     decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY)
     return random_model(replace(config, decoder=decoder), DEVICE, torch.float32, seed=2)
+
+
+def windowed(model: OcrModel, window: int | None) -> OcrModel:
+    """The same weights with another window."""
+    decoder = replace(model.config.decoder, window=window)
+    return random_model(replace(model.config, decoder=decoder), DEVICE, torch.float32, seed=2)
+
+
+WINDOWS = pytest.mark.parametrize("window", [None, 3], ids=["", "ring"])
 
 
 def new_step(
@@ -80,11 +89,12 @@ def spoilt(true: Sequence[int], errors: float, chance: random.Random) -> list[in
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("errors", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize(("errors", "window"), [(0.0, None), (0.1, None), (1.0, None), (0.1, 3)])
 def test_any_draft_gives_the_tokens_of_the_batch_without(
-    model: OcrModel, errors: float, monkeypatch: pytest.MonkeyPatch
+    model: OcrModel, errors: float, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages that end and start, an end token that comes, limits at the slot's end, pages without a draft."""
+    model = windowed(model, window)
     chance = random.Random(int(10 * errors))
     pages = [
         *mixed_pages(8, 4), Page(8, (3, 4, 5), CAPACITY - 3, 3), Page(9, (7, 7, 7), CAPACITY - 3, 0),
@@ -150,8 +160,12 @@ def slips(true: list[int]) -> list[int]:
 
 
 @torch.inference_mode()
-def test_the_kernels_logits_are_those_of_single_steps_bit_for_bit(model: OcrModel) -> None:
-    plain, drafted, states = rolled(model, TRITON, slips, [4, 4, 1, 4, 1, 1, *[4] * 10])
+@WINDOWS
+def test_the_kernels_logits_are_those_of_single_steps_bit_for_bit(
+    model: OcrModel, window: int | None
+) -> None:
+    steps = [4, 4, 1, 4, 1, 1, *[4] * 10]
+    plain, drafted, states = rolled(windowed(model, window), TRITON, slips, steps)
     assert drafted[0] == plain[0]
     for one, two in zip(plain[1], drafted[1], strict=True):
         assert torch.equal(one, two)
@@ -174,6 +188,19 @@ def test_tokens_are_others_where_a_pass_is_not_rolled_back(model: OcrModel, kept
     kernels = replace(PLAIN, accept=accept)
     plain, drafted, _ = rolled(model, kernels, slips, [*[4] * 3, *[1] * 14])
     assert (drafted[0] == plain[0]) == kept
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_ring_without_places_to_spare_is_not_rolled_back(
+    model: OcrModel, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the checks: rows that take the places of older tokens show in the logits."""
+    if not kept:
+        monkeypatch.setattr(batch_step, "spare_places", lambda *given: 0)
+    plain, drafted, _ = rolled(windowed(model, 3), PLAIN, slips, [*[4] * 3, *[1] * 14])
+    close = (torch.allclose(*each, atol=1e-4) for each in zip(plain[1], drafted[1], strict=True))
+    assert all(close) == kept
 
 
 def test_passes_are_made_while_drafts_together_are_worth_them() -> None:

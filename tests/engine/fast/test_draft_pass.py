@@ -48,13 +48,15 @@ def model() -> OcrModel:
 
 
 class Page:
-    """A step and passes over one cache, both from the same start."""
+    """A step and passes over one cache, both from the same start; of one row it has the step alone."""
 
-    def __init__(self, model: OcrModel, rows: int, eos: int = NO_TOKEN) -> None:
-        weights = PackedDecoder.of(model.decoder)
-        self.step = DecodeStep(weights, model.config.decoder, CAPACITY, torch.float32, eos, FEW)
+    def __init__(self, model: OcrModel, rows: int, eos: int = NO_TOKEN, window: int | None = None) -> None:
+        weights, config = PackedDecoder.of(model.decoder), replace(model.config.decoder, window=window)
+        self.step = DecodeStep(weights, config, CAPACITY, torch.float32, eos, FEW, ahead=rows - 1)
         self.draft = PageDraft(self.step)
-        self.passes = DraftPass(self.step, self.draft, rows, FEW_ROWS)
+        if rows > 1:
+            self.passes = DraftPass(self.step, self.draft, rows, FEW_ROWS)
+        self._window, self._places = window or CAPACITY, (window or CAPACITY) + self.step.spare
 
     def begin(self, draft: Sequence[int], limit: int, ngram: NgramPolicy | int) -> None:
         generator = torch.Generator(self.step.device).manual_seed(1)
@@ -64,7 +66,7 @@ class Page:
         self.draft.begin(draft, len(PROMPT) - 1)
 
     def decoded(self, run: Callable[[], None]) -> Decoded:
-        """New tokens, their logits but the first's, and keys and values of the positions entered."""
+        """New tokens, their logits but the first's, and keys and values of the positions entered, in time."""
         for _ in range(CAPACITY):
             if self.step.state[DONE]:
                 break
@@ -72,7 +74,9 @@ class Page:
         first, entered = len(PROMPT) - 1, int(self.step.state[POSITION]) + 1
         tokens = self.step.tokens[first : entered + 1].tolist()
         cache = self.step.cache
-        held = [t[:, :, :, :entered].clone() for t in (cache.keys, cache.values)]
+        seen = [*range(first), *range(max(first, entered - self._window), entered)]
+        places = [p if p < first else first + (p - first) % self._places for p in seen]
+        held = [t[:, :, :, places].clone() for t in (cache.keys, cache.values)]
         return tokens, self.step.logits[first + 1 : entered + 1].clone(), *held
 
 
@@ -90,6 +94,7 @@ DRAFTS: dict[str, Callable[[list[int]], list[int]]] = {
     "right": list,
     "wrong characters": lambda true: changed(true, 3, 4, 11),
     "a word too many and one too few": lambda true: [*true[:5], 1, 2, *true[5:12], *true[15:]],
+    "each wrong in turn": lambda true: changed(true, *(n * (n + 3) // 2 for n in range(9))),
     "begins late": lambda true: true[6:],
     "ends early": lambda true: true[:7],
     "nothing": lambda true: [],
@@ -126,6 +131,40 @@ def test_tokens_logits_and_cache_are_those_of_single_steps(
         assert stats[ACCEPTED] > 23 * (rows - 2) // rows and stats[DRAFTED] >= stats[ACCEPTED]
     if kind == "a word too many and one too few":
         assert stats[ACCEPTED] > 8  # the place was found again
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("window", "rows", "kind"),
+    [
+        (4, 4, "wrong characters"),
+        (15, 8, "a word too many and one too few"),
+        *(
+            pytest.param(window, rows, kind, marks=pytest.mark.slow)
+            for window in (4, 5, 16)
+            for rows in (2, 4, 8, 16)
+            for kind in DRAFTS
+        ),
+    ],
+)
+def test_a_ring_holds_after_a_refused_draft_what_single_steps_leave(
+    model: OcrModel, window: int, rows: int, kind: str
+) -> None:
+    """The single steps are those of a ring that has nothing to spare."""
+    policy, limit = NgramPolicy(3, 12, (33,)), 24
+    page = Page(model, 1, window=window)
+    page.begin((), limit, policy)
+    plain = page.decoded(page.step.run)
+    page = Page(model, rows, window=window)
+    page.begin(DRAFTS[kind](plain[0]), limit, policy)
+    turns = iter([page.passes.run] * 3 + [page.step.run] + [page.passes.run] * CAPACITY)
+    assert_same(page.decoded(lambda: next(turns)()), plain)
+
+
+def test_a_ring_without_room_for_refused_rows_has_no_passes(model: OcrModel) -> None:
+    page = Page(model, 4, window=4)
+    with pytest.raises(ValueError, match="a pass of 8 rows overwrites what a ring with 3 to spare holds"):
+        DraftPass(page.step, page.draft, 8, FEW_ROWS)
 
 
 @torch.inference_mode()

@@ -69,10 +69,14 @@ def true(model: OcrModel) -> list[int]:
 
 
 @pytest.fixture
-def decoder(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> FastDecoder:
+def four_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of four rows only: the interpreter takes its time."""
     monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
     monkeypatch.setattr(drafted, "Pace", lambda **given: drafted_pace({1: 1.0, 4: 2.0}, **given))
+
+
+@pytest.fixture
+def decoder(model: OcrModel, four_rows: None) -> FastDecoder:
     return FastDecoder(model, NO_TOKEN, torch.float32, FEW, group=4, drafts=FEW_ROWS)
 
 
@@ -103,6 +107,19 @@ def test_any_draft_gives_the_same_tokens(
     draft = [t if chance.random() > 0.1 else chance.randrange(-2, 50) for t in draft]
     draft[10:18] = [chance.randrange(40) for _ in range(8)]
     assert read(model, decoder, draft)[:2] == (true, "length")
+
+
+@torch.inference_mode()
+def test_a_decoder_with_a_window_verifies_drafts(model: OcrModel, four_rows: None) -> None:
+    """Its cache has room for the window and the rows that may be refused, the other's for the window."""
+    config = replace(model.config, decoder=replace(model.config.decoder, window=5))
+    windowed = random_model(config, model.device, torch.bfloat16, seed=2)
+    plain = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4)
+    true = read(windowed, plain, limit=12)[0]
+    draft = [*true[:6], 1, *true[7:]]
+    decoder = FastDecoder(windowed, NO_TOKEN, torch.float32, FEW, group=4, drafts=FEW_ROWS)
+    tokens, _, facts = read(windowed, decoder, draft, limit=12)
+    assert tokens == true and facts is not None and int(facts["accepted"]) > 2
 
 
 @torch.inference_mode()

@@ -15,7 +15,6 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerDecoder, EagerEngine
@@ -29,7 +28,6 @@ from dsocr_core.settings import InferSettings, Settings
 from tests.support.tiny_members import tiny_ocr2, tiny_unlimited, written
 
 CPU = torch.device("cpu")
-ANY: Any = object()
 
 
 class SameBuffers:
@@ -112,9 +110,3 @@ def test_a_page_reads_the_same(config, preset: str, count: int, pages: list[Path
     assert fast.inputs == eager.inputs
     calls = [[(row.stage, row.calls) for row in result.timings] for result in (fast, eager)]
     assert calls[0] == calls[1]
-
-
-def test_a_draft_is_refused_where_tokens_are_forgotten(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(written(tiny_unlimited(), tmp_path), CPU, torch.float32)
-    with pytest.raises(DsocrError, match="Unlimited-OCR remembers 4 new tokens, and a draft needs all"):
-        FastEngine(checkpoint, EngineOptions(drafts=ANY))

@@ -17,7 +17,7 @@ from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import route_rows
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE, POSITION, SIZE, standing_reference
+from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE, standing_reference
 from dsocr_core.kernels.verify.draft import (
     ACCEPTED,
     DRAFT_SIZE,
@@ -89,6 +89,47 @@ def test_rows_of_a_slot_attend_as_each_does_alone(
     attend_rows_reference(q, keys, values, at, wanted, log_sums)
     if splits == 1:
         torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], rtol=1e-4, atol=1e-4)
+
+
+@DTYPES
+@pytest.mark.parametrize("splits", [1, 3])
+def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
+    splits: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """A prompt of 30 and a ring of 21 that is not full, turns within the rows, and has turned twice.
+
+    Alone a row has a ring with nothing to spare, filled position by position up to its own.
+    """
+    new, (prompt, window, spare), heads, dim = Random(splits, dtype, device), (30, 21, ROWS - 1), 2, 24
+    positions = (38, prompt + window - 2, prompt + 2 * window + 5)
+    slots, rings = len(positions), (window, window + spare)
+    at = state_rows(device, *[(p, 999, 0, 0, prompt) for p in positions])
+    assert (at[:, PROMPT] == prompt).all()
+    q = new.normal(ROWS * slots, heads, dim)
+    history = [new.normal(slots, heads, max(positions) + ROWS, dim) for _ in range(2)]
+
+    def filled(ring: int, ahead: int) -> list[Tensor]:
+        cache = [new.poison(slots, heads, prompt + ring, dim) for _ in history]
+        for slot, position in enumerate(positions):
+            for p in range(position + ahead + 1):
+                for half, every in zip(cache, history, strict=True):
+                    half[slot, :, p if p < prompt else prompt + (p - prompt) % ring] = every[slot, :, p]
+        return cache
+
+    partial = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
+    log_sums = new.poison(ROWS * slots, splits, heads, dtype=torch.float32)
+    keys, values = filled(rings[1], ROWS - 1)
+    attend_rows(q, keys, values, at, partial, log_sums, Launch(8), 1, ring=window, spare=spare)
+    wanted = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
+    attend_rows_reference(q, keys, values, at, wanted, log_sums.clone(), ring=window, spare=spare)
+    for r in range(ROWS):
+        rows = slice(r * slots, (r + 1) * slots)
+        alone = new.poison(slots, splits, heads, dim, dtype=torch.float32)
+        sums = new.poison(slots, splits, heads, dtype=torch.float32)
+        attend_rows(q[rows], *filled(window, r), ahead(at, r), alone, sums, Launch(8), 1, ring=window)
+        assert torch.equal(partial[rows], alone) and torch.equal(log_sums[rows], sums)
+        if splits == 1:
+            torch.testing.assert_close(wanted[rows], alone, rtol=1e-4, atol=1e-4)
 
 
 @DTYPES
@@ -184,9 +225,10 @@ ACCEPTS = pytest.mark.parametrize("take", [accept, accept_reference], ids=["kern
 def test_tokens_are_accepted_up_to_the_first_that_differs(
     take: Callable[..., None], device: torch.device
 ) -> None:
-    """By hand: all right, the third wrong and its place found again, the end token, the limit, finished."""
-    slots, new = 5, Random(6, torch.float32, device)
-    chosen = [[11, 12, 13, 14], [21, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52, 53, 54]]
+    """By hand: all right, the third wrong, the end token, the limit, finished, two wrong: the place found."""
+    slots, new = 6, Random(6, torch.float32, device)
+    chosen = [[n + 1, n + 2, n + 3, n + 4] for n in (10, 20, 30, 40, 50, 60)]
+    chosen[1][2], chosen[2][1] = 29, 1
     best_logit = new.normal(ROWS * slots, 2).clamp(max=1)
     best_token = torch.full((ROWS * slots, 2), 7, dtype=torch.int32, device=device)
     for slot, tokens_of in enumerate(chosen):
@@ -195,15 +237,26 @@ def test_tokens_are_accepted_up_to_the_first_that_differs(
     tokens = torch.full((slots, 20), 60, dtype=torch.int32, device=device)
     at = state_rows(device, *[(9, 11 if slot == 3 else 99, int(slot == 4), 0, 0) for slot in range(slots)])
     texts = [[11, 12, 13, 14, 15], [21, 22, 23, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52]]
+    texts.append([62, 60, 61, 62])
     held = drafts(device, *texts, shift=-10)
     take((best_logit, best_token), tokens, None, at, held, (1, 100), Launch(16))
     assert [row[10:14] for row in tokens.tolist()] == [
         [11, 12, 13, 14], [21, 22, 29, 60], [31, 1, 60, 60], [41, 42, 60, 60], [60] * 4,
+        [61, 60, 60, 60],
     ]  # fmt: skip
-    assert at[:, POSITION].tolist() == [13, 12, 10, 10, 9] and at[:, DONE].tolist() == [0, 0, 1, 1, 1]
+    assert at[:, POSITION].tolist() == [13, 12, 10, 10, 9, 10]
+    assert at[:, DONE].tolist() == [0, 0, 1, 1, 1, 0]
     counts = held[1][:, [PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG]].tolist()
-    assert counts == [[1, 3, 3, 4, 0], [1, 3, 2, 2, 1], [1, 3, 1, 2, 0], [1, 3, 1, 2, 0], [0] * 5]
-    assert held[1][:, SHIFT].tolist() == [-10, -8, -10, -10, -10]  # 22, 29 stand two further on
+    assert counts == [
+        [1, 3, 3, 4, 0],
+        [1, 3, 2, 2, 1],
+        [1, 3, 1, 2, 0],
+        [1, 3, 1, 2, 0],
+        [0] * 5,
+        [1, 3, 0, 0, 1],
+    ]
+    # 22, 29 stand two further on, but 22 was right; so do 60, 61, after two that were wrong.
+    assert held[1][:, SHIFT].tolist() == [-10, -10, -10, -10, -10, -8]
     assert at.shape == (slots, SIZE)
 
 

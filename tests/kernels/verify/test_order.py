@@ -48,8 +48,9 @@ def test_a_rows_products_are_summed_as_by_the_one_row_kernel(sums: Sums, one: st
 
 @pytest.mark.parametrize("one", ["attention", "batch attention"])
 def test_attention_sums_alike_in_every_dimension(sums: Sums, one: str) -> None:
-    layouts = [{tuple(each) for each in sums[name]} for name in (one, f"{one} rows")]
-    assert layouts[0] and layouts[0] == layouts[1]
+    names = one, f"{one} rows", f"{one} rows of a ring"
+    layouts = [{tuple(each) for each in sums[name]} for name in names]
+    assert layouts[0] and all(layout == layouts[0] for layout in layouts)
 
 
 def test_norms_are_summed_as_the_kernels_that_norm_for_themselves_do(sums: Sums) -> None:
