@@ -208,6 +208,7 @@ def test_the_limit_at_the_caches_end(model: OcrModel) -> None:
 
 
 def test_a_number_of_rows_that_no_graph_has_is_refused(model: OcrModel) -> None:
-    for rows in (0, 3, 32):
+    page = Page(model, 2)
+    for rows in (0, 1, 3, 32):
         with pytest.raises(ValueError, match=f"a pass of {rows} rows"):
-            Page(model, rows)
+            DraftPass(page.step, page.draft, rows)
