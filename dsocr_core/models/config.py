@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import Refused
-from dsocr_core.models.quantised import ADVICE, Scheme, scheme_of
 from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+from dsocr_core.models.scheme import ADVICE, Scheme, scheme_of
 
 SAM_NECK_CHANNELS = 256
 SAM_WINDOW = 14

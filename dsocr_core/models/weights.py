@@ -23,7 +23,8 @@ from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import row_of
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.quantised import ADVICE, SCALES, Scheme
+from dsocr_core.models.quantised import values_of
+from dsocr_core.models.scheme import ADVICE, SCALES, Scheme
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -152,7 +153,7 @@ def _copy_quantised(
 
         for name, parts in quantised.items():
             try:
-                weights[name].copy_(scheme.values(tuple(weights[name].shape), parts, take))
+                weights[name].copy_(values_of(scheme, tuple(weights[name].shape), parts, take))
             except Refused as error:
                 raise CheckpointError(f"{files[next(iter(parts.values()))]}: {name} {error}") from error
 

@@ -21,7 +21,8 @@ from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import parse_config
-from dsocr_core.models.quantised import scheme_of
+from dsocr_core.models.quantised import values_of
+from dsocr_core.models.scheme import scheme_of
 from dsocr_core.models.weights import CheckpointError
 from dsocr_core.reading.records import OcrRequest
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
@@ -173,6 +174,7 @@ def gptq(bits: int, **more: Any) -> dict[str, Any]:
 
 
 INT4 = {"num_bits": 4, "strategy": "group", "group_size": GROUP}
+ZEROS = INT4 | {"symmetric": False}
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "modules_to_not_convert": ["lm_head"]}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}
 CASES: dict[str, tuple[dict[str, Any], Packer, str]] = {
@@ -193,11 +195,13 @@ CASES: dict[str, tuple[dict[str, Any], Packer, str]] = {
                       "compressed-tensors int-quantized int8"),
     "packed int4": (compressed("pack-quantized", **INT4), packed(4, GROUP),
                     "compressed-tensors pack-quantized int4"),
-    "packed int4 with zeros": (compressed("pack-quantized", **INT4), packed(4, GROUP, zero=True),
+    "packed int4 with zeros": (compressed("pack-quantized", **ZEROS), packed(4, GROUP, zero=True),
                                "compressed-tensors pack-quantized int4"),
-    "packed int4 in an order": (compressed("pack-quantized", **INT4), packed(4, GROUP, True, ordered=True),
+    "packed int4 in an order": (compressed("pack-quantized", actorder="group", **ZEROS),
+                                packed(4, GROUP, zero=True, ordered=True),
                                 "compressed-tensors pack-quantized int4"),
-    "packed int8": (compressed("pack-quantized", strategy="channel"), packed(8, None, zero=True),
+    "packed int8": (compressed("pack-quantized", strategy="channel", symmetric=False),
+                    packed(8, None, zero=True),
                     "compressed-tensors pack-quantized int8"),
     "gptq 4": (gptq(4), by_inputs(4, less=1), "gptq int4"),
     "gptq 8 in any order": (gptq(8, desc_act=True), by_inputs(8, 1, "any"), "gptq int8"),
@@ -216,7 +220,7 @@ def read(config: dict[str, Any], parts: Parts, shape: tuple[int, int]) -> torch.
 
     scheme = scheme_of(config)
     names = {f"x.{end}" for end in parts}
-    return scheme.values(shape, scheme.of("x.weight", names), take)
+    return values_of(scheme, shape, scheme.of("x.weight", names), take)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -235,7 +239,11 @@ def test_inputs_that_end_inside_a_group_or_a_word() -> None:
     # GPTQ's last group is short; compressed-tensors pads the last word of a row of 20 and of 5 outputs.
     for config, pack, shape in (
         (gptq(4), by_inputs(4, 1), (8, 24)),
-        (compressed("pack-quantized", num_bits=4, strategy="channel"), packed(4, None, zero=True), (5, 20)),
+        (
+            compressed("pack-quantized", num_bits=4, strategy="channel", symmetric=False),
+            packed(4, None, zero=True),
+            (5, 20),
+        ),
     ):
         parts, values = pack(np.random.default_rng(3), *shape)
         np.testing.assert_array_equal(read(config, parts, shape).numpy(), values)
@@ -318,6 +326,12 @@ BAD = {
     "a scale in 8 bits": ("int8", {"weight_scale": torch.ones(64, 1, dtype=torch.uint8)},
                           "stored as U8, not F32"),
     "no numbers": ("gptq 4", {"qweight": None}, r"is there without its qweight"),
+    "no zero points of one's own": ("packed int4 with zeros", {"weight_zero_point": None},
+                                    "is there without its weight_zero_point"),
+    "zero points of nobody": ("packed int4", {"weight_zero_point": torch.zeros(8, 4, dtype=torch.int32)},
+                              r"1 unexpected \(\S+weight_zero_point"),
+    "no order": ("gptq 8 in any order", {"g_idx": None}, "is there without its g_idx"),
+    "no order of its groups": ("packed int4 in an order", {"weight_g_idx": None}, "without its weight_g_idx"),
     "no zero points": ("awq", {"qzeros": None}, r"is there without its qzeros"),
     "numbers of another size": ("gptq 4", {"qweight": torch.zeros(7, 64, dtype=torch.int32)},
                                 r"qweight is \[7, 64\], gptq int4 has \[8, 64\]"),
