@@ -423,7 +423,7 @@ class Engine:
     def _environment(self) -> dict[str, str]:
         device = self.checkpoint.model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
-        precision = self.options.precision
+        precision, quantisation = self.options.precision, self.checkpoint.quantisation
         return {
             "engine": self.name,
             "checkpoint": self.checkpoint.source,
@@ -432,6 +432,7 @@ class Engine:
             "torch": torch.__version__,
             "python": platform.python_version(),
             **({} if precision == "off" else {"precision": precision}),
+            **({} if quantisation is None else {"quantisation": quantisation}),
         }
 
 

@@ -43,6 +43,14 @@ class Checkpoint:
     model: OcrModel
     tokenizer: TextCodec
 
+    @property
+    def quantisation(self) -> str | None:
+        """Layout of its own weights and the type of their values; None: they are stored as numbers."""
+        scheme = self.config.decoder.scheme
+        if scheme is None or self.source.startswith(RANDOM_PREFIX):
+            return None
+        return f"{scheme.title} of the checkpoint, values in {str(self.model.dtype).removeprefix('torch.')}"
+
 
 def load_checkpoint(
     source: str, device: torch.device, dtype: torch.dtype, precision: Precision = "off"

@@ -115,7 +115,7 @@ def test_checkpoints(say: Say, tmp_path: Path) -> None:
     )
     assert made.returncode == 0
     shown = say("run", LETTER, *SHORT, "--checkpoint", tmp_path / "int8")
-    assert re.search(r"exit 2 .*stored as I8; quantised weights are not read", shown)
+    assert re.search(r"exit 2 .*stored as I8 without a scale", shown)
 
 
 @pytest.mark.parametrize("page", ["r3_0052", "r3_0241"])

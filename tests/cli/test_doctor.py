@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cli.examine import Finding, _history, examine
+from dsocr_core.cli.examine import Finding, _checkpoint, _history, examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing, write_run
 from tests.support.scripted_server import scripted_server, whole
+from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 KILLED = """
 import os, sys
@@ -99,6 +100,18 @@ def test_a_history_that_cannot_be_read_is_missing() -> None:
     assert bad.state == "missing" and "nosuch" in bad.detail
     (none,) = _history(Settings(history=""), False)
     assert none.state == "optional"
+
+
+def test_the_scheme_of_a_quantised_checkpoint_is_named(tmp_path: Path) -> None:
+    for method, state, says in (
+        ("fp8", "ok", "weights: fp8, read as values only"),
+        ("hqq", "missing", "quantization_config is 'hqq', which is not read"),
+    ):
+        write_seeded_checkpoint(
+            tiny_config() | {"quantization_config": {"quant_method": method}}, tmp_path / method
+        )
+        found = _checkpoint(Settings(checkpoint=str(tmp_path / method)))
+        assert found.state == state and says in found.detail
 
 
 def test_every_package_is_named_once() -> None:

@@ -97,8 +97,6 @@ def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
         ("projector_config/projector_type", "mlp_gelu", "only linear is supported"),
         ("projector_config/input_dim", 5, "is not twice clip's width"),
         ("projector_config/n_embed", 5, "n_embed is not hidden_size"),
-        ("quantization_config", {"quant_method": "fp8"}, "quantization_config (fp8) is not applied"),
-        ("quantization_config", {"bits": 4}, "quantization_config"),
         ("use_mla", True, "only plain multi-head attention"),
         ("num_hidden_layers", ..., "num_hidden_layers is missing; is this a DeepSeek-OCR checkpoint?"),
         ("num_hidden_layers", -1, "num_hidden_layers is -1"),
