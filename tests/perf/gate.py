@@ -6,12 +6,13 @@
 
 Measured on a machine that does nothing else; judged anywhere. Copies of the code differ in SAM, which repeats
 some of its own work: each block's feed-forward part, on as many of the view's tokens as take so many percent
-of SAM's time. Gates run side by side, each on cores of its own.
+of SAM's time; on a GPU it waits so long. Gates run side by side, each on cores, or a card, of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import multiprocessing
 import os
@@ -30,15 +31,30 @@ import torch
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.checkpoint import load_checkpoint
+from dsocr_core.engine.fast.cuda_graph import recorder_for
+from dsocr_core.engine.fast.ops import Ops
+from dsocr_core.engine.fast.vision import SamTower
 from dsocr_core.measure.device import milliseconds
 from dsocr_core.measure.gate import FEWEST_ROUNDS, Gated, Question, judged_processes, looks, metrics_of
 from dsocr_core.measure.processes import Code, Measured, Work, rounds
 from dsocr_core.settings import Settings
 
 ON_CPU = Work(Settings(preset="tiny", device="cpu"), size="512x512", tokens=16, pages=5, passes=3)
-ON_GPU = Work(Settings(preset="base", device="cuda"), size="1024x1024", tokens=4, pages=8, passes=5)
-_BLOCK = "            x = block(x)  # (B, H, W, C)\n"
-_EXTRA = "            block.mlp(block.norm2(x.flatten(1, 2)[:, :{}]))\n"
+ON_GPU = Work(Settings(preset="base", device="cuda"), "fast", size="1024x1024", tokens=4, pages=8, passes=5)
+_PLANTS = {
+    "cpu": (
+        "models/blocks/sam.py",
+        "            x = block(x)  # (B, H, W, C)\n",
+        "            block.mlp(block.norm2(x.flatten(1, 2)[:, :{}]))\n",
+    ),
+    "cuda": (
+        "engine/fast/vision.py",
+        "        return self._neck(x + y, groups)\n",
+        "        torch.cuda._sleep({})\n",
+    ),
+}
+"""File, the line before which more is done, and what: work on so many tokens, or so many cycles of waiting.
+The fast engine's vision waits for no host."""
 _SIDES = {"cpu": 512, "cuda": 1024}
 """Pixels of the only view, of `tiny` and `base`."""
 
@@ -79,12 +95,18 @@ def measure(options: argparse.Namespace) -> None:
     options.to.mkdir(parents=True)
     with ProcessPoolExecutor(options.lanes, multiprocessing.get_context("spawn")) as pool:
         lanes, work = range(options.lanes), work_of(options.config)
-        shares = list(pool.map(token_share, lanes, [options.lanes] * options.lanes, [work] * options.lanes))
-        print("share of SAM's time a token:", [f"{share:.2e}" for share in shares], flush=True)
-        share = float(np.median(shares))
-        plants = {extra: round(extra / 100 / share) for extra in options.extra}
-        print("tokens that are repeated:", plants, flush=True)
-        sides = [planted(options.to / "code", extra, tokens) for extra, tokens in {0.0: 0, **plants}.items()]
+        shares = list(pool.map(shares_of_sam, lanes, [options.lanes] * options.lanes, [work] * options.lanes))
+        share = {amount: float(np.median([each[amount] for each in shares])) for amount in shares[0]}
+        print("share of SAM's time, by tokens or cycles:", share, flush=True)
+        plants = {
+            extra: round(np.interp(extra / 100, [0.0, *share.values()], [0, *share]))
+            for extra in options.extra
+        }
+        print("planted:", plants, flush=True)
+        sides = [
+            planted(options.to / "code", extra, amount, work.settings.device)
+            for extra, amount in {0.0: 0, **plants}.items()
+        ]
         lane_gates = [range(lane, options.gates, options.lanes) for lane in lanes]
         jobs = [
             pool.submit(
@@ -98,46 +120,64 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def take_cores(lane: int, lanes: int) -> None:
-    """Have this process and what it starts run on cores of its own, with one thread."""
+    """Give this process and what it starts one thread, cores and a card of its own, where several run."""
     cores = sorted(os.sched_getaffinity(0))
     if lanes > 1 and len(cores) >= lanes:
         each = len(cores) // lanes
         os.sched_setaffinity(0, cores[lane * each : (lane + 1) * each])
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(lane)
+        torch.set_num_threads(1)
 
 
 @torch.inference_mode()
-def token_share(lane: int, lanes: int, work: Work, repeats: int = 40) -> float:
-    """Time of the repeated work of one token beside SAM's, both timed in turn, medians."""
+def shares_of_sam(lane: int, lanes: int, work: Work, repeats: int = 40) -> dict[int, float]:
+    """Times of what is planted, by tokens or cycles, beside SAM's, each timed in turn with it: medians."""
     take_cores(lane, lanes)
     device = torch.device(work.settings.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     sam: Any = load_checkpoint(work.settings.checkpoint, device, dtype).model.sam
     side = _SIDES[device.type]
-    tokens = (side // 16) ** 2 // 4
     pixels = torch.randn(1, 3, side, side, device=device, dtype=dtype)
-    x = torch.randn(1, tokens, sam.pos_embed.shape[-1], device=device, dtype=dtype)
+    if recorder := recorder_for(device):
+        tower = SamTower(sam, Ops(True))
+        whole, amounts = recorder.recorded(lambda: keep(tower([pixels]))), [100_000, 300_000, 600_000]
+    else:
+        whole, amounts = (lambda: keep(sam(pixels))), [(side // 16) ** 2 // part for part in (32, 8, 4)]
+    x = torch.randn(1, amounts[-1], sam.pos_embed.shape[-1]) if recorder is None else None
 
-    def extra() -> None:
-        for block in sam.blocks:
-            block.mlp(block.norm2(x))
+    def more(amount: int) -> None:
+        if x is None:
+            torch.cuda._sleep(amount)  # type: ignore[no-untyped-call]
+        else:
+            for block in sam.blocks:
+                block.mlp(block.norm2(x[:, :amount]))
 
-    both = [(milliseconds(lambda: sam(pixels), device), milliseconds(extra, device)) for _ in range(repeats)]
-    whole, more = np.median(both, axis=0)
-    return float(more / whole) / tokens
+    found: dict[int, float] = {}
+    for amount in amounts:
+        planted_work = functools.partial(more, amount)
+        replay = recorder.recorded(planted_work) if recorder else planted_work
+        both = [(milliseconds(whole, device), milliseconds(replay, device)) for _ in range(repeats)]
+        of_sam, of_more = np.median(both, axis=0)
+        found[amount] = float(of_more / of_sam)
+    return found
 
 
-def planted(folder: Path, extra: float, tokens: int) -> Code:
+def keep(_: object) -> None:
+    """Have a call give nothing."""
+
+
+def planted(folder: Path, extra: float, amount: int, device: str) -> Code:
     """A copy of the code in which SAM does more."""
     root = folder / f"extra-{extra:g}"
     for package in ("dsocr_core", "analytic_model"):
         shutil.copytree(PROJECT_ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "data").symlink_to(PROJECT_ROOT / "data")  # the usual checkpoint is that of the code
-    file = root / "dsocr_core" / "models" / "blocks" / "sam.py"
+    name, before, more = _PLANTS[device]
+    file = root / "dsocr_core" / name
     text = file.read_text()
-    assert text.count(_BLOCK) == 1
-    file.write_text(text.replace(_BLOCK, _BLOCK + (_EXTRA.format(tokens) if tokens else "")))
+    assert text.count(before) == 1
+    file.write_text(text.replace(before, (more.format(amount) if amount else "") + before))
     return Code(f"{extra:g}", root)
 
 
@@ -192,13 +232,14 @@ def judge(folder: Path, neutral: float = 0.03) -> None:
 def hold_recorded(history: Any, pairs: Sequence[tuple[Measured, ...]], neutral: float) -> Gated:
     """Look at recorded rounds as the gate does, as many as it would have measured."""
     at = looks(len(pairs))
-    metrics = metrics_of(pairs[0][0].bench, ON_CPU.engine)
+    engine = pairs[0][0].bench["engines"][0]["name"]
+    metrics = metrics_of(pairs[0][0].bench, engine)
     # The other lanes are other programs to each.
     question = Question(metrics, neutral, len(at), contended=True)
     for number in at:
         of_a, of_b = zip(*pairs[:number], strict=True)
         gated = judged_processes(
-            history, of_a, of_b, question, (ON_CPU.engine,) * 2, paired=True, names=("before", "after"),
+            history, of_a, of_b, question, (engine,) * 2, paired=True, names=("before", "after"),
             rounds=(number, len(pairs)),
         )  # fmt: skip
         if gated.judged.answered:
