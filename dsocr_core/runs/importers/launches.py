@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dsocr_core.base.untrusted import Refused
@@ -78,6 +78,7 @@ class Launches:
         self._ranges: dict[object, list[tuple[float, float, Stage]]] = {}
         self._begins: dict[object, list[float]] = {}
         self._kernels: dict[Stage | None, dict[str, list[float]]] = {}
+        self._work: dict[tuple[float, float, Stage], tuple[float, float]] = {}
 
     def add_range(self, thread: object, start: float, end: float, stage: Stage) -> None:
         self._ranges.setdefault(thread, []).append((start, end, stage))
@@ -86,31 +87,41 @@ class Launches:
     def add_kernel(self, name: str, took: float, stage: Stage | None) -> None:
         self._kernels.setdefault(stage, {}).setdefault(name, []).append(took)
 
+    def add_work(self, thread: object, moment: float, start: float, end: float) -> None:
+        """Add what ran on the device from `start` to `end` to the ranges that launched it."""
+        for range_ in self._open_at(thread, moment):
+            first, last = self._work.get(range_, (start, end))
+            self._work[range_] = min(first, start), max(last, end)
+
     def stage_at(self, thread: object, moment: float) -> Stage | None:
         """The stage of the innermost range that was open on a thread."""
+        return next((stage for _, _, stage in self._open_at(thread, moment)), None)
+
+    def _open_at(self, thread: object, moment: float) -> Iterator[tuple[float, float, Stage]]:
+        """Ranges that were open on a thread, the innermost first."""
         ranges = self._ranges.get(thread)
         if not ranges:
-            return None
+            return
         if thread not in self._begins:
             ranges.sort(key=lambda each: (each[0], -each[1]))
             self._begins[thread] = [start for start, _, _ in ranges]
         last = bisect_right(self._begins[thread], moment)
-        open_ = (
-            stage
-            for start, end, stage in reversed(ranges[max(0, last - _OPEN_AT_ONCE) : last])
-            if end >= moment
+        yield from (
+            each for each in reversed(ranges[max(0, last - _OPEN_AT_ONCE) : last]) if each[1] >= moment
         )
-        return next(open_, None)
 
     def tables(
         self, backend: str, threads: Sequence[object], on_device: Sequence[object] = ()
     ) -> dict[str, tuple[Row, ...]]:
         """Rows of `kernels`, and of `timings` from the ranges on these threads; no table without rows.
 
-        A stage that has as many ranges `on_device` took what the device took: the host only queued it.
+        A stage with as many ranges `on_device`, or work of each range, took what that took: the host only
+        queued it.
         """
-        took = self._took(threads)
-        for stage, times in self._took(on_device).items():
+        took, of_device = self._took(threads), self._took(on_device)
+        for (_, _, stage), (start, end) in self._work.items():
+            of_device.setdefault(stage, []).append(end - start)
+        for stage, times in of_device.items():
             if stage is not Stage.PREPROCESS and len(times) == len(took.get(stage, times)):
                 took[stage] = times
         kernels = [row for stage, times in self._kernels.items() for row in kernel_rows(summed(times), stage)]

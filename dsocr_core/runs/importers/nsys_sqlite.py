@@ -1,15 +1,19 @@
 """Nsight Systems' own database (`nsys export --type sqlite`): stages, and kernels, each under its stage.
 
-A kernel belongs to the innermost stage whose NVTX range was open on the thread that launched it. The file is
-a stranger's: it is opened without writing, its schema is not trusted, and what takes too long is ended.
+A kernel belongs to the innermost stage whose NVTX range was open on the thread that launched it. A stage
+takes from the first start to the last end of what its range had the device do, graphs and copies too: the
+host only queues it. The file is a stranger's: it is opened without writing, its schema is not trusted, and
+what takes too long is ended.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from dsocr_core.base.untrusted import Refused
@@ -24,6 +28,7 @@ FILE_LIMIT = 8 * 1024**3
 SECONDS = 120.0
 RANGE_LIMIT, KERNEL_LIMIT = 1_000_000, 5_000_000
 _KERNELS, _RANGES, _CALLS = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
+_OTHER_WORK = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("GRAPH_TRACE", "MEMCPY", "MEMSET"))
 _NAME_LIMIT = 4_000
 _STEPS = 100_000
 """Steps of SQLite's machine between two looks at the clock."""
@@ -127,32 +132,41 @@ class _Names:
 
 def _take_kernels(database: sqlite3.Connection, found: Launches) -> None:
     columns = _columns(database, _KERNELS)
+    name = next((f"work.{name}" for name in ("demangledName", "shortName") if name in columns), "NULL")
+    named = _Names(database)
+    for called, start, end, thread, moment in _work(database, _KERNELS, name):
+        stage = None if thread is None else found.stage_at(thread, moment)
+        found.add_kernel(named.of(called)[:_NAME_LIMIT] or "not known", end - start, stage)
+        found.add_work(thread, moment, start, end)
+    for table in _OTHER_WORK:
+        for _, start, end, thread, moment in _work(database, table, "NULL"):
+            found.add_work(thread, moment, start, end)
+
+
+def _work(database: sqlite3.Connection, table: str, name: str) -> Iterator[tuple[Any, int, int, Any, Any]]:
+    """Name, start and end of what a device did; thread and moment of its launch, None where not known."""
+    columns = _columns(database, table)
     if not {"start", "end"} <= columns:
         return
-    name = next((f"kernel.{name}" for name in ("demangledName", "shortName") if name in columns), "NULL")
     launched, by = "NULL, NULL", ""
     if {"correlationId", "globalTid", "start"} <= _columns(database, _CALLS) and "correlationId" in columns:
         launched = "call.globalTid, call.start"
         process = f"globalTid & ~{_THREAD}"
-        same = "AND call.process = kernel.globalPid" if "globalPid" in columns else ""
+        same = "AND call.process = work.globalPid" if "globalPid" in columns else ""
         # A launch may stand twice, as a call of the runtime and of the driver.
         by = (
             f"LEFT JOIN (SELECT correlationId, {process} AS process, globalTid, MIN(start) AS start FROM "
             f"{_CALLS} "
             f"GROUP BY correlationId, {process if same else 'NULL'}) AS call "
-            f"ON call.correlationId = kernel.correlationId {same}"
+            f"ON call.correlationId = work.correlationId {same}"
         )
-    rows = database.execute(
-        f'SELECT {name}, kernel.start, kernel."end", {launched} FROM {_KERNELS} AS kernel {by}'
-    )
-    named = _Names(database)
-    for count, (called, start, end, thread, moment) in enumerate(rows):
+    rows = database.execute(f'SELECT {name}, work.start, work."end", {launched} FROM {table} AS work {by}')
+    for count, row in enumerate(rows):
         if count >= KERNEL_LIMIT:
             raise Refused(f"more than {KERNEL_LIMIT:,} kernels: profile fewer pages")
-        if not (isinstance(start, int) and isinstance(end, int) and start <= end):
+        if not (isinstance(row[1], int) and isinstance(row[2], int) and row[1] <= row[2]):
             raise ValueError("a kernel without times, or that ended before it began")
-        stage = None if thread is None else found.stage_at(thread, moment)
-        found.add_kernel(named.of(called)[:_NAME_LIMIT] or "not known", end - start, stage)
+        yield row
 
 
 def _gpu(database: sqlite3.Connection) -> str | None:
