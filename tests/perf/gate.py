@@ -20,7 +20,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +67,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=6, help="rounds of each gate")
     parser.add_argument("--extra", type=float, nargs="+", default=[5.0, 10.0], help="percent of SAM's time")
     parser.add_argument("--config", help="measure on a GPU, with random weights of this config.json")
-    parser.add_argument("--lanes", type=int, default=1, help="gates at a time")
+    parser.add_argument(
+        "--lanes", type=int, default=1, help="gates at a time; on GPUs as many as cards at most"
+    )
     parser.add_argument("--seconds", type=float, default=3600.0, help="no round is begun after so many")
     return parser
 
@@ -139,12 +141,15 @@ def shares_of_sam(lane: int, lanes: int, work: Work, repeats: int = 40) -> dict[
     sam: Any = load_checkpoint(work.settings.checkpoint, device, dtype).model.sam
     side = _SIDES[device.type]
     pixels = torch.randn(1, 3, side, side, device=device, dtype=dtype)
-    if recorder := recorder_for(device):
-        tower = SamTower(sam, Ops(True))
-        whole, amounts = recorder.recorded(lambda: keep(tower([pixels]))), [100_000, 300_000, 600_000]
+    recorder, tower = recorder_for(device), sam
+    if recorder:
+        tower, amounts = SamTower(sam, Ops(True)), [100_000, 300_000, 600_000]
     else:
-        whole, amounts = (lambda: keep(sam(pixels))), [(side // 16) ** 2 // part for part in (32, 8, 4)]
+        amounts = [(side // 16) ** 2 // part for part in (32, 8, 4)]
     x = torch.randn(1, amounts[-1], sam.pos_embed.shape[-1]) if recorder is None else None
+
+    def whole() -> None:
+        tower([pixels] if recorder else pixels)
 
     def more(amount: int) -> None:
         if x is None:
@@ -153,18 +158,16 @@ def shares_of_sam(lane: int, lanes: int, work: Work, repeats: int = 40) -> dict[
             for block in sam.blocks:
                 block.mlp(block.norm2(x[:, :amount]))
 
-    found: dict[int, float] = {}
+    def ready(run: Callable[[], None]) -> Callable[[], None]:
+        return recorder.recorded(run) if recorder else run
+
+    found, of_whole = dict[int, float](), ready(whole)
     for amount in amounts:
-        planted_work = functools.partial(more, amount)
-        replay = recorder.recorded(planted_work) if recorder else planted_work
-        both = [(milliseconds(whole, device), milliseconds(replay, device)) for _ in range(repeats)]
+        replay = ready(functools.partial(more, amount))
+        both = [(milliseconds(of_whole, device), milliseconds(replay, device)) for _ in range(repeats)]
         of_sam, of_more = np.median(both, axis=0)
         found[amount] = float(of_more / of_sam)
     return found
-
-
-def keep(_: object) -> None:
-    """Have a call give nothing."""
 
 
 def planted(folder: Path, extra: float, amount: int, device: str) -> Code:

@@ -78,7 +78,7 @@ class Launches:
         self._ranges: dict[object, list[tuple[float, float, Stage]]] = {}
         self._begins: dict[object, list[float]] = {}
         self._kernels: dict[Stage | None, dict[str, list[float]]] = {}
-        self._work: dict[tuple[float, float, Stage], tuple[float, float]] = {}
+        self._work: dict[tuple[object, float, float, Stage], tuple[float, float]] = {}
 
     def add_range(self, thread: object, start: float, end: float, stage: Stage) -> None:
         self._ranges.setdefault(thread, []).append((start, end, stage))
@@ -87,11 +87,16 @@ class Launches:
     def add_kernel(self, name: str, took: float, stage: Stage | None) -> None:
         self._kernels.setdefault(stage, {}).setdefault(name, []).append(took)
 
-    def add_work(self, thread: object, moment: float, start: float, end: float) -> None:
-        """Add what ran on the device from `start` to `end` to the ranges that launched it."""
-        for range_ in self._open_at(thread, moment):
-            first, last = self._work.get(range_, (start, end))
-            self._work[range_] = min(first, start), max(last, end)
+    def add_work(self, thread: object, moment: float, start: float, end: float) -> Stage | None:
+        """Add what ran on the device from `start` to `end` to the ranges that launched it.
+
+        Returns the stage of the innermost.
+        """
+        open_ = list(self._open_at(thread, moment))
+        for range_ in open_:
+            first, last = self._work.get((thread, *range_), (start, end))
+            self._work[(thread, *range_)] = min(first, start), max(last, end)
+        return open_[0][2] if open_ else None
 
     def stage_at(self, thread: object, moment: float) -> Stage | None:
         """The stage of the innermost range that was open on a thread."""
@@ -119,7 +124,7 @@ class Launches:
         queued it.
         """
         took, of_device = self._took(threads), self._took(on_device)
-        for (_, _, stage), (start, end) in self._work.items():
+        for (*_, stage), (start, end) in self._work.items():
             of_device.setdefault(stage, []).append(end - start)
         for stage, times in of_device.items():
             if stage is not Stage.PREPROCESS and len(times) == len(took.get(stage, times)):

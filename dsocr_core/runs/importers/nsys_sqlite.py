@@ -135,9 +135,8 @@ def _take_kernels(database: sqlite3.Connection, found: Launches) -> None:
     name = next((f"work.{name}" for name in ("demangledName", "shortName") if name in columns), "NULL")
     named = _Names(database)
     for called, start, end, thread, moment in _work(database, _KERNELS, name):
-        stage = None if thread is None else found.stage_at(thread, moment)
+        stage = found.add_work(thread, moment, start, end)
         found.add_kernel(named.of(called)[:_NAME_LIMIT] or "not known", end - start, stage)
-        found.add_work(thread, moment, start, end)
     for table in _OTHER_WORK:
         for _, start, end, thread, moment in _work(database, table, "NULL"):
             found.add_work(thread, moment, start, end)
@@ -163,7 +162,7 @@ def _work(database: sqlite3.Connection, table: str, name: str) -> Iterator[tuple
     rows = database.execute(f'SELECT {name}, work.start, work."end", {launched} FROM {table} AS work {by}')
     for count, row in enumerate(rows):
         if count >= KERNEL_LIMIT:
-            raise Refused(f"more than {KERNEL_LIMIT:,} kernels: profile fewer pages")
+            raise Refused(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
         if not (isinstance(row[1], int) and isinstance(row[2], int) and row[1] <= row[2]):
             raise ValueError("a kernel without times, or that ended before it began")
         yield row
