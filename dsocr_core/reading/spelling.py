@@ -9,6 +9,8 @@ import html
 import re
 import unicodedata
 
+from dsocr_core.reading.formulas import LOWERED, printed
+
 _INLINE = "a abbr b big cite code del em font i ins kbd label mark q s samp small span strike strong tt u var"
 _BLOCK = """
     address article aside blockquote body br caption center col colgroup dd div dl dt figcaption figure footer
@@ -20,13 +22,14 @@ _TAG = re.compile(
     rf"<(/?)({'|'.join((*_INLINE.split(), *_BLOCK.split()))})(?:\s+[a-zA-Z:][^<>]*|\s*/?)(?:>|$)",
     re.IGNORECASE,
 )
+_START = re.compile(r"\bstart\s*=\s*[\"']?(\d{1,4})")
 _RAISED = re.compile(r"<(sup|sub)\s*>([^<>]{1,40})</\1\s*>", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?<=\d)\^\{?(?:\\text)?\{?(st|nd|rd|th|er|re|ème)\b\}?\}?")
 _LINK = re.compile(r"(?<!!)\[([^\[\]\n]*)\]\((?:https?:|mailto:|www\.|[#/.])[^()\s]*\)")
 _AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^<>\s]+)>")
 _NOTE = re.compile(r"\[\^(\w{1,9})\]")
 
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]")
 _SUPERSCRIPT = re.compile("[\u00b2\u00b3\u00b9\u2070-\u207f]+")
 _SUBSCRIPT = re.compile("[\u2080-\u208e]+")
 _SQUARED = re.compile("[\u33a0\u33a1\u33a2\u33a3\u33a4\u33a5\u33a6]")
@@ -35,45 +38,33 @@ _LOOKALIKE = str.maketrans(
     dict.fromkeys("‐‑−–‒—―﹣－", "-")
     | dict.fromkeys("’‘‛ʼ", "'")
     | dict.fromkeys("“”„‟", '"')
+    | dict.fromkeys("⋅∙", "·")
+    | {"∣": "|", "∶": ":", "∗": "*", "∼": "~", "∥": "‖", "⟶": "→", "∆": "Δ"}
     | {"⁄": "/", "✓": "☑", "✔": "☑", "□": "☐"}
 )
 
-_UP_TO_DELIMITER = r"[^\\]*+(?:\\[^()\[\]][^\\]*+)*+"
+FORMULA, FORMULA_END = "\ue000", "\ue001"
+"""Characters around a formula in a text of `marked`."""
+_STAR = "\ue003"
+"""Stands for the sign * of a formula: no emphasis."""
+_DISPLAY = r"(?:equation|align|gather|multline|eqnarray|displaymath|math)\*?\}"
+_UP_TO_DELIMITER = rf"[^\\]*+(?:\\(?!(?:begin|end)\{{{_DISPLAY})[^()\[\]][^\\]*+)*+"
+_UP_TO_BRACKET = r"[^\\]*+(?:\\[^()\[\]][^\\]*+)*+"
 _MATH = re.compile(
-    rf"\\\(({_UP_TO_DELIMITER})\\\)|\\\[({_UP_TO_DELIMITER})\\\]|\$\$([^$]*)\$\$"
+    rf"\\\(({_UP_TO_BRACKET})\\\)|\\\[({_UP_TO_BRACKET})\\\]|\$\$([^$]*)\$\$"
+    rf"|\\begin\{{{_DISPLAY}({_UP_TO_DELIMITER})\\end\{{{_DISPLAY}"
     r"|(?<![\w$\\])\$(?=\S)(?P<dollars>[^$\n]++)(?<=\S)\$(?![\d$])"
 )
 _FORMULA = re.compile(r"[\\^_={]")
+_NO_FORMULA = re.compile(r"[\d\s.,%°'+±~<>≤≥$€£-]*")
+"""Numbers that happen to stand in a formula."""
 _WORD = re.compile(r"[^\W\d_]{2}")
 _LEFT_OPEN = re.compile(r"\\[()\[\]]|\$\$")
-_FONT = re.compile(r"([a-zA-Z]?)\\(?:text[a-z]*|math[a-z]+|operatorname|emph)\s*\{([^{}]*)\}")
-_SET = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![a-zA-Z])"
-    r"|\\(?:begin|end)\{[^{}]*\}(?:\{[clr|]*\})?|\\\\"
-)
-_SPACE = re.compile(r"\\(?:[,;:! ]|q?quad\b)|(?<=[\w.)])~(?=[\w(])")
-_SIGN_OF = {
-    "pm": "±", "times": "×", "cdot": "·", "div": "÷", "le": "≤", "leq": "≤", "leqslant": "≤", "ge": "≥",
-    "geq": "≥", "geqslant": "≥", "lt": "<", "gt": ">", "approx": "≈", "sim": "~", "degree": "°", "neq": "≠",
-    "ne": "≠", "infty": "∞", "to": "→", "rightarrow": "→", "sqrt": "√", "mu": "μ", "Omega": "Ω", "Delta": "Δ",
-    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "theta": "θ",
-    "lambda": "λ", "nu": "ν", "xi": "ξ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ",
-    "chi": "χ", "psi": "ψ", "omega": "ω",
-}  # fmt: skip
-_SIGN = re.compile(rf"\\({'|'.join(sorted(_SIGN_OF, key=len, reverse=True))})(?![a-zA-Z])")
-_DEGREE = re.compile(r"\^\s*(?:\{\s*)?\\circ(?:\s*\})?|\\circ\b")
-_SPACED_DIGITS = re.compile(r"(?<=[\d.,])[ \t]+(?=[\d.,])")
-_QUOTIENT = re.compile(r"(\d?)\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}(\d?)")
-_SMALL_QUOTIENT = re.compile(r"(\d?)\\[dtc]?frac\s*(\d)\s*(\d)")
-_LOWERED = re.compile(r"(?<=[^\W\d_])_\{(\w{1,20})\}(\d?)")
-_SCRIPT = re.compile(r"(?<=\w)\$([_^])(?:(\w)|\{([^{}$]{1,20})\})\$")
+_SPACED_DIGITS = re.compile(r"(?<=[\d.,])(?:[ \t]|\\[,;:! ])+(?=[\d.,])")
+_SCRIPT = re.compile(r"(?<=\w)(?:\$|\\\()([_^])(?:(\w)|\{([^{}$]{1,20})\})(?:\$|\\\))")
 _LETTER_WITH_INDEX = re.compile(r"(?<!\w)([^\W\d_])\\?_(\w)(?!\w)")
 _TIMES = re.compile(r"(?<=\d) ?[xX] ?(?=\d)")
-_LOWERED_ONE = re.compile(r"(?<=[^\W\d_])_(\w)")
-_RAISED_GROUP = re.compile(r"([_^])\{([^{}]{1,40})\}(\d?)")
-_ROOT = re.compile(r"√\s*\{([^{}]*)\}")
 _SEPARATOR = re.compile(r"\{([.,:])\}")
-_ESCAPE = re.compile(r"\\([%$&_#|*~`{}.+>-])")
 
 _BULLET = re.compile(r"[ \t]*(?:[-*+•‣◦▪■●○·>]|#{1,6})[ \t]+")
 _RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*```\w*[ \t]*$")
@@ -90,23 +81,27 @@ _YEARS = re.compile(r"(?:(?:19|20)\d\d ?)+")
 
 def tidy(text: str) -> str:
     """A text without the spelling of its markup: tags, entities, emphasis, bullets, LaTeX."""
+    return marked(text).replace(FORMULA, "").replace(FORMULA_END, "")
+
+
+def marked(text: str) -> str:
+    """A tidy text with marks around its formulas."""
     text = _RAISED.sub(lambda mark: f"{'^' if mark[1].lower() == 'sup' else '_'}{{{mark[2]}}}", text)
-    text = html.unescape(_TAG.sub(_of_tag, _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text))))
+    text = html.unescape(_TAG.sub(_Tags(), _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text))))
     text = _ORDINAL.sub(r"\1", _NOTE.sub(r"^{\1}", _LINK.sub(r"\1", text)))
     text = _SCRIPT.sub(r"\1{\2\3}", _same_characters(text))
     text = _TIMES.sub("×", _LETTER_WITH_INDEX.sub(r"\1_{\2}", text))
-    text = _LEFT_OPEN.sub(" ", _MATH.sub(_of_math, text))
-    text = _without_commands(text)
-    text = _without_bullets(_RULE.sub("", text))
+    text = _without_bullets(_RULE.sub("", _with_formulas(text)))
     text = _BOX_MARK.sub(lambda mark: "☐" if mark[1] == " " else "☑", text)
     text = _LIST_NUMBER.sub(_of_list_number, text)
-    return _EMPHASIS.sub("", _BOLD.sub(r"\2", text)).strip()
+    text = _EMPHASIS.sub("", _BOLD.sub(r"\2", text)).strip()
+    return text.replace(LOWERED, "_").replace(_STAR, "*")
 
 
 def joined(text: str) -> str:
     """A tidy text without blanks, but for those that hold two numbers apart."""
-    text = GROUPS.sub(lambda found: found[0].replace(" ", ""), " ".join(text.split()))
-    text = _LONG.sub(_one_number, text)
+    text = " ".join(text.replace(FORMULA, "").replace(FORMULA_END, "").split())
+    text = _LONG.sub(_one_number, GROUPS.sub(lambda found: found[0].replace(" ", ""), text))
     return re.sub(r"(?<!\d) | (?!\d)", "", text)
 
 
@@ -117,14 +112,30 @@ def _one_number(found: re.Match[str]) -> str:
     return "".join(groups) if digits > 6 and several and not _YEARS.fullmatch(found[0]) else found[0]
 
 
-def _of_tag(tag: re.Match[str]) -> str:
-    return (
-        ""
-        if tag[2].lower() in _INLINE.split()
-        else "\n- "
-        if tag[2].lower() == "li" and not tag[1]
-        else " \n"
-    )
+class _Tags:
+    """Blanks, line breaks and list numbers for tags, in their order."""
+
+    def __init__(self) -> None:
+        self._next: list[int | None] = []
+        """Number of the next item of each open list; None in one without numbers."""
+
+    def __call__(self, tag: re.Match[str]) -> str:
+        name = tag[2].lower()
+        if name in _INLINE.split():
+            return ""
+        if name in ("ol", "ul"):
+            if not tag[1]:
+                start = _START.search(tag[0])
+                self._next.append((int(start[1]) if start else 1) if name == "ol" else None)
+            elif self._next:
+                self._next.pop()
+        elif name == "li" and not tag[1]:
+            number = self._next[-1] if self._next else None
+            if number is None:
+                return "\n- "
+            self._next[-1] = number + 1
+            return f"\n{number}. "
+        return " \n"
 
 
 def _without_bullets(text: str) -> str:
@@ -157,39 +168,16 @@ def _same_characters(text: str) -> str:
     return unicodedata.normalize("NFKC", text).translate(_LOOKALIKE)
 
 
-def _of_font(found: re.Match[str]) -> str:
-    return f"{found[1]} {found[2]}" if found[1] else found[2]  # the name of a command ends before it
-
-
-def _of_math(found: re.Match[str]) -> str:
-    content = next(group for group in found.groups() if group is not None)
-    if found["dollars"] is not None and _WORD.search(content) and not _FORMULA.search(content):
-        return found[0]  # two amounts in dollars with words between
-    content = _SPACE.sub(" ", _SEPARATOR.sub(r"\1", _FONT.sub(_of_font, content)))
-    content = _LOWERED_ONE.sub(r"_{\1}", _SPACED_DIGITS.sub("", content))
-    return f" {_without_commands(content)} "
-
-
-def _without_commands(text: str) -> str:
-    """LaTeX by what it prints: signs, fractions, letters raised and lowered."""
-    if "\\" in text:
-        text = _SPACE.sub(" ", _DEGREE.sub("°", text))
-        text = _SIGN.sub(lambda found: _SIGN_OF[found[1]], text)
-        text = _SMALL_QUOTIENT.sub(r"\1 \2/\3 ", _QUOTIENT.sub(_of_quotient, text))
-        text = _ROOT.sub(r"√\1", text)
-        text = _ESCAPE.sub(r"\1", _SET.sub(" ", _FONT.sub(_of_font, text)))
-    text = _LOWERED.sub(lambda found: found[1] + _apart(found[2]), text)
-    return _RAISED_GROUP.sub(lambda found: found[1] + "".join(found[2].split()) + _apart(found[3]), text)
-
-
-def _apart(digit: str) -> str:
-    """Part what follows a raised number from its digits."""
-    return f" {digit}" if digit else ""
-
-
-def _of_quotient(found: re.Match[str]) -> str:
-    above, below = (
-        f"({part.strip()})" if re.search(r"[-+\s]", part.strip()) else part.strip()
-        for part in found.group(2, 3)
-    )
-    return f"{found[1]} {above}/{below} {found[4]}"
+def _with_formulas(text: str) -> str:
+    """LaTeX by what it prints, formulas between marks."""
+    parts, at = [], 0
+    for found in _MATH.finditer(text):
+        content = next(group for group in found.groups() if group is not None)
+        if found["dollars"] is not None and _WORD.search(content) and not _FORMULA.search(content):
+            continue  # two amounts in dollars with words between
+        content = _SPACED_DIGITS.sub("", _SEPARATOR.sub(r"\1", content)).replace("~", " ")
+        content = printed(content, math=True).strip().replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
+        marks = ("", "") if _NO_FORMULA.fullmatch(content) else (FORMULA, FORMULA_END)
+        parts += [printed(_LEFT_OPEN.sub(" ", text[at : found.start()])), f" {marks[0]}{content}{marks[1]} "]
+        at = found.end()
+    return "".join((*parts, printed(_LEFT_OPEN.sub(" ", text[at:]))))
