@@ -39,7 +39,7 @@ def output_findings(
         *_box_findings(pairs, tolerance),
         *_exchanges(pairs),
         *text_findings(*text, tolerance, _spelt_alike(words) if text[0] else None),
-        *_word_findings(changes),
+        *_word_findings(changes, tolerance),
     ]
     return found or [Finding(OTHER_TOKENS, within=True)]
 
@@ -85,10 +85,16 @@ def _value_findings(changes: TextChanges, tolerance: Tolerance) -> list[Finding]
     return found
 
 
-def _word_findings(changes: TextChanges) -> list[Finding]:
-    """Words that changed, named beside the rate that decides."""
+def _word_findings(changes: TextChanges, tolerance: Tolerance) -> list[Finding]:
+    """Words that changed: those that decide what is said count as values, the others beside the rate."""
     changed = sorted(changes.words, key=lambda change: change.weight)
-    return [Finding(f"words changed: {_named(changed)}", within=True)] if changed else []
+    deciding = [change for change in changed if change.weight < 2]
+    rest = changed[len(deciding) :]
+    found = []
+    if deciding:
+        within = len(changes.values) + len(deciding) <= tolerance.values
+        found.append(Finding(f"words that decide changed: {_named(deciding)}", within))
+    return found + ([Finding(f"words changed: {_named(rest)}", within=True)] if rest else [])
 
 
 def _named(changes: Sequence[Change]) -> str:

@@ -176,7 +176,9 @@ def _with_formulas(text: str) -> str:
         if found["dollars"] is not None and _WORD.search(content) and not _FORMULA.search(content):
             continue  # two amounts in dollars with words between
         content = _SPACED_DIGITS.sub("", _SEPARATOR.sub(r"\1", content)).replace("~", " ")
-        content = printed(content, math=True).strip().replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
+        content = (
+            printed(content, math=True).strip().replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
+        )
         marks = ("", "") if _NO_FORMULA.fullmatch(content) else (FORMULA, FORMULA_END)
         parts += [printed(_LEFT_OPEN.sub(" ", text[at : found.start()])), f" {marks[0]}{content}{marks[1]} "]
         at = found.end()

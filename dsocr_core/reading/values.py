@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.reading.spelling import GROUPS, joined, tidy
+from dsocr_core.reading.lexicon import CURRENCIES, MONTHS, decides, follows_a_number, is_slip, is_unit
+from dsocr_core.reading.spelling import FORMULA, FORMULA_END, GROUPS, joined, marked, tidy
 from dsocr_core.reading.tables import Table, split_tables
 
 MOST_CHARACTERS = 100_000
 """Limit of each text; what lies beyond is not compared here."""
+
+_SHORT = 4
+"""Words of a label or of a cell that names something."""
+_LABEL = 80
+"""Characters of a label are fewer."""
 
 _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
@@ -33,75 +39,17 @@ _APART = re.compile(
     rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
 )
 """Characters that are tokens by themselves, and numbers in Chinese."""
-_ROMAN_SMALL = re.compile(r"(?=.)m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE)
-"""A number where it stands against another one."""
+_NAME = re.compile(r"[^\W\d_]|m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE)
+"""A letter or a Roman number, where it stands against another one."""
 _ROMAN = re.compile(r"(?=[MDCLXVI]{2})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})[a-z]?")
 _CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円"
 _PREFIXES = "+-±<>≤≥≈~#№§=≠×÷√" + _CURRENCY_SIGNS
-_CHUNK = re.compile(rf"[{re.escape(_CURRENCY_SIGNS)}]|[^\s()\[\]{{}}\"“”„«»|]+")
-_TRAILING_WORD = re.compile(r"(?<=\d)[^\W\d_]+$")
-_PUNCTUATION = ".,;:!?'*·،؛؟।"
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_CURRENCIES = _words("""
-    EUR USD GBP CHF JPY CNY RMB INR RUB KRW TRY CAD AUD NZD SEK NOK DKK PLN CZK HUF RON BRL MXN ZAR SGD HKD
-    THB IDR ILS AED SAR UAH euro euros dollar dollars yen pounds Euro Dollar
-    kr Kr Fr SFr zł Kč Ft lei руб. руб ريال ریال درهم دينار
-""")
-_UNITS = _words("""
-    % ‰ ° °C °F K g t lb lbs oz m mi ft in yd l L m2 m3 m^2 m^3 cm^2 cm^3 km^2 mm^2 ha s min h hr hrs d
-    Hz V A W J kcal cal Pa bar psi B KB KiB MiB GiB bit bits px pt dpi pp bp bps ppm ppb mol dB Ω rpm
-    mph Nm N am pm AM PM a.m p.m Uhr Std Stk St pcs pc k M bn mn million billion trillion thousand
-    hundred Mio Mrd Tsd years months weeks days hours minutes seconds year month week day hour minute
-    second 年 月 日 号 時 时 分 秒 点 個 个 件 枚 人 本 万 億 亿 千 百 年度
-    层 页 回 歳 岁 원 년 월 일 시 명 개 ٪ CR DR Cr Dr BC AD
-    BCE CE Liter Meter Tage Tagen Jahre Jahren Monate Wochen Stunden Minuten Stück jours ans mois heures
-    días años meses horas giorni anni mesi ore
-""")
-_SI_PREFIXES = _words("k M G T m µ μ n p c d h")
-_SI_UNITS = _words("g m l L s A V W Wh J N Pa Hz Ω F B bit mol eV")
-_MONTHS = _words("""
-    january february march april may june july august september october november december jan feb mar apr
-    jun jul aug sep sept oct nov dec januar februar märz mai juni juli oktober dezember janvier février mars
-    avril juin juillet août septembre octobre novembre décembre enero febrero marzo abril mayo junio julio
-    agosto septiembre octubre noviembre diciembre gennaio febbraio aprile maggio giugno luglio settembre
-    ottobre dicembre januari februari maart mei augustus fevereiro março maio junho julho setembro outubro
-    dezembro января февраля марта апреля мая июня июля августа сентября октября ноября декабря
-""")
-_NEGATIONS = _words("""
-    no not never none nor neither without cannot can't don't doesn't isn't aren't won't wasn't mustn't
-    shouldn't nicht kein keine keinen keiner keinem ohne nie niemals ne pas sans jamais aucun aucune sin
-    nunca ningún non senza mai niet geen não nem sem не нет без 不 没 無 无 非 未 ない ません
-""")
-_NUMBER_WORDS = _words("""
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
-    seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand
-    million billion first second third fourth fifth sixth seventh eighth ninth tenth half quarter dozen
-    double once twice null eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig dreißig
-    hundert tausend un deux trois quatre cinq sept huit neuf dix onze douze vingt cent mille uno dos tres
-    cuatro cinco seis siete ocho nueve diez cien mil due tre quattro cinque sei sette otto nove dieci 一 二 三
-    四 五 六 七 八 九 十
-""")
-_OPPOSITES = (
-    "dis",
-    "un",
-    "in",
-    "im",
-    "ir",
-    "il",
-    "non",
-    "non-",
-    "mis",
-    "de",
-    "anti",
-    "anti-",
-    "nicht",
-    "in-",
+_CHUNK = re.compile(
+    rf"{FORMULA}[^{FORMULA_END}]*{FORMULA_END}|[{re.escape(_CURRENCY_SIGNS)}]|[^\s()\[\]{{}}\"“”„«»|{FORMULA}{FORMULA_END}]+"
 )
+_TRAILING_WORD = re.compile(r"(?<=\d)[^\W\d_]+$")
+_PLAIN = re.compile(r"\w|\w*\d\w*")
+_PUNCTUATION = ".,;:!?'*·،؛؟।"
 
 
 @dataclass(frozen=True)
@@ -112,23 +60,15 @@ class Change:
     b: str
     place: str = ""
     """Row and column, or empty in prose."""
-    is_label: bool = False
-    """Words that name the value after them."""
+    weight: int = 2
+    """Of words: 0 where one side denies the other, 1 where a number in words, a month, a day, a label or the
+    unit of a value changed, 2 for the rest."""
 
     @property
     def words(self) -> str:
         """The change for people: `row 3, Price: 1.20 -> 0.80`."""
         a, b = _around_difference(self.a, self.b)
         return f"{self.place}: {a} -> {b}" if self.place else f"{a} -> {b}"
-
-    @property
-    def weight(self) -> int:
-        """Rank how early it is named: negations and opposites, numbers in words and labels, the rest."""
-        sides = [set(side.lower().split()) for side in (self.a, self.b)]
-        different = sides[0] ^ sides[1]
-        if different & _NEGATIONS or _opposite(self.a.lower(), self.b.lower()):
-            return 0
-        return 1 if self.is_label or different & _NUMBER_WORDS else 2
 
 
 @dataclass(frozen=True)
@@ -186,17 +126,19 @@ def _table_changes(a: Table, b: Table) -> TextChanges:
         for column, ((text_a, *_), (text_b, *_)) in enumerate(zip(row_a, row_b, strict=True)):
             if text_a != text_b:
                 place = _place(number, header[column] if named and column < len(header) else "", column)
-                changed.append((tidy(text_a), tidy(text_b), place))
-    texts_a, texts_b = ({joined(texts[side]) for texts in changed} for side in (0, 1))
+                changed.append((text_a, text_b, place))
+    texts_a, texts_b = ({joined(tidy(texts[side])) for texts in changed} for side in (0, 1))
     moved = (texts_a & texts_b) - {""}
     return sum((_cell_changes(*texts, moved) for texts in changed), TextChanges())
 
 
 def _cell_changes(a: str, b: str, place: str, moved: Set[str]) -> TextChanges:
-    """Changes of a tidy cell. A text that left it or came from another cell is as good as a value."""
+    """Changes of a cell. A text that left it, came from another cell or is quite another one is as good as a
+    value."""
     found = _prose_changes(a, b, place)
-    alone = found.words and not (a and b)
-    if not found.values and joined(a) != joined(b) and (alone or {joined(a), joined(b)} & moved):
+    a, b = tidy(a), tidy(b)
+    other = max(len(a.split()), len(b.split())) <= _SHORT and not is_slip(a, b)
+    if found.words and not found.values and (other or not (a and b) or {joined(a), joined(b)} & moved):
         return TextChanges(values=(Change(a, b, place),))
     return found
 
@@ -218,18 +160,28 @@ def _structure_words(a: Table, b: Table) -> str:
 
 def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
     """Words are aligned by the fewest edits; values in what differs are paired in order."""
-    a, b = tidy(a), tidy(b)
-    if joined(a) == joined(b):
-        return TextChanges()
-    a, b = _apart(a), _apart(b)
-    tokens_a, tokens_b = tokens(a), tokens(b)
+    a, b = marked(a), marked(b)
+    return TextChanges() if joined(a) == joined(b) else _compared(_apart(a), _apart(b), place)
+
+
+def _compared(a: str, b: str, place: str) -> TextChanges:
+    """Changes between two texts of `_apart`."""
+    sides = _Side(a, tokens(a)), _Side(b, tokens(b))
     values: list[Change] = []
     words: list[Change] = []
-    for i, j, k, m in _regions([token.text for token in tokens_a], [token.text for token in tokens_b]):
-        start = _number_start(tokens_a, i)
-        if joined(_between(a, tokens_a, start, j)) == joined(_between(b, tokens_b, k - (i - start), m)):
+    for i, j, k, m in _regions(*([token.text for token in side.tokens] for side in sides)):
+        start = _number_start(sides[0].tokens, i)
+        texts = sides[0].between(start, j), sides[1].between(k - (i - start), m)
+        if joined(texts[0]) == joined(texts[1]):
             continue  # blanks alone
-        left, right = ([token.text for token in side] for side in (tokens_a[i:j], tokens_b[k:m]))
+        if texts[0].count(FORMULA) != texts[1].count(FORMULA):  # a formula here may be prose there
+            within = _compared(_unmarked(texts[0]), _unmarked(texts[1]), place)
+            values += within.values
+            words += within.words
+            continue
+        left, right = (
+            [token.text for token in side] for side in (sides[0].tokens[i:j], sides[1].tokens[k:m])
+        )
         values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
         if values_a != values_b and len(values_a) == len(values_b) == 1 and len(left) + len(right) <= _NEAR:
             values.append(Change(" ".join(map(_shown, left)), " ".join(map(_shown, right)), place))
@@ -237,12 +189,58 @@ def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
         if values_a != values_b:
             values += _paired(values_a, values_b, place)
         words_a, words_b = ([token for token in side if not is_value(token)] for side in (left, right))
-        if len(words_a) == len(words_b) == 1 and all(map(_ROMAN_SMALL.fullmatch, (*words_a, *words_b))):
-            values.append(Change(words_a[0], words_b[0], place))
-        elif words_a != words_b:
-            label = j < len(tokens_a) and is_value(tokens_a[j].text)
-            words.append(Change(" ".join(words_a), " ".join(words_b), place, label))
+        if words_a == words_b:
+            continue
+        change = Change(" ".join(words_a), " ".join(words_b), place)
+        lines = (i == j and sides[1].is_line(k, m)) or (k == m and sides[0].is_line(i, j))
+        if lines or (len(words_a) == len(words_b) == 1 and all(map(_NAME.fullmatch, (*words_a, *words_b)))):
+            values.append(change)
+            continue
+        weight = decides(sides[0].around(i, j, words_a), sides[1].around(k, m, words_b))
+        other = words_a and words_b and not is_slip(change.a, change.b)
+        words.append(
+            replace(change, weight=min(weight, 1) if other and sides[0].names_value(i, j) else weight)
+        )
     return TextChanges(tuple(values), (), tuple(words))
+
+
+class _Side(NamedTuple):
+    """A text of `_apart` with its tokens."""
+
+    text: str
+    tokens: list[Token]
+
+    def between(self, start: int, end: int) -> str:
+        """The text of some tokens with what stands before and after them."""
+        first = self.tokens[start - 1].end if start else 0
+        return self.text[first : self.tokens[end].start if end < len(self.tokens) else len(self.text)]
+
+    def is_line(self, start: int, end: int) -> bool:
+        """Tell whether some tokens are lines by themselves."""
+        before = start == 0 or "\n" in self.between(start, start)
+        return before and (end == len(self.tokens) or "\n" in self.between(end, end))
+
+    def around(self, start: int, end: int, words: list[str]) -> list[str]:
+        """Words with what stands beside them, where the script sets no blanks between words."""
+        if not any(map(_APART.fullmatch, words)):
+            return words
+        before, after = self.tokens[max(0, start - 2) : start], self.tokens[end : end + 2]
+        return [*(token.text for token in before), *words, *(token.text for token in after)]
+
+    def names_value(self, start: int, end: int) -> bool:
+        """Tell whether words are a value's label or unit: beside it, or among the few words before it in a
+        line."""
+        before = self.tokens[max(0, start - 2) : start]
+        if before and "\n" not in self.between(start, start):
+            first, last = before[0].text, before[-1].text
+            if is_value(last) or (is_value(first) and _APART.fullmatch(last)):
+                return True
+        after = self.tokens[end : end + _SHORT]
+        value = next((token for token in after if is_value(token.text)), None)
+        if value is None or "\n" in self.text[self.tokens[start].start : value.start]:
+            return False
+        line = self.text[max(0, value.start - _LABEL) : value.start].rpartition("\n")[2]
+        return value is after[0] or (len(line) < _LABEL and len(line.split()) <= _SHORT)
 
 
 def _number_start(found: Sequence[Token], start: int) -> int:
@@ -251,11 +249,6 @@ def _number_start(found: Sequence[Token], start: int) -> int:
     while first and start - first < 3 and found[first - 1].text[-1].isdigit():
         first -= 1
     return first
-
-
-def _between(text: str, found: Sequence[Token], start: int, end: int) -> str:
-    """The text of some tokens with what stands before and after them."""
-    return text[found[start - 1].end if start else 0 : found[end].start if end < len(found) else len(text)]
 
 
 def _regions(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
@@ -284,7 +277,7 @@ def _paired(a: Sequence[str], b: Sequence[str], place: str) -> list[Change]:
 
 def _shown(value: str) -> str:
     """A value for people: a blank before a unit that is a word, brackets as written."""
-    value = value.replace("⁽", "(").replace("⁾", ")")
+    value = _unmarked(value).replace("⁽", "(").replace("⁾", ")")
     found = _TRAILING_WORD.search(value)
     apart = found and _follows(found[0]) and not _APART.search(found[0])
     return f"{value[: found.start()]} {found[0]}" if found and apart else value
@@ -311,15 +304,15 @@ def tokens(text: str) -> list[Token]:
     """Words and values of a text of `_apart`, in order. Punctuation between words is left out."""
     found: list[Token] = []
     for match in _CHUNK.finditer(text):
-        chunk = _stripped(match[0])
-        if chunk and (any(map(str.isalnum, chunk)) or chunk in _UNITS or _is_sign(chunk) or chunk in _MARKS):
+        chunk = _formula(match[0]) if match[0][0] == FORMULA else _stripped(match[0])
+        if chunk and (any(map(str.isalnum, chunk)) or is_unit(chunk) or _is_sign(chunk) or chunk in _MARKS):
             found.append(Token(chunk, *match.span()))
     return _joined_values(found)
 
 
 def is_value(token: str) -> bool:
-    """Tell whether a token is a value: a number, a currency, a box to tick."""
-    if any(map(str.isdigit, token)) or _is_currency(token) or _ROMAN.fullmatch(token):
+    """Tell whether a token is a value: a number, a currency, a box to tick, a formula."""
+    if FORMULA in token or any(map(str.isdigit, token)) or _is_currency(token) or _ROMAN.fullmatch(token):
         return True
     if len(token) == 1:
         return token in _MARKS
@@ -328,11 +321,17 @@ def is_value(token: str) -> bool:
 
 def _is_currency(token: str) -> bool:
     """Tell whether a token is EUR, $ or US$."""
-    return token in _CURRENCIES or (token[-1:] in _CURRENCY_SIGNS and len(token) < 5 and bool(token))
+    return token in CURRENCIES or (token[-1:] in _CURRENCY_SIGNS and len(token) < 5 and bool(token))
 
 
 def _is_sign(chunk: str) -> bool:
     return all(character in _PREFIXES for character in chunk)
+
+
+def _formula(chunk: str) -> str:
+    """A formula as a token: a letter or a value where it is no more."""
+    text = joined(chunk).rstrip(".,;:")
+    return text if _PLAIN.fullmatch(text) else FORMULA + text
 
 
 def _stripped(chunk: str) -> str:
@@ -349,7 +348,7 @@ def _joined_values(chunks: Sequence[Token]) -> list[Token]:
     for chunk in chunks:
         text, last = chunk.text, found[-1].text if found else ""
         numeric = any(map(str.isdigit, text))
-        if numeric and not prefix and last.lower() in _MONTHS:
+        if numeric and not prefix and last.lower() in MONTHS:
             found[-1] = _merged(found[-1], chunk)
         elif numeric:
             found.append(_merged(prefix, chunk))
@@ -371,13 +370,7 @@ def _merged(first: Token | None, second: Token) -> Token:
 
 
 def _follows(chunk: str) -> bool:
-    if "/" in chunk or "·" in chunk:
-        return all(map(_is_unit, re.split("[/·]", chunk)))
-    return _is_unit(chunk) or _is_currency(chunk) or chunk.lower() in _MONTHS
-
-
-def _is_unit(chunk: str) -> bool:
-    return chunk in _UNITS or (chunk[:1] in _SI_PREFIXES and chunk[1:] in _SI_UNITS)
+    return follows_a_number(chunk) or _is_currency(chunk)
 
 
 # --- small things ---------------------------------------------------------------------------------
@@ -387,11 +380,6 @@ def _flat(part: str | Table) -> str:
     if isinstance(part, str):
         return part
     return "\n".join("  \n".join(cell[0] for cell in row) for row in part.rows)
-
-
-def _opposite(a: str, b: str) -> bool:
-    short, long = sorted((a, b), key=len)
-    return bool(short) and any(long == prefix + short for prefix in _OPPOSITES)
 
 
 def _around_difference(a: str, b: str) -> tuple[str, str]:
@@ -405,6 +393,10 @@ def _around_difference(a: str, b: str) -> tuple[str, str]:
 def _cut(text: str, most: int = 60) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _unmarked(text: str) -> str:
+    return text.replace(FORMULA, "").replace(FORMULA_END, "")
 
 
 def _counted(count: int, one: str) -> str:

@@ -1,0 +1,156 @@
+"""Words that make a value, and words that decide what a sentence says, in the languages that pages are in.
+
+Lists are of closed classes: units, currencies, months, days, negations, numbers. A word that is missing is
+compared as any other word.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rapidfuzz.distance import Levenshtein
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CURRENCIES = _words("""
+    EUR USD GBP CHF JPY CNY RMB INR RUB KRW TRY CAD AUD NZD SEK NOK DKK PLN CZK HUF RON BRL MXN ZAR SGD HKD
+    THB IDR ILS AED SAR UAH euro euros dollar dollars yen pounds Euro Dollar
+    kr Kr Fr SFr zł Kč Ft lei руб. руб грн ريال ریال درهم دينار
+""")
+_UNITS = _words("""
+    % ‰ ° °C °F K g t lb lbs oz m mi ft in yd l L m2 m3 m^2 m^3 cm^2 cm^3 km^2 mm^2 ha s min h hr hrs d
+    Hz V A W J kcal cal Pa bar psi B KB KiB MiB GiB bit bits px pt dpi pp bp bps ppm ppb mol dB Ω rpm
+    mph Nm N am pm AM PM a.m p.m Uhr Std Stk St pcs pc k M bn mn million billion trillion thousand
+    hundred Mio Mrd Tsd years months weeks days hours minutes seconds year month week day hour minute
+    second 年 月 日 号 時 时 分 秒 点 個 个 件 枚 人 本 万 億 亿 千 百 年度
+    层 页 回 歳 岁 원 년 월 일 시 명 개 ٪ CR DR Cr Dr BC AD
+    BCE CE Liter Meter Tage Tagen Jahre Jahren Monate Wochen Stunden Minuten Stück jours ans mois heures
+    días años meses horas giorni anni mesi ore
+""")
+_SI_PREFIXES = _words("k M G T m µ μ n p c d h")
+_SI_UNITS = _words("g m l L s A V W Wh J N Pa Hz Ω F B bit mol eV")
+MONTHS = _words("""
+    january february march april may june july august september october november december jan feb mar apr
+    jun jul aug sep sept oct nov dec januar februar märz mai juni juli oktober dezember janvier février mars
+    avril juin juillet août septembre octobre novembre décembre enero febrero marzo abril mayo junio julio
+    agosto septiembre octubre noviembre diciembre gennaio febbraio aprile maggio giugno luglio settembre
+    ottobre dicembre januari februari maart mei augustus fevereiro março maio junho julho setembro outubro
+    dezembro января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+""")
+_DAYS = _words("""
+    monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays
+    saturdays sundays montag dienstag mittwoch donnerstag freitag samstag sonntag lundi mardi mercredi jeudi
+    vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo lunedì martedì mercoledì
+    giovedì venerdì sabato domenica понедельник вторник среда четверг пятница суббота воскресенье today
+    tomorrow yesterday daily weekly monthly yearly noon midnight midi minuit täglich wöchentlich monatlich
+    jährlich
+""")
+_NEGATIONS = _words("""
+    no not never none nor neither nothing nobody without cannot nicht kein keine keinen keiner keinem keines
+    nichts ohne nie niemals niet geen nooit zonder ne pas sans jamais aucun aucune rien sin nunca ningún
+    ninguna ninguno nada tampoco non senza mai nessun nessuno nessuna né não nem sem nenhum nenhuma ikke ingen
+    inte inga inget ej aldrig utan nie brak bez żaden nelze není nejsou не нет без ни нельзя никогда ні немає
+    değil yok hayır nem nincs sem ei eivät tidak bukan jangan tanpa không chưa لا ليس ليست لم لن بدون غير نیست
+    לא אין ללא בלי नहीं मत बिना না নয়
+""")
+_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 ไม่ ห้าม")
+"""In scripts that set no blanks between words."""
+_CONTRACTED = re.compile(r"n'\w+|\w+n't")
+_NUMBER = re.compile(
+    r"(?!(?:ein(?:e[nrsm]?)?|een|en|und|due|sei|th|ty|st|te|ten?[rsm]|e)$)(?:"
+    + "|".join(
+        sorted(
+            _words("""
+    zero one two three four five six seven eight nine ten eleven twelve thir fif eigh teen twen for ty
+    hundred thousand million billion first second third fifth eighth ninth twelfth th tieth half quarter
+    dozen double triple once twice
+    null ein eins zwei zwo drei vier fünf sechs sieben acht neun zehn elf zwölf sech sieb zwanzig zig
+    dreißig dreissig hundert tausend und erst dritt te ter ten tes tem st halb
+    deux trois quatre cinq sept huit neuf dix onze douze treize quatorze quinze seize vingt vingts trente
+    quarante cinquante soixante cent cents mille premier première second seconde ième tiers demi
+    uno dos tres cuatro cinco seis siete ocho nueve diez doce trece catorce quince dieci veinte veinti
+    treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento cientos mil primero primera
+    segundo segunda tercer tercero tercera cuarto cuarta quinto quinta mitad
+    due tre quattro cinque sei sette otto nove undici dodici tredici quattordici quindici sedici dicias
+    dician dici venti vent trenta quaranta cinquanta sessanta settanta ottanta novanta cento mila primo
+    prima terzo terza metà
+    dois duas três quatro oito dez treze vinte trinta quarenta cinquenta sessenta oitenta cem duzentos
+    trezentos terço metade
+    een twee vijf zes zeven negen tien twaalf der veer twintig dertig veertig tig honderd duizend en
+    två fyra fem sju åtta nio tio tolv tretton fjorton femton sexton arton tjugo trettio fyrtio hundra tusen
+    seks syv otte tyve hundre
+    dwa dwie trzy cztery pięć sześć siedem osiem dziewięć dziesięć naście dzieścia dziesiąt sto tysiąc
+    один два две три четыре пять шесть семь восемь девять десять надцать дцать надцати дцати сорок сто
+    двести тысяча тысячи тысяч первый второй третий половина
+    iki üç dört beş altı yedi sekiz dokuz yirmi otuz kırk elli dua tiga empat lima enam tujuh delapan
+    sembilan puluh ratus ribu hai bốn năm sáu bảy tám chín mười trăm
+    واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة عشرون ثلاثون مئة مائة ألف
+    एक दो तीन चार पांच पाँच छह सात आठ नौ दस बीस सौ हज़ार
+    """),
+            key=len,
+            reverse=True,
+        )
+    )
+    + ")+"
+)
+"""Compounds too. Articles are none."""
+_PREFIXES = _words("dis un in im ir il non mis de anti nicht in- non- anti-")
+_OPPOSED = [
+    set(pair.split("/"))
+    for pair in _words("""
+    yes/no ja/nein oui/non true/false before/after above/below more/less high/low min/max minimum/maximum
+    debit/credit net/gross netto/brutto buyer/seller left/right positive/negative pass/fail passed/failed
+    vor/nach über/unter mehr/weniger hoch/niedrig soll/haben käufer/verkäufer mieter/vermieter avant/après
+    plus/moins acheteur/vendeur antes/después más/menos male/female open/closed include/exclude
+    included/excluded including/excluding increase/decrease increased/decreased ever/never may/must
+    """)
+]
+
+
+def follows_a_number(chunk: str) -> bool:
+    """Tell whether a word after a number is part of its value: a unit, a currency, a month."""
+    if "/" in chunk or "·" in chunk:
+        return all(map(is_unit, re.split("[/·]", chunk)))
+    return is_unit(chunk) or chunk in CURRENCIES or chunk.lower() in MONTHS
+
+
+def is_unit(chunk: str) -> bool:
+    """Tell whether a chunk is a unit."""
+    return chunk in _UNITS or (chunk[:1] in _SI_PREFIXES and chunk[1:] in _SI_UNITS)
+
+
+def decides(a: list[str], b: list[str]) -> int:
+    """Rank words that changed: 0 where one denies the other, 1 where a number or a day changed, else 2."""
+    a, b = ([word.lower() for word in side] for side in (a, b))
+    if _denials(a) != _denials(b) or any(map(_opposite, a, b)):
+        return 0
+    counted = ([word for word in side if _counts(word)] for side in (a, b))
+    return 1 if next(counted) != next(counted) else 2
+
+
+def _denials(words: list[str]) -> int:
+    alone = sum(word in _NEGATIONS or _CONTRACTED.fullmatch(word) is not None for word in words)
+    return alone + sum("".join(words).count(part) for part in _NEGATIONS_WITHIN)
+
+
+def _counts(word: str) -> bool:
+    return word in MONTHS or word in _DAYS or (len(word) < 50 and _is_number(word.replace("-", "")))
+
+
+def _is_number(word: str) -> bool:
+    return _NUMBER.fullmatch(word) is not None
+
+
+def _opposite(a: str, b: str) -> bool:
+    short, long = sorted((a, b), key=len)
+    return {a, b} in _OPPOSED or (bool(short) and any(long == prefix + short for prefix in _PREFIXES))
+
+
+def is_slip(a: str, b: str) -> bool:
+    """Tell whether two words are one with a letter or two misread: a fourth of a longer word at most."""
+    a, b = (unicodedata.normalize("NFD", side.casefold()) for side in (a, b))
+    return Levenshtein.distance(a, b) <= (max(len(a), len(b)) - 1) // 4
