@@ -93,7 +93,7 @@ def _word_findings(changes: TextChanges, tolerance: Tolerance) -> list[Finding]:
     found = []
     if deciding:
         within = len(changes.values) + len(deciding) <= tolerance.values
-        found.append(Finding(f"words that decide changed: {_named(deciding)}", within))
+        found.append(Finding(f"deciding words changed: {_named(deciding)}", within))
     return found + ([Finding(f"words changed: {_named(rest)}", within=True)] if rest else [])
 
 

@@ -40,7 +40,7 @@ _LOOKALIKE = str.maketrans(
     | dict.fromkeys("“”„‟", '"')
     | dict.fromkeys("⋅∙", "·")
     | {"∣": "|", "∶": ":", "∗": "*", "∼": "~", "∥": "‖", "⟶": "→", "∆": "Δ"}
-    | {"⁄": "/", "✓": "☑", "✔": "☑", "□": "☐"}
+    | {"⁄": "/", "✓": "☑", "✔": "☑", "☒": "☑", "□": "☐"}
 )
 
 FORMULA, FORMULA_END = "\ue000", "\ue001"
@@ -54,6 +54,7 @@ _MATH = re.compile(
     rf"\\\(({_UP_TO_BRACKET})\\\)|\\\[({_UP_TO_BRACKET})\\\]|\$\$([^$]*)\$\$"
     rf"|\\begin\{{{_DISPLAY}({_UP_TO_DELIMITER})\\end\{{{_DISPLAY}"
     r"|(?<![\w$\\])\$(?=\S)(?P<dollars>[^$\n]++)(?<=\S)\$(?![\d$])"
+    r"|(?<![\w$\\])\$[ \t](?=[^\d\s])(?P<apart>[^$\n]++)(?<=[ \t])\$(?![\w$])"
 )
 _FORMULA = re.compile(r"[\\^_={]")
 _NO_FORMULA = re.compile(r"[\d\s.,%°'+±~<>≤≥$€£-]*")
@@ -71,7 +72,13 @@ _RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*```\w*[ \t]*$")
 _SIGNED = re.compile(r"\s*[-+][ \t]+[^\w\s]?\s?\d[\d.,' ]*\s?\S{0,4}\s*")
 _LIST_NUMBER = re.compile(r"(?m)^([ \t]*)\(?(\d{1,3}|[a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t])")
 _BOX_MARK = re.compile(r"\[([ xX])\](?=\s)")
-_BOLD = re.compile(r"(?<![\w*])(\*\*|__)(?=\S)([^*_\n]{1,400})(?<=\S)\1")
+_ROUND_MARK = re.compile(r"(?<!\w)\(([ xX])\)(?=\s)")
+"""A box to tick, where one of a text is empty; else (x) numbers a list."""
+_HYPHEN = re.compile(
+    r"(?<=[^\W\d_])-[ \t]*(?:\n[ \t]*|[ \t])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en)\b)(?=[a-zß-ÿ])"
+)
+"""A word's end on the next line."""
+_BOLD = re.compile(r"(?<![\w*])(\*\*|__|~~)(?=\S)([^*_~\n]{1,400})(?<=\S)\1")
 _EMPHASIS = re.compile(r"(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?!\w)|[`]+")
 
 GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ ']\d{3})+(?![\d])")
@@ -92,8 +99,11 @@ def marked(text: str) -> str:
     text = _SCRIPT.sub(r"\1{\2\3}", _same_characters(text))
     text = _TIMES.sub("×", _LETTER_WITH_INDEX.sub(r"\1_{\2}", text))
     text = _without_bullets(_RULE.sub("", _with_formulas(text)))
-    text = _BOX_MARK.sub(lambda mark: "☐" if mark[1] == " " else "☑", text)
+    marks = (_BOX_MARK, _ROUND_MARK) if "( )" in text else (_BOX_MARK,)
+    for mark in marks:
+        text = mark.sub(lambda found: "☐" if found[1] == " " else "☑", text)
     text = _LIST_NUMBER.sub(_of_list_number, text)
+    text = _HYPHEN.sub("", text)
     text = _EMPHASIS.sub("", _BOLD.sub(r"\2", text)).strip()
     return text.replace(LOWERED, "_").replace(_STAR, "*")
 
@@ -173,7 +183,8 @@ def _with_formulas(text: str) -> str:
     parts, at = [], 0
     for found in _MATH.finditer(text):
         content = next(group for group in found.groups() if group is not None)
-        if found["dollars"] is not None and _WORD.search(content) and not _FORMULA.search(content):
+        amounts = found["apart"] is not None or (found["dollars"] is not None and _WORD.search(content))
+        if amounts and not _FORMULA.search(content):
             continue  # two amounts in dollars with words between
         content = _SPACED_DIGITS.sub("", _SEPARATOR.sub(r"\1", content)).replace("~", " ")
         content = (

@@ -312,7 +312,13 @@ def tokens(text: str) -> list[Token]:
 
 def is_value(token: str) -> bool:
     """Tell whether a token is a value: a number, a currency, a box to tick, a formula."""
-    if FORMULA in token or any(map(str.isdigit, token)) or _is_currency(token) or _ROMAN.fullmatch(token):
+    if (
+        FORMULA in token
+        or "^" in token
+        or any(map(str.isdigit, token))
+        or _is_currency(token)
+        or _ROMAN.fullmatch(token)
+    ):
         return True
     if len(token) == 1:
         return token in _MARKS
