@@ -1,4 +1,4 @@
-"""What LaTeX prints, as one line of characters: fractions, roots, letters raised and lowered, signs, matrices.
+"""What LaTeX prints, as one line of characters: fractions, roots, letters signs, matrices.
 
 One pass over the text, so linear in its length. Text that is no LaTeX stays as it is.
 """
@@ -28,6 +28,10 @@ _FONT_WORD = re.compile(r"\s*\\(?:text|math)[a-z]*\s*\{\s*\w+\s*\}\s*")
 LOWERED = "\ue002"
 """Stands for the sign _ before what is lowered: no emphasis."""
 _PUNCTUATION = "!\"#$%&'*+,-./:;<=>?@^_`{|}~"
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 def _table(text: str) -> dict[str, str]:
@@ -145,10 +149,10 @@ _SIGNS = {
     / slash
     % percent
 """)
-_FUNCTIONS = frozenset("""
-    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp lim limsup liminf max min sup inf
-    det dim arg gcd deg ker hom Pr mod bmod Re Im
-""".split())  # fmt: skip
+_FUNCTIONS = _names("""
+    sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp lim limsup liminf max min sup
+    inf det dim arg gcd deg ker hom Pr mod bmod Re Im
+""")
 _ABOVE = dict.fromkeys(("hat", "widehat"), "\u0302") | dict.fromkeys(("bar", "overline"), "\u0304") | {
     "vec": "\u20d7", "overrightarrow": "\u20d7", "tilde": "\u0303", "widetilde": "\u0303", "dot": "\u0307",
     "ddot": "\u0308", "check": "\u030c", "breve": "\u0306", "acute": "\u0301", "grave": "\u0300",
@@ -156,14 +160,14 @@ _ABOVE = dict.fromkeys(("hat", "widehat"), "\u0302") | dict.fromkeys(("bar", "ov
 }  # fmt: skip
 _FRACTIONS = frozenset(("frac", "dfrac", "tfrac", "cfrac"))
 _BLANK = frozenset(("quad", "qquad", "thinspace", "enspace", "space", "hfill", "newline", "par", "hline"))
-_UNSEEN = frozenset("""
-    left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm middle displaystyle textstyle
-    scriptstyle limits nolimits nonumber notag centering noindent rm bf it sf tt cal
-""".split())  # fmt: skip
-_FONTS = frozenset("""
+_UNSEEN = _names("""
+    left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm middle displaystyle
+    textstyle scriptstyle limits nolimits nonumber notag centering noindent rm bf it sf tt cal
+""")
+_FONTS = _names("""
     operatorname emph mbox hbox bm boldsymbol pmb boxed fbox underline underbrace overbrace ensuremath section
     subsection subsubsection paragraph title caption url
-""".split())  # fmt: skip
+""")
 _DROPPED = frozenset(("label", "hspace", "vspace", "phantom", "vphantom", "hphantom", "color", "cline"))
 _BRACKETS = {
     "matrix": ("", ""), "smallmatrix": ("", ""), "pmatrix": ("(", ")"), "bmatrix": ("[", "]"),

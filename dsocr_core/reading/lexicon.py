@@ -7,7 +7,6 @@ compared as any other word.
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from rapidfuzz.distance import Levenshtein
 
@@ -41,64 +40,74 @@ MONTHS = _words("""
     ottobre dicembre januari februari maart mei augustus fevereiro março maio junho julho setembro outubro
     dezembro января февраля марта апреля мая июня июля августа сентября октября ноября декабря
 """)
-_DAYS = _words("""
+_DAYS_AND_MODALS = _words("""
     monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays
     saturdays sundays montag dienstag mittwoch donnerstag freitag samstag sonntag lundi mardi mercredi jeudi
     vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo lunedì martedì mercoledì
     giovedì venerdì sabato domenica понедельник вторник среда четверг пятница суббота воскресенье today
     tomorrow yesterday daily weekly monthly yearly noon midnight midi minuit täglich wöchentlich monatlich
     jährlich
+    must may might can could shall should will would muss müssen darf dürfen kann können soll sollen doit
+    doivent peut peuvent debe deben puede pueden deve devono può possono pode podem moet mag kan
 """)
 _NEGATIONS = _words("""
     no not never none nor neither nothing nobody without cannot nicht kein keine keinen keiner keinem keines
-    nichts ohne nie niemals niet geen nooit zonder ne pas sans jamais aucun aucune rien sin nunca ningún
-    ninguna ninguno nada tampoco non senza mai nessun nessuno nessuna né não nem sem nenhum nenhuma ikke ingen
-    inte inga inget ej aldrig utan nie brak bez żaden nelze není nejsou не нет без ни нельзя никогда ні немає
-    değil yok hayır nem nincs sem ei eivät tidak bukan jangan tanpa không chưa لا ليس ليست لم لن بدون غير نیست
-    לא אין ללא בלי नहीं मत बिना না নয়
+    keinesfalls keineswegs niemand nichts ohne nie niemals niet geen nooit zonder ne pas sans jamais aucun
+    aucune rien sin nunca ningún ninguna ninguno nada tampoco non senza mai nessun nessuno nessuna né não
+    nem sem nenhum nenhuma ikke ingen inte inga inget ej aldrig utan nie brak bez żaden nelze není nejsou не
+    нет без ни нельзя никогда ні немає değil yok hayır nem nincs sem ei eivät tidak bukan jangan tanpa không
+    chưa لا ليس ليست لم لن بدون غير نیست prohibited forbidden verboten untersagt interdit interdite
+    prohibido prohibida vietato proibido verboden запрещено запрещается לא אין ללא בלי नहीं मत बिना না নয়
 """)
 _NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 ไม่ ห้าม")
 """In scripts that set no blanks between words."""
 _CONTRACTED = re.compile(r"n'\w+|\w+n't")
-_NUMBER = re.compile(
-    r"(?!(?:ein(?:e[nrsm]?)?|een|en|und|due|sei|th|ty|st|te|ten?[rsm]|e)$)(?:"
-    + "|".join(
-        sorted(
-            _words("""
-    zero one two three four five six seven eight nine ten eleven twelve thir fif eigh teen twen for ty
-    hundred thousand million billion first second third fifth eighth ninth twelfth th tieth half quarter
-    dozen double triple once twice
-    null ein eins zwei zwo drei vier fünf sechs sieben acht neun zehn elf zwölf sech sieb zwanzig zig
-    dreißig dreissig hundert tausend und erst dritt te ter ten tes tem st halb
-    deux trois quatre cinq sept huit neuf dix onze douze treize quatorze quinze seize vingt vingts trente
-    quarante cinquante soixante cent cents mille premier première second seconde ième tiers demi
+_NUMBERS = _words("""
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fifteen eighteen twenty
+    thirty forty fifty eighty hundred thousand million billion first second third fifth eighth ninth twelfth
+    twentieth fortieth half quarter dozen double triple once twice
+    null ein eins zwei zwo drei vier fünf sechs sieben acht neun zehn elf zwölf sechzehn siebzehn zwanzig
+    dreißig dreissig sechzig siebzig hundert tausend erste ersten erster erstes dritte dritten dritter siebte
+    halb halbe
+    un deux trois quatre quatrième cinq sept huit neuf neuvième dix onze douze treize quatorze quinze seize
+    vingt trente quarante cinquante soixante cent mille premier première seconde tiers demi
     uno dos tres cuatro cinco seis siete ocho nueve diez doce trece catorce quince dieci veinte veinti
-    treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento cientos mil primero primera
+    treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento mil primero primera
     segundo segunda tercer tercero tercera cuarto cuarta quinto quinta mitad
-    due tre quattro cinque sei sette otto nove undici dodici tredici quattordici quindici sedici dicias
-    dician dici venti vent trenta quaranta cinquanta sessanta settanta ottanta novanta cento mila primo
-    prima terzo terza metà
+    due tre quattro cinque sei sette otto nove undici dodici tredici quattordici quindici sedici diciassette
+    diciotto diciannove venti vent trenta quaranta cinquanta sessanta settanta ottanta novanta cento mila
+    primo prima terzo terza metà
     dois duas três quatro oito dez treze vinte trinta quarenta cinquenta sessenta oitenta cem duzentos
     trezentos terço metade
-    een twee vijf zes zeven negen tien twaalf der veer twintig dertig veertig tig honderd duizend en
+    een twee drie vijf zes zeven negen tien twaalf dertien veertien twintig dertig veertig honderd duizend
     två fyra fem sju åtta nio tio tolv tretton fjorton femton sexton arton tjugo trettio fyrtio hundra tusen
     seks syv otte tyve hundre
-    dwa dwie trzy cztery pięć sześć siedem osiem dziewięć dziesięć naście dzieścia dziesiąt sto tysiąc
-    один два две три четыре пять шесть семь восемь девять десять надцать дцать надцати дцати сорок сто
-    двести тысяча тысячи тысяч первый второй третий половина
+    dwa dwie dwu trzy cztery pięć sześć siedem osiem dziewięć dziesięć sto tysiąc
+    один два две двое три четыре пять шесть семь восемь девять десять сорок сто двести тысяча тысячи тысяч
+    первый второй третий половина
     iki üç dört beş altı yedi sekiz dokuz yirmi otuz kırk elli dua tiga empat lima enam tujuh delapan
-    sembilan puluh ratus ribu hai bốn năm sáu bảy tám chín mười trăm
+    sembilan puluh ratus ribu bốn năm sáu bảy tám chín mười trăm
     واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة عشرون ثلاثون مئة مائة ألف
     एक दो तीन चार पांच पाँच छह सात आठ नौ दस बीस सौ हज़ार
-    """),
-            key=len,
-            reverse=True,
-        )
-    )
-    + ")+"
+""")
+_NUMBER_ENDINGS = _words("""
+    teen ty tieth th s und zig ßig te ter ten tes tem ste ster sten stes ième tig en ën
+    надцать дцать надцати дцати naście dzieścia dziesiąt
+""")
+
+
+def _either(words: frozenset[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))
+
+
+_NUMBER = re.compile(
+    rf"(?!(?:un|ein|een|due|sei)$)(?:{_either(_NUMBERS)})(?:{_either(_NUMBERS | _NUMBER_ENDINGS)})*+"
 )
 """Compounds too. Articles are none."""
 _PREFIXES = _words("dis un in im ir il non mis de anti nicht in- non- anti-")
+_LONGEST = 60
+"""Letters of a number in words are fewer."""
+_ENDINGS = (("ee", "er"), ("ee", "or"), ("geber", "nehmer"), ("ful", "less"))
 _OPPOSED = [
     set(pair.split("/"))
     for pair in _words("""
@@ -106,7 +115,7 @@ _OPPOSED = [
     debit/credit net/gross netto/brutto buyer/seller left/right positive/negative pass/fail passed/failed
     vor/nach über/unter mehr/weniger hoch/niedrig soll/haben käufer/verkäufer mieter/vermieter avant/après
     plus/moins acheteur/vendeur antes/después más/menos male/female open/closed include/exclude
-    included/excluded including/excluding increase/decrease increased/decreased ever/never may/must
+    included/excluded including/excluding increase/decrease increased/decreased ever/never
     """)
 ]
 
@@ -124,7 +133,8 @@ def is_unit(chunk: str) -> bool:
 
 
 def decides(a: list[str], b: list[str]) -> int:
-    """Rank words that changed: 0 where one denies the other, 1 where a number or a day changed, else 2."""
+    """Rank words that changed: 0 where one side denies the other, 1 where another number, day or modal verb
+    stands, 2 for the rest."""
     a, b = ([word.lower() for word in side] for side in (a, b))
     if _denials(a) != _denials(b) or any(map(_opposite, a, b)):
         return 0
@@ -138,7 +148,9 @@ def _denials(words: list[str]) -> int:
 
 
 def _counts(word: str) -> bool:
-    return word in MONTHS or word in _DAYS or (len(word) < 50 and _is_number(word.replace("-", "")))
+    return (
+        word in MONTHS or word in _DAYS_AND_MODALS or (len(word) < 50 and _is_number(word.replace("-", "")))
+    )
 
 
 def _is_number(word: str) -> bool:
@@ -147,10 +159,13 @@ def _is_number(word: str) -> bool:
 
 def _opposite(a: str, b: str) -> bool:
     short, long = sorted((a, b), key=len)
-    return {a, b} in _OPPOSED or (bool(short) and any(long == prefix + short for prefix in _PREFIXES))
+    if {a, b} in _OPPOSED or (bool(short) and any(long == prefix + short for prefix in _PREFIXES)):
+        return True
+    ends = (*_ENDINGS, *(pair[::-1] for pair in _ENDINGS))
+    return any(a.endswith(x) and b.endswith(y) and a[: -len(x)] == b[: -len(y)] for x, y in ends)
 
 
 def is_slip(a: str, b: str) -> bool:
-    """Tell whether two words are one with a letter or two misread: a fourth of a longer word at most."""
-    a, b = (unicodedata.normalize("NFD", side.casefold()) for side in (a, b))
+    """Tell whether two words may be one misread: less than a fourth of their letters."""
+    a, b = a.casefold(), b.casefold()
     return Levenshtein.distance(a, b) <= (max(len(a), len(b)) - 1) // 4

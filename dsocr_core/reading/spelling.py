@@ -40,7 +40,7 @@ _LOOKALIKE = str.maketrans(
     | dict.fromkeys("“”„‟", '"')
     | dict.fromkeys("⋅∙", "·")
     | {"∣": "|", "∶": ":", "∗": "*", "∼": "~", "∥": "‖", "⟶": "→", "∆": "Δ"}
-    | {"⁄": "/", "✓": "☑", "✔": "☑", "☒": "☑", "□": "☐"}
+    | {"⁄": "/", "✓": "☑", "✔": "☑", "✅": "☑", "✘": "✗", "❌": "✗", "☒": "☑", "□": "☐"}
 )
 
 FORMULA, FORMULA_END = "\ue000", "\ue001"
@@ -75,7 +75,7 @@ _BOX_MARK = re.compile(r"\[([ xX])\](?=\s)")
 _ROUND_MARK = re.compile(r"(?<!\w)\(([ xX])\)(?=\s)")
 """A box to tick, where one of a text is empty; else (x) numbers a list."""
 _HYPHEN = re.compile(
-    r"(?<=[^\W\d_])-[ \t]*(?:\n[ \t]*|[ \t])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en)\b)(?=[a-zß-ÿ])"
+    r"(?<=[^\W\d_])-[ \t]*(?:\n[ \t]*|[ \t])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en)\b)(?=[^\W\d_A-ZÀ-Þ])"
 )
 """A word's end on the next line."""
 _BOLD = re.compile(r"(?<![\w*])(\*\*|__|~~)(?=\S)([^*_~\n]{1,400})(?<=\S)\1")

@@ -39,8 +39,10 @@ _APART = re.compile(
     rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
 )
 """Characters that are tokens by themselves, and numbers in Chinese."""
-_NAME = re.compile(r"[^\W\d_]|m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE)
-"""A letter or a Roman number, where it stands against another one."""
+_NAME = re.compile(
+    r"[^\W\d_]{1,2}[+-]|[^\W\d_]|m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE
+)
+"""A letter, a grade or a Roman number, where it stands against another one."""
 _ROMAN = re.compile(r"(?=[MDCLXVI]{2})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})[a-z]?")
 _CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円"
 _PREFIXES = "+-±<>≤≥≈~#№§=≠×÷√" + _CURRENCY_SIGNS
@@ -193,11 +195,13 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
             continue
         change = Change(" ".join(words_a), " ".join(words_b), place)
         lines = (i == j and sides[1].is_line(k, m)) or (k == m and sides[0].is_line(i, j))
-        if lines or (len(words_a) == len(words_b) == 1 and all(map(_NAME.fullmatch, (*words_a, *words_b)))):
+        other = words_a and words_b and not is_slip(change.a, change.b)
+        if (lines and values_a == values_b) or (
+            other and _NAME.fullmatch(change.a) and _NAME.fullmatch(change.b)
+        ):
             values.append(change)
             continue
         weight = decides(sides[0].around(i, j, words_a), sides[1].around(k, m, words_b))
-        other = words_a and words_b and not is_slip(change.a, change.b)
         words.append(
             replace(change, weight=min(weight, 1) if other and sides[0].names_value(i, j) else weight)
         )

@@ -19,8 +19,9 @@ from dsocr_core.reading.input_parity import GLOBAL_HASH, IMAGE, LIMIT, TILES_HAS
 from dsocr_core.reading.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.reading.records import FinishReason
 
-RULE = 2
-"""Number of this rule, by which a run says what judged it: 2 compares values and forgives spelling."""
+RULE = 3
+"""Number of this rule, by which a run says what judged it: 2 compares values and forgives spelling; 3 compares
+formulas, labels, lines and deciding words too."""
 
 Ends = tuple[FinishReason | None, FinishReason | None]
 _END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
