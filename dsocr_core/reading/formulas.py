@@ -151,7 +151,7 @@ _SIGNS = {
 """)
 _FUNCTIONS = _names("""
     sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp lim limsup liminf max min sup
-    inf det dim arg gcd deg ker hom Pr mod bmod Re Im
+    inf det dim arg gcd deg ker hom Pr mod Re Im
 """)
 _ABOVE = dict.fromkeys(("hat", "widehat"), "\u0302") | dict.fromkeys(("bar", "overline"), "\u0304") | {
     "vec": "\u20d7", "overrightarrow": "\u20d7", "tilde": "\u0303", "widetilde": "\u0303", "dot": "\u0307",
@@ -290,6 +290,8 @@ class _Reader:
             return _SIGNS[name]
         if name in _FUNCTIONS:
             return name
+        if name == "bmod":
+            return "mod"
         if name in _BLANK:
             return " "
         if name in _UNSEEN:

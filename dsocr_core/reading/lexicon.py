@@ -68,7 +68,7 @@ _NUMBERS = _words("""
     twentieth fortieth half quarter dozen double triple once twice
     null ein eins zwei zwo drei vier fünf sechs sieben acht neun zehn elf zwölf sechzehn siebzehn zwanzig
     dreißig dreissig sechzig siebzig hundert tausend erste ersten erster erstes dritte dritten dritter siebte
-    halb halbe
+    halb halbe drittel viertel fünftel
     un deux trois quatre quatrième cinq sept huit neuf neuvième dix onze douze treize quatorze quinze seize
     vingt trente quarante cinquante soixante cent mille premier première seconde tiers demi
     uno dos tres cuatro cinco seis siete ocho nueve diez doce trece catorce quince dieci veinte veinti
@@ -84,7 +84,7 @@ _NUMBERS = _words("""
     seks syv otte tyve hundre
     dwa dwie dwu trzy cztery pięć sześć siedem osiem dziewięć dziesięć sto tysiąc
     один два две двое три четыре пять шесть семь восемь девять десять сорок сто двести тысяча тысячи тысяч
-    первый второй третий половина
+    первый второй третий половина пятнадцать шестнадцать семнадцать восемнадцать девятнадцать
     iki üç dört beş altı yedi sekiz dokuz yirmi otuz kırk elli dua tiga empat lima enam tujuh delapan
     sembilan puluh ratus ribu bốn năm sáu bảy tám chín mười trăm
     واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة عشرون ثلاثون مئة مائة ألف
@@ -92,7 +92,7 @@ _NUMBERS = _words("""
 """)
 _NUMBER_ENDINGS = _words("""
     teen ty tieth th s und zig ßig te ter ten tes tem ste ster sten stes ième tig en ën
-    надцать дцать надцати дцати naście dzieścia dziesiąt
+    надцать дцать надцати дцати десят naście dzieścia dziesiąt
 """)
 
 

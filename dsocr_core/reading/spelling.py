@@ -29,7 +29,7 @@ _LINK = re.compile(r"(?<!!)\[([^\[\]\n]*)\]\((?:https?:|mailto:|www\.|[#/.])[^()
 _AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^<>\s]+)>")
 _NOTE = re.compile(r"\[\^(\w{1,9})\]")
 
-_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]")
+_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]")
 _SUPERSCRIPT = re.compile("[\u00b2\u00b3\u00b9\u2070-\u207f]+")
 _SUBSCRIPT = re.compile("[\u2080-\u208e]+")
 _SQUARED = re.compile("[\u33a0\u33a1\u33a2\u33a3\u33a4\u33a5\u33a6]")
@@ -70,7 +70,9 @@ _SEPARATOR = re.compile(r"\{([.,:])\}")
 _BULLET = re.compile(r"[ \t]*(?:[-*+•‣◦▪■●○·>]|#{1,6})[ \t]+")
 _RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*```\w*[ \t]*$")
 _SIGNED = re.compile(r"\s*[-+][ \t]+[^\w\s]?\s?\d[\d.,' ]*\s?\S{0,4}\s*")
-_LIST_NUMBER = re.compile(r"(?m)^([ \t]*)\(?(\d{1,3}|[a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t])")
+_LIST_NUMBER = re.compile(
+    r"(?m)^([ \t]*)\(?(?:(\d{1,3})[.)](?=[ \t]|[^\W\d_])|([a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t]))"
+)
 _BOX_MARK = re.compile(r"\[([ xX])\](?=\s)")
 _ROUND_MARK = re.compile(r"(?<!\w)\(([ xX])\)(?=\s)")
 """A box to tick, where one of a text is empty; else (x) numbers a list."""
@@ -162,7 +164,8 @@ def _without_bullets(text: str) -> str:
 
 
 def _of_list_number(found: re.Match[str]) -> str:
-    number = found[2].upper() if len(found[2]) > 1 else found[2]
+    number = found[2] or found[3]
+    number = number.upper() if len(number) > 1 else number
     return f"{found[1]}{number} "
 
 

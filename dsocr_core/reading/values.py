@@ -8,6 +8,7 @@ delimiters), blanks and line breaks are no difference. Thousands separators of a
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -23,9 +24,8 @@ MOST_CHARACTERS = 100_000
 """Limit of each text; what lies beyond is not compared here."""
 
 _SHORT = 4
-"""Words of a label or of a cell that names something."""
-_LABEL = 80
-"""Characters of a label are fewer."""
+"""Words of a cell that names something; twice as many of a line, with fewer characters than these:"""
+_LINE = 80
 
 _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
@@ -194,17 +194,16 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
         if words_a == words_b:
             continue
         change = Change(" ".join(words_a), " ".join(words_b), place)
-        lines = (i == j and sides[1].is_line(k, m)) or (k == m and sides[0].is_line(i, j))
-        other = words_a and words_b and not is_slip(change.a, change.b)
-        if (lines and values_a == values_b) or (
-            other and _NAME.fullmatch(change.a) and _NAME.fullmatch(change.b)
-        ):
+        absent = not words_a or not words_b
+        other = absent or not is_slip(change.a, change.b)
+        lines = values_a == values_b and sides[0].are_lines(i, j) and sides[1].are_lines(k, m)
+        if (other and lines) or (not absent and _other_names(change.a, change.b)):
             values.append(change)
             continue
         weight = decides(sides[0].around(i, j, words_a), sides[1].around(k, m, words_b))
-        words.append(
-            replace(change, weight=min(weight, 1) if other and sides[0].names_value(i, j) else weight)
-        )
+        if weight == 2 and other and not absent and sides[0].names_value(i, j):
+            weight = 1
+        words.append(replace(change, weight=weight))
     return TextChanges(tuple(values), (), tuple(words))
 
 
@@ -219,8 +218,10 @@ class _Side(NamedTuple):
         first = self.tokens[start - 1].end if start else 0
         return self.text[first : self.tokens[end].start if end < len(self.tokens) else len(self.text)]
 
-    def is_line(self, start: int, end: int) -> bool:
-        """Tell whether some tokens are lines by themselves."""
+    def are_lines(self, start: int, end: int) -> bool:
+        """Tell whether some tokens are lines by themselves; none are."""
+        if start == end:
+            return True
         before = start == 0 or "\n" in self.between(start, start)
         return before and (end == len(self.tokens) or "\n" in self.between(end, end))
 
@@ -232,19 +233,29 @@ class _Side(NamedTuple):
         return [*(token.text for token in before), *words, *(token.text for token in after)]
 
     def names_value(self, start: int, end: int) -> bool:
-        """Tell whether words are a value's label or unit: beside it, or among the few words before it in a
-        line."""
+        """Tell whether words stand beside a value, or in a short line that has a value or a colon."""
         before = self.tokens[max(0, start - 2) : start]
         if before and "\n" not in self.between(start, start):
             first, last = before[0].text, before[-1].text
             if is_value(last) or (is_value(first) and _APART.fullmatch(last)):
                 return True
-        after = self.tokens[end : end + _SHORT]
-        value = next((token for token in after if is_value(token.text)), None)
-        if value is None or "\n" in self.text[self.tokens[start].start : value.start]:
-            return False
-        line = self.text[max(0, value.start - _LABEL) : value.start].rpartition("\n")[2]
-        return value is after[0] or (len(line) < _LABEL and len(line.split()) <= _SHORT)
+        if end < len(self.tokens) and is_value(self.tokens[end].text) and "\n" not in self.between(end, end):
+            return True
+        left, right = self.tokens[start].start, self.tokens[end - 1].end
+        begin = self.text[max(0, left - _LINE) : left].rpartition("\n")[2]
+        line = begin + self.text[left : right + _LINE].partition("\n")[0]
+        words = line.split()
+        field = len(line) < _LINE and len(words) <= 2 * _SHORT
+        return field and any(":" in word or any(map(str.isdigit, word)) for word in words)
+
+
+def _other_names(a: str, b: str) -> bool:
+    """Tell whether one letter, grade or Roman number stands for another, alone or in a compound: x-axis."""
+    parts = [re.split("[-/]", side) if len(side) > 3 else [side] for side in (a, b)]
+    differing = [pair for pair in zip(*parts, strict=False) if pair[0].casefold() != pair[1].casefold()]
+    return len(parts[0]) == len(parts[1]) and any(
+        _NAME.fullmatch(x) and _NAME.fullmatch(y) and x and y for x, y in differing
+    )
 
 
 def _number_start(found: Sequence[Token], start: int) -> int:
@@ -309,13 +320,14 @@ def tokens(text: str) -> list[Token]:
     found: list[Token] = []
     for match in _CHUNK.finditer(text):
         chunk = _formula(match[0]) if match[0][0] == FORMULA else _stripped(match[0])
-        if chunk and (any(map(str.isalnum, chunk)) or is_unit(chunk) or _is_sign(chunk) or chunk in _MARKS):
+        known = is_unit(chunk) or _is_sign(chunk) or is_value(chunk)
+        if chunk and (known or any(map(str.isalnum, chunk))):
             found.append(Token(chunk, *match.span()))
     return _joined_values(found)
 
 
 def is_value(token: str) -> bool:
-    """Tell whether a token is a value: a number, a currency, a box to tick, a formula."""
+    """Tell whether a token is a value: a number, a currency, a box to tick, a formula, a sign of one."""
     if (
         FORMULA in token
         or "^" in token
@@ -325,7 +337,7 @@ def is_value(token: str) -> bool:
     ):
         return True
     if len(token) == 1:
-        return token in _MARKS
+        return token in _MARKS or (token not in _PREFIXES and unicodedata.category(token) == "Sm")
     return _CJK_NUMBER.match(token) is not None
 
 
