@@ -39,7 +39,7 @@ def output_findings(
         *_box_findings(pairs, tolerance),
         *_exchanges(pairs),
         *text_findings(*text, tolerance, _spelt_alike(words) if text[0] else None),
-        *_word_findings(changes, tolerance),
+        *_word_findings(changes),
     ]
     return found or [Finding(OTHER_TOKENS, within=True)]
 
@@ -77,24 +77,22 @@ def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
 
 
 def _value_findings(changes: TextChanges, tolerance: Tolerance) -> list[Finding]:
+    """Tables of another structure, values, and words that decide, which count with the values."""
     found = [Finding(words, within=False) for words in changes.structures[:_NAMED]]
+    deciding = changes.deciding
+    within = len(changes.values) + len(deciding) <= tolerance.values
     if changes.values:
-        within = len(changes.values) <= tolerance.values
         noun = "value differs" if len(changes.values) == 1 else "values differ"
         found.append(Finding(f"{len(changes.values)} {noun}: {_named(changes.values)}", within))
+    if deciding:
+        found.append(Finding(f"deciding words changed: {_named(deciding)}", within))
     return found
 
 
-def _word_findings(changes: TextChanges, tolerance: Tolerance) -> list[Finding]:
-    """Words that changed: those that decide what is said count as values, the others beside the rate."""
-    changed = sorted(changes.words, key=lambda change: change.weight)
-    deciding = [change for change in changed if change.weight < 2]
-    rest = changed[len(deciding) :]
-    found = []
-    if deciding:
-        within = len(changes.values) + len(deciding) <= tolerance.values
-        found.append(Finding(f"deciding words changed: {_named(deciding)}", within))
-    return found + ([Finding(f"words changed: {_named(rest)}", within=True)] if rest else [])
+def _word_findings(changes: TextChanges) -> list[Finding]:
+    """Other words that changed, named beside the rate that decides."""
+    changed = [change for change in changes.words if not change.decides]
+    return [Finding(f"words changed: {_named(changed)}", within=True)] if changed else []
 
 
 def _named(changes: Sequence[Change]) -> str:

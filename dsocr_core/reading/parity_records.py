@@ -33,7 +33,7 @@ class Tolerance:
         boxes: boxes more or less, without a partner, or under another label
         shift_percent: largest difference of matched boxes' coordinates, in percent of the page's side
         character_error_rate: edits per character of the text; 0.02 is 2 %
-        values: numbers, amounts, dates and codes that may differ
+        values: numbers, amounts, dates, codes and deciding words that may differ
     """
 
     boxes: int = 1

@@ -24,8 +24,9 @@ MOST_CHARACTERS = 100_000
 """Limit of each text; what lies beyond is not compared here."""
 
 _SHORT = 4
-"""Words of a cell that names something; twice as many of a line, with fewer characters than these:"""
-_LINE = 80
+"""Words of a cell that names something."""
+_LINE, _FIELD = 120, 45
+"""Characters around words that are looked at, and those of a short line; Chinese ones count twice."""
 
 _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
@@ -67,6 +68,11 @@ class Change:
     unit of a value changed, 2 for the rest."""
 
     @property
+    def decides(self) -> bool:
+        """Whether it is beyond tolerance as a value is."""
+        return self.weight < 2
+
+    @property
     def words(self) -> str:
         """The change for people: `row 3, Price: 1.20 -> 0.80`."""
         a, b = _around_difference(self.a, self.b)
@@ -81,6 +87,21 @@ class TextChanges:
     structures: tuple[str, ...] = ()
     """Tables that have other rows or cells, in words."""
     words: tuple[Change, ...] = ()
+
+    @property
+    def deciding(self) -> tuple[Change, ...]:
+        """Words that decide what is said, denials first."""
+        return tuple(sorted((one for one in self.words if one.decides), key=lambda change: change.weight))
+
+    @property
+    def in_words(self) -> list[str]:
+        """Every difference for people, what decides first."""
+        rest = (change for change in self.words if not change.decides)
+        return [
+            *(change.words for change in self.values),
+            *self.structures,
+            *(change.words for change in (*self.deciding, *rest)),
+        ]
 
     def __add__(self, other: TextChanges) -> TextChanges:
         return TextChanges(
@@ -200,7 +221,9 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
         if (other and lines) or (not absent and _other_names(change.a, change.b)):
             values.append(change)
             continue
-        weight = decides(sides[0].around(i, j, words_a), sides[1].around(k, m, words_b))
+        if any(map(_APART.fullmatch, (*words_a, *words_b))):  # no blanks: a word is several tokens
+            words_a, words_b = sides[0].around(i, j), sides[1].around(k, m)
+        weight = decides(words_a, words_b)
         if weight == 2 and other and not absent and sides[0].names_value(i, j):
             weight = 1
         words.append(replace(change, weight=weight))
@@ -225,12 +248,9 @@ class _Side(NamedTuple):
         before = start == 0 or "\n" in self.between(start, start)
         return before and (end == len(self.tokens) or "\n" in self.between(end, end))
 
-    def around(self, start: int, end: int, words: list[str]) -> list[str]:
-        """Words with what stands beside them, where the script sets no blanks between words."""
-        if not any(map(_APART.fullmatch, words)):
-            return words
-        before, after = self.tokens[max(0, start - 2) : start], self.tokens[end : end + 2]
-        return [*(token.text for token in before), *words, *(token.text for token in after)]
+    def around(self, start: int, end: int) -> list[str]:
+        """Tokens with two before and after them."""
+        return [token.text for token in self.tokens[max(0, start - 2) : end + 2]]
 
     def names_value(self, start: int, end: int) -> bool:
         """Tell whether words stand beside a value, or in a short line that has a value or a colon."""
@@ -244,9 +264,8 @@ class _Side(NamedTuple):
         left, right = self.tokens[start].start, self.tokens[end - 1].end
         begin = self.text[max(0, left - _LINE) : left].rpartition("\n")[2]
         line = begin + self.text[left : right + _LINE].partition("\n")[0]
-        words = line.split()
-        field = len(line) < _LINE and len(words) <= 2 * _SHORT
-        return field and any(":" in word or any(map(str.isdigit, word)) for word in words)
+        width = sum(1 + (character > "\u2fff") for word in line.split() for character in word)
+        return width <= _FIELD and any(character == ":" or character.isdigit() for character in line)
 
 
 def _other_names(a: str, b: str) -> bool:
@@ -337,7 +356,7 @@ def is_value(token: str) -> bool:
     ):
         return True
     if len(token) == 1:
-        return token in _MARKS or (token not in _PREFIXES and unicodedata.category(token) == "Sm")
+        return token in _MARKS or unicodedata.category(token) == "Sm"
     return _CJK_NUMBER.match(token) is not None
 
 

@@ -20,8 +20,8 @@ from dsocr_core.reading.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.reading.records import FinishReason
 
 RULE = 3
-"""Number of this rule, by which a run says what judged it: 2 compares values and forgives spelling; 3 compares
-formulas, labels, lines and deciding words too."""
+"""Number of this rule, by which a run says what judged it: 2 compares values and forgives
+spelling, 3 compares formulas, lines and deciding words too."""
 
 Ends = tuple[FinishReason | None, FinishReason | None]
 _END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}

@@ -136,8 +136,7 @@ def _percent(value: float | None) -> str:
 
 def block_changes(block: BlockText) -> str:
     """Name what differs between both texts of a block, values first."""
-    found = text_changes(block.text_a, block.text_b)
-    changes = [*(one.words for one in found.values), *found.structures, *(one.words for one in found.words)]
+    changes = text_changes(block.text_a, block.text_b).in_words
     more = len(changes) - CHANGES
     return "; ".join([*changes[:CHANGES], *([f"{more} more"] if more > 0 else [])])
 

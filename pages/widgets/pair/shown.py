@@ -94,12 +94,7 @@ def compared(left: str, right: str) -> tuple[Runs, Runs]:
 @lru_cache(maxsize=512)
 def changes(left: str, right: str) -> list[str]:
     """Name what differs between two texts for people, values first."""
-    found = text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS])
-    return [
-        *(change.words for change in found.values),
-        *found.structures,
-        *(change.words for change in found.words),
-    ]
+    return text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS]).in_words
 
 
 def label_colours(rows: Iterable[Pairing]) -> dict[str, str]:
