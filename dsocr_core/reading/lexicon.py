@@ -59,7 +59,7 @@ _NEGATIONS = _words("""
     chưa لا ليس ليست لم لن بدون غير نیست prohibited forbidden verboten untersagt interdit interdite
     prohibido prohibida vietato proibido verboden запрещено запрещается לא אין ללא בלי नहीं मत बिना না নয়
 """)
-_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불가 금지 ไม่ ห้าม")
+_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม")
 """In scripts that set no blanks between words."""
 _CONTRACTED = re.compile(r"n'\w+|\w+n't")
 _NUMBERS = _words("""

@@ -8,7 +8,6 @@ delimiters), blanks and line breaks are no difference. Thousands separators of a
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -16,9 +15,10 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr_core.reading.lexicon import CURRENCIES, MONTHS, decides, follows_a_number, is_slip, is_unit
-from dsocr_core.reading.spelling import FORMULA, FORMULA_END, GROUPS, joined, marked, tidy
+from dsocr_core.reading.lexicon import decides, is_slip
+from dsocr_core.reading.spelling import FORMULA, joined, marked, tidy
 from dsocr_core.reading.tables import Table, split_tables
+from dsocr_core.reading.tokens import APART, Token, apart, is_value, shown, tokens, unmarked
 
 MOST_CHARACTERS = 100_000
 """Limit of each text; what lies beyond is not compared here."""
@@ -31,28 +31,10 @@ _LINE, _FIELD = 120, 45
 _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
 
-_NEGATIVE = re.compile(r"\([ \t]*([^\w\s]?[ \t]*\d[\d.,' ]*[ \t]*[^\w\s()]?)[ \t]*\)")
-_CJK_DIGITS = "〇零一二三四五六七八九十百千万億亿兆萬两壹贰叁肆伍陆柒捌玖拾佰仟"
-_CJK_NUMBER = re.compile(rf"第?[{_CJK_DIGITS}]+")
-_MARKS = "☐☑☒✗✘○●◯◉"
-"""Boxes to tick: whether one is ticked is a value."""
-_APART = re.compile(
-    rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
-)
-"""Characters that are tokens by themselves, and numbers in Chinese."""
 _NAME = re.compile(
     r"[^\W\d_]{1,2}[+-]|[^\W\d_]|m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE
 )
 """A letter, a grade or a Roman number, where it stands against another one."""
-_ROMAN = re.compile(r"(?=[MDCLXVI]{2})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})[a-z]?")
-_CURRENCY_SIGNS = "$€£¥₹₽₩₺₫₪฿¢₴₦元円"
-_PREFIXES = "+-±<>≤≥≈~#№§=≠×÷√" + _CURRENCY_SIGNS
-_CHUNK = re.compile(
-    rf"{FORMULA}[^{FORMULA_END}]*{FORMULA_END}|[{re.escape(_CURRENCY_SIGNS)}]|[^\s()\[\]{{}}\"“”„«»|{FORMULA}{FORMULA_END}]+"
-)
-_TRAILING_WORD = re.compile(r"(?<=\d)[^\W\d_]+$")
-_PLAIN = re.compile(r"\w|\w*\d\w*")
-_PUNCTUATION = ".,;:!?'*·،؛؟।"
 
 
 @dataclass(frozen=True)
@@ -64,8 +46,7 @@ class Change:
     place: str = ""
     """Row and column, or empty in prose."""
     weight: int = 2
-    """Of words: 0 where one side denies the other, 1 where a number in words, a month, a day, a label or the
-    unit of a value changed, 2 for the rest."""
+    """Of words: 0 where one side denies the other, 1 where they decide otherwise or name a value, else 2."""
 
     @property
     def decides(self) -> bool:
@@ -184,11 +165,11 @@ def _structure_words(a: Table, b: Table) -> str:
 def _prose_changes(a: str, b: str, place: str = "") -> TextChanges:
     """Words are aligned by the fewest edits; values in what differs are paired in order."""
     a, b = marked(a), marked(b)
-    return TextChanges() if joined(a) == joined(b) else _compared(_apart(a), _apart(b), place)
+    return TextChanges() if joined(a) == joined(b) else _compared(apart(a), apart(b), place)
 
 
 def _compared(a: str, b: str, place: str) -> TextChanges:
-    """Changes between two texts of `_apart`."""
+    """Changes between two texts of `apart`."""
     sides = _Side(a, tokens(a)), _Side(b, tokens(b))
     values: list[Change] = []
     words: list[Change] = []
@@ -198,7 +179,7 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
         if joined(texts[0]) == joined(texts[1]):
             continue  # blanks alone
         if texts[0].count(FORMULA) != texts[1].count(FORMULA):  # a formula here may be prose there
-            within = _compared(_unmarked(texts[0]), _unmarked(texts[1]), place)
+            within = _compared(unmarked(texts[0]), unmarked(texts[1]), place)
             values += within.values
             words += within.words
             continue
@@ -207,7 +188,7 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
         )
         values_a, values_b = ([token for token in side if is_value(token)] for side in (left, right))
         if values_a != values_b and len(values_a) == len(values_b) == 1 and len(left) + len(right) <= _NEAR:
-            values.append(Change(" ".join(map(_shown, left)), " ".join(map(_shown, right)), place))
+            values.append(Change(" ".join(map(shown, left)), " ".join(map(shown, right)), place))
             continue
         if values_a != values_b:
             values += _paired(values_a, values_b, place)
@@ -221,7 +202,7 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
         if (other and lines) or (not absent and _other_names(change.a, change.b)):
             values.append(change)
             continue
-        if any(map(_APART.fullmatch, (*words_a, *words_b))):  # no blanks: a word is several tokens
+        if any(map(APART.fullmatch, (*words_a, *words_b))):  # no blanks: a word is several tokens
             words_a, words_b = sides[0].around(i, j), sides[1].around(k, m)
         weight = decides(words_a, words_b)
         if weight == 2 and other and not absent and sides[0].names_value(i, j):
@@ -231,7 +212,7 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
 
 
 class _Side(NamedTuple):
-    """A text of `_apart` with its tokens."""
+    """A text of `apart` with its tokens."""
 
     text: str
     tokens: list[Token]
@@ -257,7 +238,7 @@ class _Side(NamedTuple):
         before = self.tokens[max(0, start - 2) : start]
         if before and "\n" not in self.between(start, start):
             first, last = before[0].text, before[-1].text
-            if is_value(last) or (is_value(first) and _APART.fullmatch(last)):
+            if is_value(last) or (is_value(first) and APART.fullmatch(last)):
                 return True
         if end < len(self.tokens) and is_value(self.tokens[end].text) and "\n" not in self.between(end, end):
             return True
@@ -303,115 +284,10 @@ def _regions(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int, int
 
 def _paired(a: Sequence[str], b: Sequence[str], place: str) -> list[Change]:
     return [
-        Change(_shown(x), _shown(y), place)
+        Change(shown(x), shown(y), place)
         for i, j, k, m in _regions(a, b)
         for x, y in zip_longest(a[i:j], b[k:m], fillvalue="")
     ]
-
-
-def _shown(value: str) -> str:
-    """A value for people: a blank before a unit that is a word, brackets as written."""
-    value = _unmarked(value).replace("⁽", "(").replace("⁾", ")")
-    found = _TRAILING_WORD.search(value)
-    apart = found and _follows(found[0]) and not _APART.search(found[0])
-    return f"{value[: found.start()]} {found[0]}" if found and apart else value
-
-
-# --- tokens ---------------------------------------------------------------------------------------
-
-
-class Token(NamedTuple):
-    """A word or a value, and where it stands."""
-
-    text: str
-    start: int
-    end: int
-
-
-def _apart(text: str) -> str:
-    """A tidy text with numbers in one piece, and blanks around what is a token by itself."""
-    text = GROUPS.sub(lambda found: found[0].replace(" ", ""), _NEGATIVE.sub(r" ⁽\1⁾ ", text))
-    return _APART.sub(r" \g<0> ", text)
-
-
-def tokens(text: str) -> list[Token]:
-    """Words and values of a text of `_apart`, in order. Punctuation between words is left out."""
-    found: list[Token] = []
-    for match in _CHUNK.finditer(text):
-        chunk = _formula(match[0]) if match[0][0] == FORMULA else _stripped(match[0])
-        known = is_unit(chunk) or _is_sign(chunk) or is_value(chunk)
-        if chunk and (known or any(map(str.isalnum, chunk))):
-            found.append(Token(chunk, *match.span()))
-    return _joined_values(found)
-
-
-def is_value(token: str) -> bool:
-    """Tell whether a token is a value: a number, a currency, a box to tick, a formula, a sign of one."""
-    if (
-        FORMULA in token
-        or "^" in token
-        or any(map(str.isdigit, token))
-        or _is_currency(token)
-        or _ROMAN.fullmatch(token)
-    ):
-        return True
-    if len(token) == 1:
-        return token in _MARKS or unicodedata.category(token) == "Sm"
-    return _CJK_NUMBER.match(token) is not None
-
-
-def _is_currency(token: str) -> bool:
-    """Tell whether a token is EUR, $ or US$."""
-    return token in CURRENCIES or (token[-1:] in _CURRENCY_SIGNS and len(token) < 5 and bool(token))
-
-
-def _is_sign(chunk: str) -> bool:
-    return all(character in _PREFIXES for character in chunk)
-
-
-def _formula(chunk: str) -> str:
-    """A formula as a token: a letter or a value where it is no more."""
-    text = joined(chunk).rstrip(".,;:")
-    return text if _PLAIN.fullmatch(text) else FORMULA + text
-
-
-def _stripped(chunk: str) -> str:
-    chunk = chunk.rstrip(_PUNCTUATION)
-    while chunk and chunk[0] in _PUNCTUATION and not (chunk[0] in ".," and chunk[1:2].isdigit()):
-        chunk = chunk[1:]
-    return chunk
-
-
-def _joined_values(chunks: Sequence[Token]) -> list[Token]:
-    """Signs, currencies, units and months joined with the number that they stand beside."""
-    found: list[Token] = []
-    prefix: Token | None = None
-    for chunk in chunks:
-        text, last = chunk.text, found[-1].text if found else ""
-        numeric = any(map(str.isdigit, text))
-        if numeric and not prefix and last.lower() in MONTHS:
-            found[-1] = _merged(found[-1], chunk)
-        elif numeric:
-            found.append(_merged(prefix, chunk))
-            prefix = None
-        elif not prefix and (any(map(str.isdigit, last)) or _CJK_NUMBER.fullmatch(last)) and _follows(text):
-            found[-1] = _merged(found[-1], chunk)
-        elif _is_sign(text) or _is_currency(text):
-            prefix = _merged(prefix, chunk)
-        else:
-            found += [prefix, chunk] if prefix else [chunk]
-            prefix = None
-    if prefix:
-        found.append(prefix)
-    return [token for token in found if any(map(str.isalnum, token.text)) or is_value(token.text)]
-
-
-def _merged(first: Token | None, second: Token) -> Token:
-    return Token(first.text + second.text, first.start, second.end) if first else second
-
-
-def _follows(chunk: str) -> bool:
-    return follows_a_number(chunk) or _is_currency(chunk)
 
 
 # --- small things ---------------------------------------------------------------------------------
@@ -434,10 +310,6 @@ def _around_difference(a: str, b: str) -> tuple[str, str]:
 def _cut(text: str, most: int = 60) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _unmarked(text: str) -> str:
-    return text.replace(FORMULA, "").replace(FORMULA_END, "")
 
 
 def _counted(count: int, one: str) -> str:
