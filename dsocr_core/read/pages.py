@@ -82,7 +82,7 @@ def _outcomes(
 ) -> Generator[Outcome[Comparison]]:
     """Pages as they end: together where A alone reads many at once."""
     first = session.side(plan.sides[0])
-    many = len(plan.sides) == 1 and first.reads_many and plan.together is None
+    many = len(plan.sides) == 1 and first.reads_many
     slots = plan.slots or slots_for(count, plan.batch) if many else 1
     concurrency = session.concurrency(plan.sides)
 

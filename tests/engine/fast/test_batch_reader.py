@@ -47,7 +47,12 @@ from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.readers import Job, OneByOne, Together
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.read_batch import Listed, read
-from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.support.seeded_weights import (
+    tiny_config,
+    tiny_unlimited_config,
+    with_changes,
+    write_seeded_checkpoint,
+)
 
 LIMITS = (9, 1, 4, 17, 2, 9)
 CPU = torch.device("cpu")
@@ -116,6 +121,27 @@ def test_each_page_reads_as_it_does_alone(
     assert reader.slots == slots
 
 
+def test_documents_take_slots_and_one_that_is_too_long_for_them_is_read_by_itself(
+    tmp_path: Path, pages: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
+    checkpoint = load_checkpoint(str(directory), CPU, torch.float32)
+    engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
+    settings = Settings(checkpoint=str(directory))
+    documents = [pages[:2], pages[2:4], pages[4:5], pages[1:4]]
+    requests = [
+        replace(settings.request(first, more=tuple(more)), max_new_tokens=20) for first, *more in documents
+    ]
+    alone = [engine.recognize(request) for request in requests]
+    heard = read(BatchReader(engine, 2, ignore_eos=True, group=4, kernels=PLAIN), engine, requests)
+    for number, wanted in enumerate(alone):
+        found = heard[number]
+        assert isinstance(found, OcrResult)
+        assert (found.token_ids, found.inputs, found.sizes) == (wanted.token_ids, wanted.inputs, wanted.sizes)
+        assert ("batch" in found.environment) == (number != 3)
+    assert len({result.token_ids for result in alone}) == 4 and "by itself" in caplog.text
+
+
 class Drafted:
     """Drafts the tokens that pages are given; of one page others, of one none."""
 
@@ -172,11 +198,11 @@ def test_a_page_that_fails_is_told_of_and_the_others_go_on(
     heard = read(reader, engine, [*same[:5], replace(same[5], max_new_tokens=100)])
     assert str(heard[2]) == "the towers fell"
     assert "out of memory" in str(heard[4]) and "page4.png" in str(heard[4])
-    assert "needs" in str(heard[5]) and "page5.png" in str(heard[5])
-    for number in (0, 1, 3):
+    for number in (0, 1, 3, 5):  # the last one needs more than a slot holds, and is read by itself
         found = heard[number]
-        assert isinstance(found, OcrResult)
-        assert found.token_ids == alone[number].token_ids[:4] or LIMITS[number] == 1
+        assert isinstance(found, OcrResult) and ("batch" in found.environment) == (number != 5)
+        own = LIMITS[number] if number == 5 else min(4, LIMITS[number])
+        assert found.required_tokens[:own] == alone[number].required_tokens[:own]
 
 
 def test_cancel_tells_of_what_ended_and_leaves_the_slots_usable(
