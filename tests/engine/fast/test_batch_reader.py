@@ -319,6 +319,32 @@ def test_a_run_together_writes_what_a_run_one_by_one_does(
     assert len(lines) == 7
 
 
+def test_a_run_of_documents_in_one_prompt_is_read_in_slots(
+    pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+    monkeypatch.setattr(EngineBackend, "reads_many", True)
+    directory = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
+    infer = InferSettings(max_new_tokens=12)
+    settings = Settings(checkpoint=str(directory), dtype="float32", device="cpu", infer=infer)
+
+    def read_all(batch: int) -> list[dict[str, Any]]:
+        session, out = Session(settings, Opening(tmp_path / "known")), tmp_path / str(batch)
+        backend = session.side("a")
+        assert isinstance(backend, EngineBackend)
+        if batch > 1:
+            backend._reader = BatchReader(backend.engine, batch, kernels=PLAIN)
+        plan = RunPlan(tuple(pages), out, batch=batch, together=2)
+        read_pages(session, plan, Progress(Console(quiet=True)))
+        written = map(json.loads, (out / "predictions.jsonl").read_text().splitlines())
+        return sorted(written, key=lambda line: str(line["source"]))
+
+    alone, in_slots = read_all(1), read_all(3)
+    assert [line["environment"].get("batch") for line in in_slots] == ["3"] * 3
+    for name in ("source", "text_raw", "tokens", "finish_reason", "key"):
+        assert [line.get(name) for line in in_slots] == [line.get(name) for line in alone], name
+
+
 def test_how_many_are_read_together() -> None:
     assert [slots_for(pages, None) for pages in (1, 2, 3, 200, 2000)] == [1, 2, 4, 256, 256]
     assert [slots_for(pages, 48) for pages in (1, 33, 2000)] == [1, 48, 48]
