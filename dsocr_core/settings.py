@@ -20,7 +20,7 @@ from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_ba
 from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
-from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, cut
+from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, UnknownPresetError, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
@@ -159,7 +159,7 @@ class Settings:
 
     Args:
         checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
-        preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, and
+        preset: tiny, small, base, large or gundam, or another model's; auto is small on the embedded checkpoint, and
             on a CPU where a page of the usual one takes over a minute; else the usual one
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
@@ -212,10 +212,11 @@ class Settings:
         if self.preset != "auto" and not any(
             self.preset.lower() in (*row.presets, *row.others) for row in FAMILIES.values()
         ):
-            preset_named(self.preset)
+            rows = (f"{', '.join(row.presets)} ({row.title})" for row in FAMILIES.values())
+            raise UnknownPresetError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
         prompts = {name for row in FAMILIES.values() for name in row.decoding.prompts}
         if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:
-            known = ", ".join(FIRST.decoding.prompts)
+            known = ", ".join(sorted(prompts))
             raise SettingsError(
                 f"prompt '{self.prompt[:60]}' {problem}: give one of {known}, or a text with one"
             )
