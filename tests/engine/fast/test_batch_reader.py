@@ -319,9 +319,12 @@ def test_a_run_together_writes_what_a_run_one_by_one_does(
     assert len(lines) == 7
 
 
-def test_a_run_of_documents_in_one_prompt_is_read_in_slots(
+def test_a_run_of_documents_in_one_prompt_is_read_in_slots_of_the_longest(
     pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first, *others = [Image.open(page) for page in pages]
+    longest = tmp_path / "longest.tiff"
+    first.save(longest, save_all=True, append_images=others[:3])
     monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
     monkeypatch.setattr(EngineBackend, "reads_many", True)
     directory = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
@@ -334,13 +337,14 @@ def test_a_run_of_documents_in_one_prompt_is_read_in_slots(
         assert isinstance(backend, EngineBackend)
         if batch > 1:
             backend._reader = BatchReader(backend.engine, batch, kernels=PLAIN)
-        plan = RunPlan(tuple(pages), out, batch=batch, together=2)
+        plan = RunPlan((*pages[:3], longest), out, batch=batch, together=4)
         read_pages(session, plan, Progress(Console(quiet=True)))
         written = map(json.loads, (out / "predictions.jsonl").read_text().splitlines())
         return sorted(written, key=lambda line: str(line["source"]))
 
-    alone, in_slots = read_all(1), read_all(3)
-    assert [line["environment"].get("batch") for line in in_slots] == ["3"] * 3
+    alone, in_slots = read_all(1), read_all(2)
+    assert [line["environment"].get("batch") for line in in_slots] == ["2"] * 2
+    assert {line["environment"].get("overlapped") for line in (*alone, *in_slots)} == {"preprocess"}
     for name in ("source", "text_raw", "tokens", "finish_reason", "key"):
         assert [line.get(name) for line in in_slots] == [line.get(name) for line in alone], name
 
