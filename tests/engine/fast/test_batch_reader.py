@@ -18,6 +18,7 @@ from rich.console import Console
 import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.engine.page as page
+import dsocr_core.read.prefetch as prefetch
 import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
@@ -342,11 +343,14 @@ def test_a_run_of_documents_in_one_prompt_is_read_in_slots_of_the_longest(
         written = map(json.loads, (out / "predictions.jsonl").read_text().splitlines())
         return sorted(written, key=lambda line: str(line["source"]))
 
-    alone, in_slots = read_all(1), read_all(2)
+    alone = read_all(1)
+    monkeypatch.setattr(prefetch, "IMAGES_AHEAD", 3)
+    in_slots = read_all(2)
     assert [line["environment"].get("batch") for line in in_slots] == ["2"] * 2
-    assert {line["environment"].get("overlapped") for line in (*alone, *in_slots)} == {"preprocess"}
+    assert [line["environment"].get("overlapped") for line in alone] == ["preprocess"] * 2
+    assert [line["environment"].get("overlapped") for line in in_slots] == [None, "preprocess"]
     for name in ("source", "text_raw", "tokens", "finish_reason", "key"):
-        assert [line.get(name) for line in in_slots] == [line.get(name) for line in alone], name
+        assert [line[name] for line in in_slots] == [line[name] for line in alone], name
 
 
 def test_how_many_are_read_together() -> None:
