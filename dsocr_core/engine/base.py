@@ -307,7 +307,7 @@ class Engine:
         )
 
     def _views_of(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
-        """The views of all images of a prompt; the first may have been opened. Raises DsocrError."""
+        """Give the views of all images of a prompt; the first may have been opened. Raises DsocrError."""
         made = []
         for number, path in enumerate(request.images):
             held = opened.picture if opened is not None and number == 0 else self._load(path, request)

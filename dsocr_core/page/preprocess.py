@@ -65,7 +65,7 @@ def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage
 
 
 def stacked(images: Sequence[PreparedImage]) -> PreparedImage:
-    """Several images of one prompt, which are not cut. Raises DsocrError."""
+    """Stack several images of one prompt, which are not cut. Raises DsocrError."""
     require_whole(image.grid for image in images)
     view = np.stack([image.global_view for image in images])
     return replace(images[0], global_view=view, more_sizes=tuple(image.image_size for image in images[1:]))
