@@ -20,7 +20,7 @@ from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_ba
 from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
-from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, cut
+from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, UnknownPresetError, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
@@ -67,16 +67,19 @@ class InferSettings:
     """Settings of decoding.
 
     Args:
-        max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit
+        max_new_tokens: a positive integer, or inf (any case): until the end token or the context limit; 8192
+            is each model's own limit, which for Unlimited-OCR is inf
         no_repeat_ngram_size: no n-gram of this size may repeat; 0 switches the rule off. Left out it is the
-            published code's own: 20, or 35 with eval_mode
+            published code's own: 20, or 35 with eval_mode and for Unlimited-OCR
         eval_mode: ask the published code for its text alone; it then writes no files
         test_compress: print image size, valid image tokens, text tokens and their ratio of every page
         ngram_window: the n-gram rule looks back on so many new tokens, as the vendor's vLLM scripts do; 0 is
-            the whole sequence, prompt included, as published
+            the whole sequence, prompt included, as published. For Unlimited-OCR 0 without an n-gram size is
+            128, and 1024 for several pages
         ngram_whitelist: texts of tokens that the n-gram rule never forbids, like <td> and </td>
-        max_tiles: most tiles of a page that is cut: 9 as published, 6 in the vendor's vLLM code, 32 elsewhere
-        tile_size: side of a tile in pixels, a multiple of 64
+        max_tiles: most tiles of a page that is cut: 9 as published, 6 in the vendor's vLLM code, 32
+            elsewhere; 9 is each model's own: 6 for DeepSeek-OCR-2, 32 for Unlimited-OCR (gundam-9 cuts to 9)
+        tile_size: side of a tile in pixels, a multiple of 64; 640 is each model's own: 768 for DeepSeek-OCR-2
         template: plain is as published; no_newline drops the newline after <image>; roles writes a chat;
             newline, grounding and newline_grounding put that behind <image>
         exif: turn the page as its EXIF says
@@ -159,8 +162,8 @@ class Settings:
 
     Args:
         checkpoint: checkpoint directory, or random:PATH/config.json for seeded random weights
-        preset: tiny, small, base, large or gundam; auto is small on the embedded checkpoint, and
-            on a CPU where a page of the usual one takes over a minute; else the usual one
+        preset: tiny, small, base, large or gundam, or another model's; auto is small on the embedded
+            checkpoint, and on a CPU where a page of the usual one takes over a minute; else the usual one
         prompt: markdown, free_ocr, figure, locate, or a prompt text with one <image>
         infer: how a page is decoded
         engine: eager has the published order of operations; fast replays CUDA graphs on a GPU
@@ -212,10 +215,11 @@ class Settings:
         if self.preset != "auto" and not any(
             self.preset.lower() in (*row.presets, *row.others) for row in FAMILIES.values()
         ):
-            preset_named(self.preset)
+            rows = (f"{', '.join(row.presets)} ({row.title})" for row in FAMILIES.values())
+            raise UnknownPresetError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
         prompts = {name for row in FAMILIES.values() for name in row.decoding.prompts}
         if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:
-            known = ", ".join(FIRST.decoding.prompts)
+            known = ", ".join(sorted(prompts))
             raise SettingsError(
                 f"prompt '{self.prompt[:60]}' {problem}: give one of {known}, or a text with one"
             )

@@ -154,3 +154,10 @@ def test_pages_that_a_model_cannot_read_together_are_refused(
     settings = settings_of_model(tmp_path, architecture, **others)
     with pytest.raises(DsocrError, match=words):
         settings.request(PAGE, more=(PAGE,) * (count - 1))
+
+
+def test_an_unknown_preset_is_told_the_presets_of_every_model() -> None:
+    with pytest.raises(
+        DsocrError, match=r"gundam \(DeepSeek-OCR\); default, 768, 1024 \(DeepSeek-OCR-2\); base"
+    ):
+        Settings(preset="640")

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Protocol
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled, DsocrError
@@ -29,7 +31,7 @@ from dsocr_core.engine.views import Views, together, uploaded, views_of
 from dsocr_core.models.blocks.attention import AttentionCore, attention_core
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.page.preprocess import NORMALISED, PreparedImage, prepare, tensor_sha256
+from dsocr_core.page.preprocess import NORMALISED, PreparedImage, prepare, stacked, tensor_sha256
 from dsocr_core.page.prompt import PromptIds, build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.page.tokenizer import StreamDecoder
@@ -178,6 +180,10 @@ class Engine:
         timer = StageTimer(torch.device("cpu"), marks=self.marks)
         with timer.stage(Stage.PREPROCESS):
             image = prepare(opened.picture, preset)
+            if request.more:
+                image = stacked(
+                    [image, *(prepare(self._load(path, request), preset) for path in request.more)]
+                )
         times = [timing.milliseconds for timing in timer.timings()]
         milliseconds = times[0] + (opened.milliseconds or 0.0) if times else None
         hashes = _view_hashes(image, preset.base_size)
@@ -262,15 +268,14 @@ class Engine:
         if prepared is not None and prepared.exif != request.exif:
             prepared = None
         with timer.stage(Stage.PREPROCESS):
-            if request.more:
-                views = self._together(request, prepared)
-            elif prepared is None:
-                picture = load_image(request.image, self.options.max_pixels, request.exif)
-                views = views_of(picture, preset, model.device)
-            elif prepared.image is None:
-                views = views_of(prepared.picture, preset, model.device)
-            else:
+            if len(request.images) > (allowed := model.family.decoding.images):
+                raise DsocrError(
+                    f"{request.name}: {len(request.images)} images, and a prompt takes {allowed}"
+                )
+            if prepared is not None and prepared.image is not None:
                 views = uploaded(prepared.image, model.device)
+            else:
+                views = self._views_of(request, prepared)
             if prepared is not None:
                 timer.add(Stage.PREPROCESS, prepared.milliseconds or 0.0)
             tiles = self._pixels(views.tiles) if len(views.tiles) else None
@@ -285,7 +290,7 @@ class Engine:
             )
             limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
         of_views = partial(_hashes_of, views, preset.base_size)
-        known = prepared.hashes if prepared is not None and not request.more else None
+        known = None if prepared is None else prepared.hashes
         hashes = Beside(of_views) if known is None else Beside.known(known)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
         return (
@@ -301,19 +306,16 @@ class Engine:
             pixels,
         )
 
-    def _together(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
-        """The views of all images of a prompt; the first may have been opened. Raises DsocrError."""
-        model, paths = self.checkpoint.model, request.images
-        if len(paths) > (allowed := model.family.decoding.images):
-            raise DsocrError(f"{request.name}: {len(paths)} images, and a prompt takes {allowed}")
+    def _views_of(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
+        """Give the views of all images of a prompt; the first may have been opened. Raises DsocrError."""
         made = []
-        for number, path in enumerate(paths):
-            if number == 0 and opened is not None:
-                page = opened.picture
-            else:
-                page = load_image(path, self.options.max_pixels, request.exif)
-            made.append(views_of(page, request.resolution, model.device))
-        return together(made)
+        for number, path in enumerate(request.images):
+            held = opened.picture if opened is not None and number == 0 else self._load(path, request)
+            made.append(views_of(held, request.resolution, self.checkpoint.model.device))
+        return together(made) if request.more else made[0]
+
+    def _load(self, path: Path, request: OcrRequest) -> Image.Image:
+        return load_image(path, self.options.max_pixels, request.exif)
 
     def prefill(
         self,

@@ -36,7 +36,7 @@ class PreparedPage:
     """True where it is turned as its EXIF says."""
     milliseconds: float | None = None
     image: PreparedImage | None = None
-    """None where it is only opened."""
+    """All images of the prompt; None where the first is only opened."""
     hashes: tuple[str, str] | None = None
     """Hashes of the global view and of the tiles, as ModelInputs has them."""
     draft: tuple[int, ...] | None = None

@@ -19,9 +19,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.resolution import Preset
-from dsocr_core.page.preprocess import PAD_COLOUR, PreparedImage, is_square_view, prepare
+from dsocr_core.page.preprocess import (
+    PAD_COLOUR,
+    PreparedImage,
+    is_square_view,
+    prepare,
+    require_whole,
+    stacked,
+)
 from dsocr_core.page.resampling import PRECISION_BITS, windows
 from dsocr_core.page.resizing import MOST_BANDS, Bytes, height_first, order_holds, padded_area
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
@@ -53,12 +59,10 @@ def views_of(image: Image.Image, preset: Preset, device: torch.device) -> Views:
 
 def together(pages: Sequence[Views]) -> Views:
     """The global views of several images, which are not cut, one after another. Raises DsocrError."""
-    if any(page.grid != NO_TILES for page in pages):
-        raise DsocrError("several images of one prompt are not cut into tiles; choose a preset without")
+    require_whole(page.grid for page in pages)
 
     def on_host() -> PreparedImage:
-        held = [page.on_host().global_view for page in pages]
-        return replace(pages[0].on_host(), global_view=np.stack(held))
+        return stacked([page.on_host() for page in pages])
 
     sizes = tuple(page.image_size for page in pages[1:])
     view = torch.cat([page.global_view for page in pages])
@@ -67,8 +71,9 @@ def together(pages: Sequence[Views]) -> Views:
 
 def uploaded(image: PreparedImage, device: torch.device) -> Views:
     """Views that the host has made."""
-    view, tiles = (_on(device, part) for part in (image.global_view[None], image.tiles))
-    return Views(view, tiles, image.grid, image.image_size, lambda: image)
+    whole = image.global_view.reshape(-1, *image.global_view.shape[-3:])
+    view, tiles = (_on(device, part) for part in (whole, image.tiles))
+    return Views(view, tiles, image.grid, image.image_size, lambda: image, image.more_sizes)
 
 
 def _on(device: torch.device, views: Bytes) -> Tensor:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.resolution import Preset
 from dsocr_core.page.resizing import Bytes, padded, resized
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
@@ -39,10 +40,12 @@ NORMALISED: Floats = _normalise(np.arange(256, dtype=np.float32))
 class PreparedImage:
     """A page as bytes, in the layout of images. `image_size` is the page's (width, height) in pixels."""
 
-    global_view: Bytes  # (S, S, 3)
+    global_view: Bytes  # (S, S, 3), or (I, S, S, 3) of several images of one prompt
     tiles: Bytes  # (T, 640, 640, 3) or of another tile size; T = 0 when the page is not cut; row by row
     grid: Grid
     image_size: tuple[int, int]
+    more_sizes: tuple[tuple[int, int], ...] = ()
+    """Sizes of the images after the first, where several stand in one prompt."""
 
 
 def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage:
@@ -59,6 +62,19 @@ def prepare(image: Image.Image, preset: Preset, bands: int = 1) -> PreparedImage
     else:
         view = padded(image, side, PAD_COLOUR, bands)
     return PreparedImage(view, tiles, grid, (width, height))
+
+
+def stacked(images: Sequence[PreparedImage]) -> PreparedImage:
+    """Stack several images of one prompt, which are not cut. Raises DsocrError."""
+    require_whole(image.grid for image in images)
+    view = np.stack([image.global_view for image in images])
+    return replace(images[0], global_view=view, more_sizes=tuple(image.image_size for image in images[1:]))
+
+
+def require_whole(grids: Iterable[Grid]) -> None:
+    """Raises DsocrError for images of one prompt that are cut."""
+    if any(grid != NO_TILES for grid in grids):
+        raise DsocrError("several images of one prompt are not cut into tiles; choose a preset without")
 
 
 def is_square_view(preset: Preset) -> bool:

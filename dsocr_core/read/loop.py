@@ -10,7 +10,7 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -107,9 +107,9 @@ def read_each(
 
 
 def read_together(
-    take: Take, count: int, backend: Backend, slots: int, cancel: CancelToken | None = None
+    take: Take, pages: Iterable[int], backend: Backend, slots: int, cancel: CancelToken | None = None
 ) -> Generator[Outcome[Comparison]]:
-    """Read pages in a backend's slots; they come as they end. Raises as `read_each`."""
+    """Read these in a backend's slots; they come as they end. Raises as `read_each`."""
     stop = cancel or CancelToken()
     came: queue.Queue[Outcome[Comparison] | BaseException | None] = queue.Queue(MOST_WAITING)
 
@@ -125,8 +125,8 @@ def read_together(
 
     def work() -> None:
         try:
-            with Prefetch(take, range(count)) as pages:
-                backend.read_many(PreparedPages(pages, on_other), on_result, slots, stop)
+            with Prefetch(take, pages) as taken:
+                backend.read_many(PreparedPages(taken, on_other), on_result, slots, stop)
             came.put(None)
         except BaseException as error:  # noqa: BLE001 - raised where the pages are recorded
             came.put(error)

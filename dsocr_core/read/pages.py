@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import closing
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.page.documents import expand
+from dsocr_core.page.documents import Pages, expand
 from dsocr_core.read.loop import Outcome, read_each, read_together
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageReader, PageToRead
@@ -59,7 +59,7 @@ def read_pages(
         progress.start(len(found))
         recorders = Recorders(settings, [directory, report, progress])
         taken_up = PageReader(session, found, sides, done)
-        with closing(_outcomes(session, plan, taken_up, len(found), progress, cancel)) as outcomes:
+        with closing(_outcomes(session, plan, taken_up, found, progress, cancel)) as outcomes:
             for page, comparison in outcomes:
                 recorders.take(page, comparison)
     report.left_over = session.left_over(sides)
@@ -76,14 +76,14 @@ def _outcomes(
     session: Session,
     plan: RunPlan,
     reader: PageReader,
-    count: int,
+    found: Pages,
     progress: Watch,
     cancel: CancelToken | None,
 ) -> Generator[Outcome[Comparison]]:
     """Pages as they end: together where A alone reads many at once."""
     first = session.side(plan.sides[0])
-    many = len(plan.sides) == 1 and first.reads_many and plan.together is None
-    slots = plan.slots or slots_for(count, plan.batch) if many else 1
+    many = len(plan.sides) == 1 and first.reads_many
+    slots = plan.slots or slots_for(len(found), plan.batch) if many else 1
     concurrency = session.concurrency(plan.sides)
 
     def read(page: PageToRead, stop: CancelToken) -> Comparison:
@@ -93,9 +93,11 @@ def _outcomes(
         return session.compare(page.request, plan.sides, observers, stop, prepared=page.prepared)
 
     if slots > 1:
-        yield from read_together(reader.read, count, first, slots, cancel)
+        # The first sizes the slots: the one of most pages, where several stand in a prompt.
+        order = sorted(range(len(found)), key=lambda number: -len(found.names(number)))
+        yield from read_together(reader.read, order, first, slots, cancel)
     else:
-        yield from read_each(reader.read, count, read, concurrency, cancel)
+        yield from read_each(reader.read, len(found), read, concurrency, cancel)
 
 
 def slots_for(pages: int, batch: int | None) -> int:

@@ -27,6 +27,11 @@ PICTURE_BYTES = 2**24
 again."""
 
 
+IMAGES_AHEAD = 16
+"""Images of a prompt up to which all are preprocessed before its turn: each takes 3 MB. Of more the first is
+opened."""
+
+
 @dataclass(frozen=True)
 class PageToRead:
     """A page that may be read now."""
@@ -118,7 +123,7 @@ class PageReader:
                 self._load()
                 self._loaded = True
         taken = PageToRead(source, request, keys, opened)
-        if len(self._sides) > 1 or request.more:
+        if len(self._sides) > 1 or len(request.images) > IMAGES_AHEAD:
             # Beside another backend each does its own preprocessing, so that both times mean the same.
             return taken
         try:

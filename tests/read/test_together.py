@@ -14,6 +14,7 @@ from rich.console import Console
 
 import dsocr_core.runs.result_cache as results
 from dsocr_core.cli.main import main
+from dsocr_core.engine.page import PreparedPage
 from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.progress import Progress
@@ -52,6 +53,9 @@ def pages(tmp_path: Path) -> list[Path]:
 
 class Engine:
     """Reads one page fewer than there are, after a word of its own."""
+
+    def prepare(self, _: OcrRequest, opened: PreparedPage) -> PreparedPage:
+        return opened
 
     def recognize(self, request: OcrRequest, *_: Any, **__: Any) -> OcrResult:
         text = "Well: " + "".join(f"<PAGE>{BLOCK}page {n}" for n in range(1, len(request.images)))

@@ -10,11 +10,14 @@ while decode steps run beside them. Decode is the time from the page's first tok
 pages' share of every step in it. So a page's tokens a second are those of one stream; those of the batch are
 all tokens over the time of the whole run, not the sum over pages.
 
+The first page sizes the slots; one that needs more is read by itself while the others wait.
+
 Needs triton, like all that decodes in slots.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
@@ -44,11 +47,13 @@ from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.cache import KvCache
-from dsocr_core.models.precision import position_bytes
+from dsocr_core.models.precision import CACHES, position_bytes
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
 from dsocr_core.reading.records import CancelToken, FinishReason, OcrRequest, OcrResult
+
+log = logging.getLogger(__name__)
 
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
@@ -352,10 +357,16 @@ class _Run:
             reader.after_all()
         decoder, step = self._decoder, self._decoder.step
         if not step.fits(prompt := len(page.prompt.ids), page.limit):
-            raise DsocrError(
+            needs = (
                 f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
-                f"{step.positions}, {step.held} of them cached; read it by itself"
+                f"{step.positions}, {step.held} of them cached; read "
             )
+            if engine.options.precision in CACHES:  # the batch alone has such a cache
+                raise DsocrError(f"{needs}it by itself")
+            log.warning("%sby itself", needs)
+            result = engine.recognize(work.request, cancel=self._cancel, prepared=work.prepared)
+            self._tell(work.key, result)
+            return
         slot, cache = decoder.take()
         try:
             with reader.beside(), timer.stage(Stage.PREFILL):
@@ -382,9 +393,9 @@ class _Run:
         self._collect(FINISHING - 1)
         self._finishing.append(self._finishers.submit(self._make_result, ended))
 
-    def _tell(self, key: object, error: DsocrError) -> None:
+    def _tell(self, key: object, outcome: OcrResult | DsocrError) -> None:
         self._collect(FINISHING - 1)
-        self._finishing.append(self._finishers.submit(self._on_result, key, error))
+        self._finishing.append(self._finishers.submit(self._on_result, key, outcome))
 
     def _collect(self, most: int) -> None:
         """Wait until no more than `most` pages are being finished; an error of theirs is raised here."""

@@ -18,6 +18,7 @@ from rich.console import Console
 import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.engine.page as page
+import dsocr_core.read.prefetch as prefetch
 import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
@@ -47,7 +48,12 @@ from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
 from dsocr_core.serve.readers import Job, OneByOne, Together
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.read_batch import Listed, read
-from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.support.seeded_weights import (
+    tiny_config,
+    tiny_unlimited_config,
+    with_changes,
+    write_seeded_checkpoint,
+)
 
 LIMITS = (9, 1, 4, 17, 2, 9)
 CPU = torch.device("cpu")
@@ -116,6 +122,27 @@ def test_each_page_reads_as_it_does_alone(
     assert reader.slots == slots
 
 
+def test_documents_take_slots_and_one_that_is_too_long_for_them_is_read_by_itself(
+    tmp_path: Path, pages: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
+    checkpoint = load_checkpoint(str(directory), CPU, torch.float32)
+    engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
+    settings = Settings(checkpoint=str(directory))
+    documents = [pages[:2], pages[2:4], pages[4:5], pages[1:4]]
+    requests = [
+        replace(settings.request(first, more=tuple(more)), max_new_tokens=20) for first, *more in documents
+    ]
+    alone = [engine.recognize(request) for request in requests]
+    heard = read(BatchReader(engine, 2, ignore_eos=True, group=4, kernels=PLAIN), engine, requests)
+    for number, wanted in enumerate(alone):
+        found = heard[number]
+        assert isinstance(found, OcrResult)
+        assert (found.token_ids, found.inputs, found.sizes) == (wanted.token_ids, wanted.inputs, wanted.sizes)
+        assert ("batch" in found.environment) == (number != 3)
+    assert len({result.token_ids for result in alone}) == 4 and "by itself" in caplog.text
+
+
 class Drafted:
     """Drafts the tokens that pages are given; of one page others, of one none."""
 
@@ -172,11 +199,11 @@ def test_a_page_that_fails_is_told_of_and_the_others_go_on(
     heard = read(reader, engine, [*same[:5], replace(same[5], max_new_tokens=100)])
     assert str(heard[2]) == "the towers fell"
     assert "out of memory" in str(heard[4]) and "page4.png" in str(heard[4])
-    assert "needs" in str(heard[5]) and "page5.png" in str(heard[5])
-    for number in (0, 1, 3):
+    for number in (0, 1, 3, 5):  # the last one needs more than a slot holds, and is read by itself
         found = heard[number]
-        assert isinstance(found, OcrResult)
-        assert found.token_ids == alone[number].token_ids[:4] or LIMITS[number] == 1
+        assert isinstance(found, OcrResult) and ("batch" in found.environment) == (number != 5)
+        own = LIMITS[number] if number == 5 else min(4, LIMITS[number])
+        assert found.required_tokens[:own] == alone[number].required_tokens[:own]
 
 
 def test_cancel_tells_of_what_ended_and_leaves_the_slots_usable(
@@ -291,6 +318,39 @@ def test_a_run_together_writes_what_a_run_one_by_one_does(
     again, lines = run(given, "together", None, resume=True)
     assert (again.stopped, again.failed, again.skipped) == (0, 1, 6)
     assert len(lines) == 7
+
+
+def test_a_run_of_documents_in_one_prompt_is_read_in_slots_of_the_longest(
+    pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = [Image.open(page) for page in pages]
+    longest = tmp_path / "longest.tiff"
+    first.save(longest, save_all=True, append_images=others[:3])
+    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
+    monkeypatch.setattr(EngineBackend, "reads_many", True)
+    directory = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "unlimited", torch.float32)
+    infer = InferSettings(max_new_tokens=12)
+    settings = Settings(checkpoint=str(directory), dtype="float32", device="cpu", infer=infer)
+
+    def read_all(batch: int) -> list[dict[str, Any]]:
+        session, out = Session(settings, Opening(tmp_path / "known")), tmp_path / str(batch)
+        backend = session.side("a")
+        assert isinstance(backend, EngineBackend)
+        if batch > 1:
+            backend._reader = BatchReader(backend.engine, batch, kernels=PLAIN)
+        plan = RunPlan((*pages[:3], longest), out, batch=batch, together=4)
+        read_pages(session, plan, Progress(Console(quiet=True)))
+        written = map(json.loads, (out / "predictions.jsonl").read_text().splitlines())
+        return sorted(written, key=lambda line: str(line["source"]))
+
+    alone = read_all(1)
+    monkeypatch.setattr(prefetch, "IMAGES_AHEAD", 3)
+    in_slots = read_all(2)
+    assert [line["environment"].get("batch") for line in in_slots] == ["2"] * 2
+    assert [line["environment"].get("overlapped") for line in alone] == ["preprocess"] * 2
+    assert [line["environment"].get("overlapped") for line in in_slots] == [None, "preprocess"]
+    for name in ("source", "text_raw", "tokens", "finish_reason", "key"):
+        assert [line[name] for line in in_slots] == [line[name] for line in alone], name
 
 
 def test_how_many_are_read_together() -> None:
