@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.cards import card_named
-from dsocr_core.base.words import plural, signed
+from dsocr_core.base.words import plural
 from dsocr_core.runs import timings
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of
@@ -29,7 +29,7 @@ _COLUMNS = {
     "found": Column("found"),
     "stage": Column("stage"),
     "name": Column("kernel"),
-    "change_s": Column("change", lambda seconds: signed(seconds, "s"), "Of B against A, over all launches."),
+    "change_s": Column("B − A", "+s", "Time of B less time of A, over all launches."),
     **{
         f"{name}_{side}": Column(f"{head} {side.upper()}", unit)
         for name, head, unit in (

@@ -21,9 +21,9 @@ _TABLE = "timing regressions"
 _COLUMNS = {
     "verdict": Column("outcome", outcome_words, left=True),
     "stage": Column("stage", stage_name, left=True),
-    "lost_ms": Column("lost a page", lambda ms: signed(ms / 1e3, "s"), "Time of B less time of A."),
+    "lost_ms": Column("B − A", "+ms", "Time of B less time of A, a page: above 0 B is slower."),
     "lost_share": Column(
-        "of the page", lambda share: f"{100 * share:+.2f} %".replace("-", "−"), "Of A's whole page."
+        "of A's page", lambda share: f"{100 * share:+.2f} %".replace("-", "−"), "Of A's whole page."
     ),
     "backend": Column("backend"),
     "under": Column("under", width=230),

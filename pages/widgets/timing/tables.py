@@ -40,13 +40,14 @@ SERVED = {
 
 def changes_columns(measure: Measure) -> dict[str, Column]:
     """Columns of `told_changes`, whose levels are of that measure."""
+    unit = {"ms": "ms", "%": "share"}.get(measure.unit, measure.name)
     return {
         "since": Column("since", lambda moment: f"{moment:%Y-%m-%d %H:%M}", left=True),
         "run_id": Column("from run"),
         "commit": Column("commit"),
-        "before": Column("before", measure.write),
+        "before": Column("before", unit),
         "n_before": Column("runs before", "count"),
-        "value": Column("after", measure.write),
+        "value": Column("after", unit),
         "n": Column("runs after", "count"),
         "change": Column("change"),
         "condition": Column("under"),
