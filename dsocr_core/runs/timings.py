@@ -1,4 +1,4 @@
-"""Times of runs as people compare them: stages in their order, series over time, A against B page by page."""
+"""Times of runs as people compare them: stages in their order, series over time, B against A page by page."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def newest(
     )
 
 
-# --- A against B ----------------------------------------------------------------------------------
+# --- B against A ----------------------------------------------------------------------------------
 
 
 def whole_pages(

@@ -188,9 +188,9 @@ def _open(history: History, run_ids: list[str]) -> None:
         navigation.to_timing(run_ids)
     if len(run_ids) > _SIDES:
         return
-    # One run's backends against each other, or the newer of two against the older.
+    # The backends of one run, or two runs, the older as A.
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
-        navigation.to_review(review_key(*run_ids))
+        navigation.to_review(review_key(*sorted(run_ids, key=lambda run_id: history.record(run_id).created)))
     if len(run_ids) > 1:
         return
     if st.button("FLOPs", icon=":material/functions:", key="runs flops"):

@@ -51,10 +51,10 @@ HEADINGS = {
         (
             "*Regressions* has the newest commit of each workload, setting and card beside the one before "
             "it, the surest loss first; a row opens its pair.",
-            "*Stages* sets runs side by side. The two that are chosen there are A and B of *A against B*.",
+            "*Stages* sets runs side by side. The two that are chosen there are A and B of *B against A*.",
             "*Trend* shows a stage, a rate or a share of what the card can do, commit after commit, and "
             "where its level changed; contended and profiled runs are left out until you ask for them.",
-            "*A against B* compares the same pages and gives an interval: without one there is no verdict.",
+            "*B against A* compares the same pages and gives an interval: without one there is no verdict.",
             "*Kernels* has what Nsight Systems, Nsight Compute and torch recorded, of one run or of two.",
         ),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import pandas as pd
@@ -121,19 +122,16 @@ def draw(
 def in_one_unit(columns: Mapping[str, Column], frame: pd.DataFrame) -> dict[str, Column]:
     """The same columns, all times in one unit, all bytes in one, and so on, written in their heads.
 
-    It is the unit of the middle, in powers of ten, between the smallest and the largest number.
+    It is one in which the largest has two to five digits before its point: small ones stay legible, too.
     """
-    sizes: dict[str, list[float]] = {}
+    largest: dict[str, float] = {}
     for name, column in columns.items():
         if column.prefixed:
             unit, of = column.prefixed
-            values = pd.to_numeric(frame[name]).abs().mul(of)
-            known = values[(values > 0) & (values < float("inf"))]
-            sizes.setdefault(unit, []).extend(known)
-    scales = {
-        unit: scale_of((min(found) * max(found)) ** 0.5 if found else 1.0, unit)
-        for unit, found in sizes.items()
-    }
+            values = pd.to_numeric(frame[name]).abs()
+            known = of * values[values < inf].max()
+            largest[unit] = max(largest.get(unit, 0.0), 0.0 if pd.isna(known) else float(known))
+    scales = {unit: scale_of(most / 30 or 1.0, unit) for unit, most in largest.items()}
     return {
         name: column.scaled(*scales[column.prefixed[0]]) if column.prefixed else column
         for name, column in columns.items()

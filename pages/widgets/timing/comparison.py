@@ -1,4 +1,4 @@
-"""Timing's tab A against B: per stage and per page, what is compared and what is left out."""
+"""Timing's tab B against A: per stage and per page, what is compared and what is left out."""
 
 from __future__ import annotations
 

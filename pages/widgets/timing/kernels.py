@@ -69,11 +69,11 @@ def draw(shown: Shown) -> None:
     run, before = value("run"), value("against")
     first, second = st.columns(2, vertical_alignment="bottom")
     offered = shown.offered(run, runs=with_kernels)
-    first.selectbox("Run", offered, key=key("run"), format_func=shown.labels.__getitem__)
-    second.selectbox(
-        "Against, as A", ["", *(each for each in there if each != run)], key=key("against"),
-        format_func=({"": "none: this run alone"} | shown.labels).__getitem__,
+    first.selectbox(
+        "A, before", ["", *(each for each in there if each != run)], key=key("against"),
+        format_func=({"": "none: B alone"} | shown.labels).__getitem__,
     )  # fmt: skip
+    second.selectbox("B, after", offered, key=key("run"), format_func=shown.labels.__getitem__)
     runs = [run, before] if before and before != run else [run]
     if run in summed or len(runs) > 1:
         _controls(shown, runs)

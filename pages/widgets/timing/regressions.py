@@ -20,18 +20,18 @@ from pages.widgets.timing.sidebar import Shown
 _TABLE = "timing regressions"
 _COLUMNS = {
     "verdict": Column("outcome", outcome_words, left=True),
-    "stage": Column("stage", stage_name, left=True),
+    "stage": Column("stage", stage_name, left=True, width=136),
+    "median_a": Column("A, before", "ms"),
+    "median_b": Column("B, after", "ms"),
     "lost_ms": Column("B − A", "+ms", "Time of B less time of A, a page: above 0 B is slower."),
     "lost_share": Column(
-        "of A's page", lambda share: f"{100 * share:+.2f} %".replace("-", "−"), "Of A's whole page."
+        "of A's page", lambda share: f"{signed(round(100 * share, 2))} %", "Of A's whole page."
     ),
     "backend": Column("backend"),
-    "under": Column("under", width=230),
+    "under": Column("under", width=216),
     "speed": Column("B is", lambda ratio: speed_ratio(1.0, ratio)),
     "low": Column("95 % from", "", "The interval of B / A: below 1 B is faster."),
     "high": Column("to", ""),
-    "median_a": Column("A, before", "ms"),
-    "median_b": Column("B, newest", "ms"),
     "runs_a": Column("runs A", "count"),
     "runs_b": Column("runs B", "count"),
     "pages": Column("pages", "count"),
@@ -62,8 +62,15 @@ def draw(shown: Shown) -> None:
     )
     reproduce = "dsocr history regressions" + " --contended" * contended
     figure.head(words, sql=sql, reproduce=reproduce, regressions=found)
+    rows = told(found)
+    without = [name for name in ("speed", "low", "high", "why") if rows[name].isna().all()]
     table.draw(
-        told(found), _COLUMNS, "–", key=_TABLE, selection_mode="single-row", on_select=lambda: _open(found)
+        rows.drop(columns=without),
+        _COLUMNS,
+        "–",
+        key=_TABLE,
+        selection_mode="single-row",
+        on_select=lambda: _open(found),
     )
 
 
@@ -102,5 +109,5 @@ def _open(found: pd.DataFrame) -> None:
         put(name, row[name])
         put(f"backend_{name}", row["backend"])
     put("of", row["stage"])
-    put("view", "A against B")
+    put("view", "B against A")
     choose("a", "b")

@@ -100,7 +100,7 @@ def told_changes(found: pd.DataFrame, measure: Measure) -> pd.DataFrame:
 def commit_words(before: Iterable[object], after: Iterable[object]) -> list[str]:
     """Write pairs of commits, each by its beginning."""
     pairs = zip(before, after, strict=True)
-    return [" → ".join(str(one)[:10] if has_value(one) else "not known" for one in pair) for pair in pairs]
+    return [" → ".join(str(one)[:7] if has_value(one) else "not known" for one in pair) for pair in pairs]
 
 
 def told_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
