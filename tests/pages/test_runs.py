@@ -76,7 +76,7 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
     assert table.loc[FAST, ["kind", "backends", "engine", "device", "dtype", "preset"]].tolist() == [
-        "dsocr", "fast, vendor", "fast", "H200", "bfloat16", "gundam"
+        "dsocr", "fast, vendor", "fast", "H200", "bf16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
     assert table.loc[FAST, "parity"] == "3 identical, 1 differs"
@@ -205,7 +205,8 @@ def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
     assert tags_of(test).value == ["baseline"]
     tags_of(test).set_value(["<b>new</b>"])
     test.text_area[0].set_value("line\n<script>'; DROP")
-    checked(test.button[-1].click().run())
+    (save,) = [button for button in test.button if button.label == "Save"]
+    checked(save.click().run())
     row = history.runs().set_index("run_id").loc[EAGER]
     assert (list(row["tags"]), row["note"]) == (["<b>new</b>"], "line\n<script>'; DROP")
     assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == ["<b>new</b>"]
