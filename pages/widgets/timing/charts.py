@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from math import ceil
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,8 @@ _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
     "traceorder": "normal", "font": {"size": 11},
 }  # fmt: skip
+_LEGEND_WIDTH = 56
+"""Letters of a line of the legend: as many as a telephone shows."""
 _PANELS_IN_A_ROW = 3
 
 Row = tuple[str, str]
@@ -217,7 +220,7 @@ def trend(
                 "x": [x_of[row["position"]] for row in records],
                 "y": [row["value"] / scale for row in records],
                 "mode": "markers",
-                "name": mark(str(name), 96),
+                "name": "<br>".join(map(mark, wrap(short(str(name), 96), _LEGEND_WIDTH))),
                 "marker": {
                     "color": shade, "size": 9, "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                     "symbol": [sign + ("" if row["of_pages"] else "-open") for row in records],

@@ -7,14 +7,14 @@ import streamlit as st
 
 from dsocr_core.base.words import plural, signed, speed_ratio
 from dsocr_core.runs.regressions import counts, regressions
-from dsocr_core.runs.statistics import outcome_words
+from dsocr_core.runs.statistics import SURE, outcome_words
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import tables
 from pages.widgets.timing.address import choose, put, value
-from pages.widgets.timing.comparison import TONES
+from pages.widgets.timing.comparison import OPEN, SIGNS
 from pages.widgets.timing.sidebar import Shown
 
 _TABLE = "timing regressions"
@@ -29,7 +29,7 @@ _COLUMNS = {
     ),
     "backend": Column("backend"),
     "under": Column("under", width=216),
-    "speed": Column("B is", lambda ratio: speed_ratio(1.0, ratio)),
+    "speed": tables.SPEED,
     "low": Column("95 % from", "", "The interval of B / A: below 1 B is faster."),
     "high": Column("to", ""),
     "runs_a": Column("runs A", "count"),
@@ -89,13 +89,15 @@ def strip_of(found: pd.DataFrame) -> Strip:
         + ("; inconclusive is what has too few runs, pages or too wide an interval" * (gravest[:2] == "in"))
     )
     word = outcome_words(gravest).upper()
-    return Strip(word, TONES.get(gravest, "none"), tuple(facts), reasons=(reason,))
+    tone, icon = SIGNS.get(gravest, OPEN)
+    return Strip(word, tone, tuple(facts), reasons=(reason,), icon=icon)
 
 
 def told(found: pd.DataFrame) -> pd.DataFrame:
     """`regressions` with both commits in one column, and how many times as fast B is."""
     return found.assign(
-        commits=tables.commit_words(found["commit_a"], found["commit_b"]), speed=1 / found["ratio"]
+        commits=tables.commit_words(found["commit_a"], found["commit_b"]),
+        speed=(1 / found["ratio"]).where(found["verdict"].isin(SURE)),
     )
 
 

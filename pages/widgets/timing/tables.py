@@ -13,12 +13,8 @@ from dsocr_core.runs.measures import Measure
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 
-
-def _speed(ratio: float) -> str:
-    """A ratio of times, before over after, as "1.31x faster"."""
-    return speed_ratio(1.0, ratio)
-
-
+SPEED = Column("B is", lambda ratio: speed_ratio(1.0, ratio), "Where the interval is beyond the band.")
+"""A ratio of times, A over B, as "1.31x faster"."""
 STAGES = {
     "run": Column("run"),
     "backend": Column("backend"),
@@ -58,7 +54,7 @@ COMPARISON = {
     "stage": Column("stage", stage_name, left=True),
     "median_a": Column("A median", "ms"),
     "median_b": Column("B median", "ms"),
-    "speed": Column("B is", _speed),
+    "speed": SPEED,
     "ratio": Column("B / A", "", "Time of B over time of A: below 1 B is faster."),
     "low": Column("95 % from", "", "The interval of B / A."),
     "high": Column("to", ""),
