@@ -18,15 +18,20 @@ from pages.widgets.timing.comparison import OPEN, SIGNS
 from pages.widgets.timing.sidebar import Shown
 
 _TABLE = "timing regressions"
+
+
+def _percent(share: float) -> str:
+    text = f"{100 * share:+.2f} %".replace("-", "−")
+    return "0 %" if text[1:] == "0.00 %" else text
+
+
 _COLUMNS = {
     "verdict": Column("outcome", outcome_words, left=True),
     "stage": Column("stage", stage_name, left=True, width=136),
     "median_a": Column("A, before", "ms"),
     "median_b": Column("B, after", "ms"),
     "lost_ms": Column("B − A", "+ms", "Time of B less time of A, a page: above 0 B is slower."),
-    "lost_share": Column(
-        "of A's page", lambda share: f"{signed(round(100 * share, 2))} %", "Of A's whole page."
-    ),
+    "lost_share": Column("of A's page", _percent, "Of A's whole page."),
     "backend": Column("backend"),
     "under": Column("under", width=216),
     "speed": tables.SPEED,
