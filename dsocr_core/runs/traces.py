@@ -59,7 +59,8 @@ def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResul
     prompt, attention = (str(record.settings.get(name, "")) for name in ("prompt", "attention"))
     here = {
         "backends": {" and ".join(sorted({one.backend for one in read}))} if len(read) > 1 else set(),
-        **{name: {one.request.told(name) for one in read} for name in ("preset", "prompt")},
+        "preset": {one.request.told("preset") for one in read},
+        "prompt": {_prompt(one, one.request.told("prompt")) for one in read},
         **{name: {getattr(one.inputs, name, None) for one in read} for name in ("dtype", "attention")},
     }
     traced = {
@@ -67,7 +68,7 @@ def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResul
         "preset": kept.row.get("preset"),
         "dtype": record.dtype,
         "attention": "" if attention == "auto" else attention,
-        "prompt": next((_prompts(one).get(prompt, prompt) for one in read), None),
+        "prompt": next((_prompt(one, prompt) for one in read), None),
     }
     return [
         f"{name} {short(of_trace)}, here {' and '.join(map(short, sorted(known)))}"
@@ -76,8 +77,10 @@ def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResul
     ]
 
 
-def _prompts(result: OcrResult) -> Mapping[str, str]:
-    return FAMILIES[result.request.model].decoding.prompts
+def _prompt(result: OcrResult, given: str | None) -> str | None:
+    """Name a prompt of the result's model, which is given by its text or its name; another is its text."""
+    named = FAMILIES[result.request.model].decoding.prompts
+    return next((name for name, text in named.items() if text == given), given)
 
 
 def summary_of(history: History, kept: KeptTrace) -> TraceSummary:

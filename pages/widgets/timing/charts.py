@@ -34,7 +34,7 @@ _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
     "traceorder": "normal", "font": {"size": 11},
 }  # fmt: skip
-_LEGEND_WIDTH = 56
+_LEGEND_WIDTH = 60
 """Letters of a line of the legend: as many as a telephone shows."""
 _PANELS_IN_A_ROW = 3
 
@@ -278,7 +278,7 @@ def trend(
     layout = {
         "height": 400 + 20 * min(len(points), 6),
         "margin": MARGIN,
-        "legend": _LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 130},
+        "legend": _LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 150},
         "shapes": shapes,
         "annotations": annotations,
         "xaxis": xaxis,

@@ -92,8 +92,9 @@ def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch
         (chosen,) = [box for box in page.selectbox if box.label == "Trace"]
         assert [option.endswith("other settings") for option in chosen.options] == [False, True]
         (warning,) = opened("review", page="02-invoice.png", tab="Layers").warning
-        assert "preset tiny, here small; dtype bfloat16, here float32; prompt" in warning.value.replace(
-            "\\", ""
+        assert (
+            "preset tiny, here small; dtype bfloat16, here float32; prompt free_ocr, here markdown."
+            in warning.value.replace("\\", "")
         )
         other = opened("review", page="01-letter.png", tab="Layers")
         assert any("No trace of this page is recorded" in caption.value for caption in other.caption)

@@ -50,7 +50,7 @@ def test_a_long_condition_takes_two_lines_of_the_legend() -> None:
     figure = trend(_rows().assign(condition=name), none, _changes([]), measure_of("decode"), "run")
     (told,) = [each.name for each in figure.data if each.showlegend]
     lines = told.split("<br>")
-    assert len(lines) == 2 and max(map(len, lines)) <= 56
+    assert len(lines) == 2 and max(map(len, lines)) <= 60
     assert " ".join(lines) == name.replace("<b>", "&lt;b&gt;")
 
 
