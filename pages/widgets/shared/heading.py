@@ -101,7 +101,7 @@ def draw(page: str) -> DeltaGenerator:
             f"<span>{escape(heading.answers)}</span></div>",
             width="stretch",
         )
-        place = st.container(key=f"{page} head")
+        place = st.container(key=f"beside {page}")
         with st.popover("?", key="how to use", help="How to use this page"):
             st.html(
                 f"<ul class='dsocr-use'>{''.join(f'<li>{_html(step)}</li>' for step in heading.use)}</ul>"
