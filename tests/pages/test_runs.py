@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
 def test_two_runs_show_where_they_differ(history: History) -> None:
     test = open_page(runs=[EAGER, FAST])
     table = test.dataframe[1].value.set_index("name")
-    assert list(table.columns) == [FAST, EAGER]
+    assert list(table.columns) == [EAGER, FAST]  # as A and B: what was before comes first
     assert table.to_dict("index") == {
         "engine": {FAST: "fast", EAGER: "eager"},
         "infer.max_new_tokens": {FAST: "64", EAGER: "8192"},
@@ -280,7 +280,7 @@ def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
 
 def test_the_command_is_the_recorded_one_or_made_of_the_settings(history: History) -> None:
     test = open_page(runs=[EAGER, FAST, IMPORTED], tab="Reproduce")
-    fast, eager = [block.value for block in test.code if block.value.startswith("python")]
+    eager, fast = [block.value for block in test.code if block.value.startswith("python")]
     assert eager == "python -m dsocr_core run 'a b.png'"
     # A made command means the run's settings to the program itself.
     assert shlex.split(fast)[:4] == ["python", "-m", "dsocr_core", "compare"]

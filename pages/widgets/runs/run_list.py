@@ -71,7 +71,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
         picked = _table(table, run_ids, against)
     if not len(picked):
         return
-    of_choice = runs[runs["run_id"].isin(picked)]
+    of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
     _actions(history, picked, trash, found)
     selection.draw(history, of_choice)
 

@@ -67,11 +67,7 @@ COMPARISON = {
     "why": Column("why"),
 }
 """Columns of `timings.comparison`."""
-PAGES = {
-    "page": Column("page"),
-    "a_ms": Column("A", "ms"),
-    "b_ms": Column("B", "ms"),
-}
+PAGES = {"page": Column("page"), "a_ms": Column("A", "ms"), "b_ms": Column("B", "ms")}
 """Columns of `timings.single_pairs`."""
 KERNELS = {
     "stage": Column("stage"),
