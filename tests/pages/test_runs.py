@@ -169,10 +169,10 @@ def test_two_runs_show_where_they_differ(history: History) -> None:
 
     test = open_page(runs=[EAGER, FAST], tab="Environment")
     table = test.dataframe[1].value.set_index(["section", "name"])
-    assert table.loc[("versions", "torch")].tolist() == ["2.11.0", "2.13.0"]
+    assert table.loc[("versions", "torch")].tolist() == ["2.13.0", "2.11.0"]
     assert table.loc[("versions", "triton")].dropna().to_dict() == {FAST: "3.5.0"}
     assert table.loc[("run", "GPU")].dropna().to_dict() == {FAST: "NVIDIA H200"}
-    assert table.loc[("run", "uncommitted changes")].tolist() == ["yes", "no"]
+    assert table.loc[("run", "uncommitted changes")].tolist() == ["no", "yes"]
     assert ("versions", "python") not in table.index
     assert ("environment", "platform") not in table.index
 
