@@ -30,7 +30,7 @@ _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "text": str,
 }
 _OF: Mapping[str, tuple[str, float]] = {"ms": ("s", 1e-3), "number": ("", 1.0)}
-"""What prefixes are put before, where that is not the unit itself, and how much of it one is."""
+"""Units that get a prefix, where a number is given in another one, and how much of it that is."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def draw(
 
 
 def in_one_unit(columns: Mapping[str, Column], frame: pd.DataFrame) -> dict[str, Column]:
-    """The same columns, all times in one unit, all bytes in one, and so on, written in their heads.
+    """Put all times of a table in one unit, all bytes in one, and so on, and write it in the heads.
 
     It is one in which the largest has two to five digits before its point: small ones stay legible, too.
     """
