@@ -57,7 +57,7 @@ def page() -> None:
     film.draw(choice, _running())
     top = st.container(gap="small")
     with top, st.spinner("Reading recorded results", show_time=True):
-        results = resources.runner().page_results(choice.settings, request, job)
+        results = resources.runner().page_results(choice.settings, request, job, film.read(choice))
     with top:
         if running and job is not None:
             progress.draw(job, side_labels(choice.settings), _before(choice.settings, job))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, cluster_run, import_runs, run_list, sidebar
-from pages.widgets.runs.address import VIEWS, key, value
+from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import problem_table
 from pages.widgets.shared import figure, heading, new_runs, resources, table
 from pages.widgets.shared.messages import show_error
@@ -15,18 +16,18 @@ from pages.widgets.shared.url_state import refused
 
 
 def page() -> None:
-    heading.draw("runs")
+    head = heading.draw("runs")
     address.read()
     if refused():
         return
     try:
-        _draw(resources.history())
+        _draw(resources.history(), head)
     except DsocrError as error:
         show_error(error)
     address.write()
 
 
-def _draw(history: History) -> None:
+def _draw(history: History, head: DeltaGenerator) -> None:
     shown = new_runs.shown(history)
     for name in ("runs", "baseline"):
         if address.STATE.missing(name, shown):
@@ -34,10 +35,6 @@ def _draw(history: History) -> None:
             return
     with st.sidebar:
         filters = sidebar.draw(history)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.segmented_control("View", VIEWS, required=True, key=key("view"), label_visibility="collapsed")
-        new_runs.refresh_button(history)
-        head = st.container(width="stretch", key="runs head")
     if value("view") == "Import":
         import_runs.draw(history)
     elif value("view") == "Cluster":

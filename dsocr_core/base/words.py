@@ -61,9 +61,9 @@ def amount(value: float | None, unit: str = "") -> str:
     return f"{significant(value / size)} {name}".rstrip()
 
 
-def signed(value: float | None, unit: str) -> str:
-    """Write a difference with its sign; an exact zero has none."""
-    text = amount(value, unit)
+def signed(value: float | None, unit: str = "") -> str:
+    """Write a difference with its sign, without a unit as it is; an exact zero has none."""
+    text = amount(value, unit) if unit or value is None or value != value else significant(value)
     return f"+{text}" if value is not None and value > 0 else text.replace("-", "−", 1)
 
 

@@ -1,4 +1,4 @@
-"""The report of a change of speed as Markdown: its stages, A against B, and their kernels."""
+"""The report of a change of speed as Markdown: its stages, B against A, and their kernels."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def moment(created: pd.Timestamp) -> str:
     return f"{created:%Y-%m-%d %H:%M}"
 
 
-_BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
+BRIEF = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "flash_attention_2": "flash"}
 
 
 CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
@@ -70,7 +70,7 @@ def _conditions(run: Mapping[str, object]) -> list[str]:
     gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
     values = (gpu, *(run.get(name) for name in CONDITION[2:]))
     return [
-        short(_BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
+        short(BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
         for value in values
         if has_value(value)
     ]

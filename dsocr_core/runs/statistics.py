@@ -137,6 +137,10 @@ def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
     return "within" if low >= 1 / (1 + neutral) and high <= 1 + neutral else "inconclusive"
 
 
+SURE = ("faster", "slower")
+"""Outcomes of which it is said how much."""
+
+
 def outcome_words(outcome: str, neutral: float = NEUTRAL_BAND) -> str:
     """Write an outcome for people: "within ±2 %"."""
     return f"within ±{100 * neutral:g} %" if outcome == "within" else outcome

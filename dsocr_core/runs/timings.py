@@ -1,4 +1,4 @@
-"""Times of runs as people compare them: stages in their order, series over time, A against B page by page."""
+"""Times of runs as people compare them: stages in their order, series over time, B against A page by page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsocr_core.base.words import plural
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import CONDITION, condition, has_value, short, unlike
-from dsocr_core.runs.statistics import TOTAL, with_levels, with_spread
+from dsocr_core.runs.statistics import SURE, TOTAL, with_levels, with_spread
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -138,7 +138,7 @@ def newest(
     )
 
 
-# --- A against B ----------------------------------------------------------------------------------
+# --- B against A ----------------------------------------------------------------------------------
 
 
 def whole_pages(
@@ -165,7 +165,8 @@ def whole_pages(
 
 
 def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """List `speed.compare_speed` with `speed`, 1 / ratio, and the stages that have no pages in common.
+    """List `speed.compare_speed` with the stages that have no pages in common, and `speed`: 1 / ratio where B
+    is faster or slower for sure.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
@@ -191,7 +192,7 @@ def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
             }
         )  # fmt: skip
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
-    whole = whole.assign(speed=1 / whole["ratio"])
+    whole = whole.assign(speed=(1 / whole["ratio"]).where(whole["verdict"].isin(SURE)))
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
 

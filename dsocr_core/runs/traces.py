@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.models.family import FAMILIES
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
+from dsocr_core.runs.labels import short
 from dsocr_core.runs.store import History, HistoryError
 
 
@@ -45,6 +48,39 @@ def traces_of(history: History, page: str, sha256: str | None = None) -> list[Ke
         and (one.row.get("sha256") == sha256 if sha256 and one.row.get("sha256") else one.page == page)
     ]  # fmt: skip
     return sorted(found, key=lambda one: one.created, reverse=True)
+
+
+def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResult]) -> list[str]:
+    """Settings in which a trace of a page is not like these readings of it: "preset tiny, here small".
+
+    What is not known of either is left out.
+    """
+    read, record = list(results), history.record(kept.run_id)
+    prompt, attention = (str(record.settings.get(name, "")) for name in ("prompt", "attention"))
+    here = {
+        "backends": {" and ".join(sorted({one.backend for one in read}))} if len(read) > 1 else set(),
+        "preset": {one.request.told("preset") for one in read},
+        "prompt": {_prompt(one, one.request.told("prompt")) for one in read},
+        **{name: {getattr(one.inputs, name, None) for one in read} for name in ("dtype", "attention")},
+    }
+    traced = {
+        "backends": " and ".join(sorted({kept.a, kept.b})),
+        "preset": kept.row.get("preset"),
+        "dtype": record.dtype,
+        "attention": "" if attention == "auto" else attention,
+        "prompt": next((_prompt(one, prompt) for one in read), None),
+    }
+    return [
+        f"{name} {short(of_trace)}, here {' and '.join(map(short, sorted(known)))}"
+        for name, of_trace in traced.items()
+        if of_trace and (known := here[name] - {None}) and of_trace not in known
+    ]
+
+
+def _prompt(result: OcrResult, given: str | None) -> str | None:
+    """Name a prompt of the result's model, which is given by its text or its name; another is its text."""
+    named = FAMILIES[result.request.model].decoding.prompts
+    return next((name for name, text in named.items() if text == given), given)
 
 
 def summary_of(history: History, kept: KeptTrace) -> TraceSummary:

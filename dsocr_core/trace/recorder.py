@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+from dsocr_core.engine.device import resolve_device, resolve_dtype
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
@@ -60,6 +61,7 @@ def trace_row(request: OcrRequest, summary: TraceSummary) -> dict[str, object]:
 
 def _record(settings: Settings, plan: TracePlan, summary: TraceSummary, command: str | None) -> RunRecord:
     record = record_run(settings, (), command)
+    dtype = resolve_dtype(settings.dtype, resolve_device(settings.device))
     return replace(record, backends=(), engine=f"{plan.a} / {plan.b}", preset=settings.preset_name,
-                   dtype=None if settings.dtype == "auto" else settings.dtype,
+                   dtype=str(dtype).removeprefix("torch."),
                    notes=f"Trace of {summary.page}: {summary.sentence}")  # fmt: skip

@@ -221,7 +221,7 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     page.locator(".js-plotly-plot .point").first.wait_for()
     page.locator(".js-plotly-plot .annotation", has_text="faster").first.wait_for()
     picture("trend")
-    page.get_by_role("tab", name="A against B").click()
+    page.get_by_role("tab", name="B against A").click()
     page.locator(".dsocr-bars .dot").first.wait_for()
     page.locator(".dsocr-scatter .band").wait_for()
     page.locator(".dsocr-scatter .equal").wait_for()

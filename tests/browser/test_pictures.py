@@ -45,7 +45,7 @@ VIEWS = {
     "timing-trend": ("/timing?view=Trend", "under"),
     "timing-trend-of-a-rate": ("/timing?view=Trend&stage=tokens%2Fs", "marked by a whole line"),
     "timing-trend-of-the-floor": ("/timing?view=Trend&stage=share+of+floor", "commit after commit"),
-    "timing-a-against-b": ("/timing?view=A+against+B", "B is slower"),
+    "timing-b-against-a": ("/timing?view=B+against+A", "B is slower"),
     "timing-kernels-of-two": (
         "/timing?view=Kernels&run=20261123-232244-ncu-fast-ops&against=20261123-230246-ncu-fast",
         "8 kernels in both",
@@ -65,7 +65,7 @@ LONG = (
     "compare-tiles",
     "timing-kernels",
     "timing-kernels-of-two",
-    "timing-a-against-b",
+    "timing-b-against-a",
     "flops-measured",
     "flops-cost",
 )

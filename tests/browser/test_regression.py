@@ -83,7 +83,7 @@ def test_from_a_red_gate_to_a_report_in_six_clicks(tuned: Server, open_page, scr
     expect(page.locator(".dsocr-reasons")).to_contain_text("Whole page of fast on H200")
     page.screenshot(path=screenshots / "tuning-regressions.png")
     click(table_of(page), row=1)  # decode, after the page as a whole
-    expect(page.get_by_role("tab", name="A against B", exact=True)).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("tab", name="B against A", exact=True)).to_have_attribute("aria-selected", "true")
     expect(strip).to_contain_text("3 and 3 runs")
     click(page.get_by_role("button", name="Kernels of decode"))
     expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()

@@ -72,3 +72,15 @@ def test_a_button_that_waits_for_files_can_be_read(runs_server: Server, open_pag
     button = page.get_by_role("button", name="Import", exact=True)
     expect(button).to_be_disabled()
     assert ink(button.get_by_test_id("stMarkdownContainer")) > 0.04
+
+
+def test_sixty_rows_are_on_a_screen(server: Server, open_page) -> None:
+    page = open_page(f"{server.url}/runs", width=1440)
+    table = page.get_by_test_id("stDataFrame").first
+    table.locator("canvas").first.wait_for()
+    # Thirteen pixels a row under a head of 33, all of it on the screen without scrolling.
+    expect(page.locator(".st-key-runs-list")).to_be_visible()
+    box = table.bounding_box()
+    assert box is not None and box["y"] + box["height"] <= 900 and (box["height"] - 33) // 13 >= 60
+    scrolled = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    assert scrolled <= 900

@@ -41,11 +41,11 @@ LIVE = re.compile(r"(?<!\\)<(img|script|iframe|svg|a)\b|(?<!\\)\]\((?!#)", re.IG
 """What Markdown or Plotly would bring to life, if nothing kept it."""
 PLACES: list[tuple[str, dict[str, Any]]] = [
     *(("timing", {"view": view})
-      for view in ("Regressions", "Stages", "Trend", "A against B", "Kernels", "Ladder")),
+      for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels", "Ladder")),
     ("timing", {"runs": "hostile"}),
     ("timing", {"runs": "hostile", "chart": "spread", "every": "on"}),
     ("timing", {"view": "Trend", "gpu": "'; DROP TABLE runs; --", "page": timed_history.HOSTILE[0]}),
-    ("timing", {"view": "A against B", "a": "hostile", "b": "run-05"}),
+    ("timing", {"view": "B against A", "a": "hostile", "b": "run-05"}),
     ("timing", {"view": "Kernels", "run": "nsight"}),
     ("timing", {"view": "Kernels", "run": SCRIPT}),
     *(("runs", {"runs": [listed_runs.STRANGE], "tab": tab})

@@ -76,7 +76,7 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert address_of(test) == {}
     table = test.dataframe[0].value.set_index("run")
     assert table.loc[FAST, ["kind", "backends", "engine", "device", "dtype", "preset"]].tolist() == [
-        "dsocr", "fast, vendor", "fast", "H200", "bfloat16", "gundam"
+        "dsocr", "fast, vendor", "fast", "H200", "bf16", "gundam"
     ]  # fmt: skip
     assert table.loc[FAST, ["pages", "failed", "new tokens"]].tolist() == [4, 0, 2 * (100 + 101 + 102 + 103)]
     assert table.loc[FAST, "parity"] == "3 identical, 1 differs"
@@ -157,7 +157,7 @@ def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
 def test_two_runs_show_where_they_differ(history: History) -> None:
     test = open_page(runs=[EAGER, FAST])
     table = test.dataframe[1].value.set_index("name")
-    assert list(table.columns) == [FAST, EAGER]
+    assert list(table.columns) == [EAGER, FAST]  # as A and B: what was before comes first
     assert table.to_dict("index") == {
         "engine": {FAST: "fast", EAGER: "eager"},
         "infer.max_new_tokens": {FAST: "64", EAGER: "8192"},
@@ -169,10 +169,10 @@ def test_two_runs_show_where_they_differ(history: History) -> None:
 
     test = open_page(runs=[EAGER, FAST], tab="Environment")
     table = test.dataframe[1].value.set_index(["section", "name"])
-    assert table.loc[("versions", "torch")].tolist() == ["2.11.0", "2.13.0"]
+    assert table.loc[("versions", "torch")].tolist() == ["2.13.0", "2.11.0"]
     assert table.loc[("versions", "triton")].dropna().to_dict() == {FAST: "3.5.0"}
     assert table.loc[("run", "GPU")].dropna().to_dict() == {FAST: "NVIDIA H200"}
-    assert table.loc[("run", "uncommitted changes")].tolist() == ["yes", "no"]
+    assert table.loc[("run", "uncommitted changes")].tolist() == ["no", "yes"]
     assert ("versions", "python") not in table.index
     assert ("environment", "platform") not in table.index
 
@@ -205,7 +205,8 @@ def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
     assert tags_of(test).value == ["baseline"]
     tags_of(test).set_value(["<b>new</b>"])
     test.text_area[0].set_value("line\n<script>'; DROP")
-    checked(test.button[-1].click().run())
+    (save,) = [button for button in test.button if button.label == "Save"]
+    checked(save.click().run())
     row = history.runs().set_index("run_id").loc[EAGER]
     assert (list(row["tags"]), row["note"]) == (["<b>new</b>"], "line\n<script>'; DROP")
     assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == ["<b>new</b>"]
@@ -279,7 +280,7 @@ def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
 
 def test_the_command_is_the_recorded_one_or_made_of_the_settings(history: History) -> None:
     test = open_page(runs=[EAGER, FAST, IMPORTED], tab="Reproduce")
-    fast, eager = [block.value for block in test.code if block.value.startswith("python")]
+    eager, fast = [block.value for block in test.code if block.value.startswith("python")]
     assert eager == "python -m dsocr_core run 'a b.png'"
     # A made command means the run's settings to the program itself.
     assert shlex.split(fast)[:4] == ["python", "-m", "dsocr_core", "compare"]
@@ -485,5 +486,9 @@ def test_the_reader_chooses_columns_and_the_address_has_them(history: History) -
 def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
     one = open_page(runs=FAST)
     assert {"runs timing", "runs review", "runs flops", "runs compare"} <= {b.key for b in one.button}
+    two = open_page(runs=[FAST, STRANGE])
+    older, newer = sorted((FAST, STRANGE), key=lambda run: history.record(run).created)
+    two.button(key="runs review").click().run()
+    assert two.session_state["review request"] == {"review": f"{older}~{newer}"}  # A is what was before
     three = {button.key for button in open_page(runs=[FAST, EAGER, STRANGE]).button}
     assert "runs timing" in three and not {"runs review", "runs flops", "runs compare"} & three

@@ -102,7 +102,7 @@ def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: Hist
 
 
 def test_no_run_left_says_so(history: History) -> None:
-    for view in ("Regressions", "Stages", "Trend", "A against B", "Kernels"):
+    for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels"):
         test = open_page(view=view, engine="no such engine")
         assert len(test.info) == 1, view
         assert not test.get("plotly_chart")
@@ -147,7 +147,7 @@ def _numbers(values: Any) -> list[float]:
 
 
 def test_a_against_b_is_faster_slower_or_inconclusive(history: History) -> None:
-    test = open_page(view="A against B", a="run-05", b="partial")
+    test = open_page(view="B against A", a="run-05", b="partial")
     table = test.dataframe[0].value.set_index("stage")
     assert set(table["verdict"]) == {"inconclusive"} and "ratio" not in table
     words = strip(test)
@@ -173,33 +173,34 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
             write(tmp_path, run, paced(100 + 10 * number + place, factors))
     opened = History(tmp_path)
     monkeypatch.setattr(resources, "history", lambda: opened)
-    test = open_page(view="A against B", a="old-0", b="new-1")
+    test = open_page(view="B against A", a="old-0", b="new-1")
     table = test.dataframe[0].value.set_index("stage")
     assert table["verdict"][["decode", "whole page", "sam"]].tolist() == ["slower", "slower", "within"]
+    assert table["speed"].notna()[["decode", "whole page", "sam"]].tolist() == [True, True, False]
     assert table.loc["decode", ["runs_a", "runs_b", "pages"]].tolist() == [3, 3, 12]
     assert table.loc["decode", "low"] < table.loc["decode", "ratio"] < table.loc["decode", "high"]
     assert "SLOWER" in strip(test) and "3 and 3 runs, 12 pages" in strip(test)
     assert "FASTER" in strip(checked(test.button(key="timing swap").click().run()))
-    wide = open_page(view="A against B", a="old-0", b="new-1", neutral="50")
+    wide = open_page(view="B against A", a="old-0", b="new-1", neutral="50")
     assert set(wide.dataframe[0].value["verdict"]) == {"within"}
     assert "WITHIN ±50 %" in strip(wide)
     first = open_page()
     assert first.dataframe[0].value["stage"].tolist()[:2] == ["whole page", "decode"]
     assert "SLOWER" in strip(first) and "slower 2" in " ".join(strip(first).split())
-    assert first.dataframe[0].value.loc[1, "commits"] == f"{'1' * 10} → {'2' * 10}"
-    same = open_page(view="A against B", a="old-0", b="old-2")
+    assert first.dataframe[0].value.loc[1, "commits"] == f"{'1' * 7} → {'2' * 7}"
+    same = open_page(view="B against A", a="old-0", b="old-2")
     assert "INCONCLUSIVE" in strip(same) and "runs of one commit" in strip(same)
 
 
 def test_pages_that_a_bench_took_again_are_said_as_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = History(SEED_LOCATION)
     monkeypatch.setattr(resources, "history", lambda: opened)
-    test = open_page(view="A against B", a="20261123-120441-1a805bfd", b="20261123-230156-9efb4d4a")
+    test = open_page(view="B against A", a="20261123-120441-1a805bfd", b="20261123-230156-9efb4d4a")
     assert "512 pages of 32 images" in strip(test) and "512 of 512 pages compared" in strip(test)
 
 
 def test_means_alone_are_inconclusive(history: History) -> None:
-    test = open_page(view="A against B", a="run-13", b="means")
+    test = open_page(view="B against A", a="run-13", b="means")
     table = test.dataframe[0].value.set_index("stage")
     assert set(table["verdict"]) == {"inconclusive"}
     assert table.loc["decode", "why"] == "only a mean is recorded"
@@ -208,9 +209,9 @@ def test_means_alone_are_inconclusive(history: History) -> None:
 
 
 def test_a_run_against_itself_takes_its_other_backend(history: History) -> None:
-    test = open_page(view="A against B", a="cpu-both", backend_a="vendor", b="cpu-both", backend_b="eager")
+    test = open_page(view="B against A", a="cpu-both", backend_a="vendor", b="cpu-both", backend_b="eager")
     assert "One run a side" in strip(test)
-    same = open_page(view="A against B", a="cpu-both", backend_a="eager", b="cpu-both", backend_b="eager")
+    same = open_page(view="B against A", a="cpu-both", backend_a="eager", b="cpu-both", backend_b="eager")
     assert "same run and backend" in same.info[0].value
 
 

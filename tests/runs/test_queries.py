@@ -202,7 +202,7 @@ def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
         assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [60.0]
 
 
-# --- A against B --------------------------------------------------------------------------------
+# --- B against A --------------------------------------------------------------------------------
 
 
 def test_pairs_are_of_the_same_page(history: History, written: pd.DataFrame) -> None:

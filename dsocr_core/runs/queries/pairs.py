@@ -1,4 +1,4 @@
-"""A against B, page by page: what can be compared, and why the rest cannot."""
+"""B against A, page by page: what can be compared, and why the rest cannot."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. 
 
 def draw(shown: Shown, settings: Settings, picture: resources.Picture) -> None:
     """Draw the tabs; only the open one is computed."""
-    comparison, report = shown.comparison, shown.report
-    divergence = report.first_divergence if report else None
+    comparison = shown.comparison
     drawers = {
         "Text": lambda: text.draw(shown),
         "Boxes": lambda: tabs.draw_boxes(shown),
@@ -32,7 +31,7 @@ def draw(shown: Shown, settings: Settings, picture: resources.Picture) -> None:
         "Why": lambda: cause_tab.draw(
             settings, comparison, reproduce_command(comparison.request, settings, "why")
         ),
-        "Layers": lambda: layers_tab.draw(settings, comparison.request, divergence),
+        "Layers": lambda: layers_tab.draw(settings, comparison),
         "Inputs": lambda: tabs.draw_inputs(shown, picture),
         "Timings": lambda: tabs.draw_timings(
             shown, _TIMINGS, reproduce_command(comparison.request, settings)

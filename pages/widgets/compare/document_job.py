@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.parity_records import VERDICT_WORDS, Verdict
-from dsocr_core.reading.records import Side
+from dsocr_core.reading.records import SIDES, OcrRequest, Side
 from dsocr_core.runs.recorder import RunRecorder
 from pages.widgets.shared.job import Job
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
     from dsocr_core.read.report import Report
+    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.runs.store import History
     from pages.widgets.shared.app_session import AppSession
+
+_MOST_LATEST = 32
+"""Pages whose results stay in memory: of a long document the others are read from its run."""
 
 
 class DocumentJob(Job["Report"]):
@@ -28,6 +36,7 @@ class DocumentJob(Job["Report"]):
         self.verdicts: dict[str, Verdict | None] = {}
         """By name of a page that is over, None where it was not compared."""
         self.run_id: str | None = None
+        self._latest: OrderedDict[str, Comparison | None] = OrderedDict()
         self._session, self._pages, self._sides = session, pages, sides
         self._together = sys.maxsize if in_one_prompt else None
 
@@ -39,11 +48,35 @@ class DocumentJob(Job["Report"]):
         plan = RunPlan((), directory, self._sides, found=self._pages, together=self._together)
         run = RunRecorder(settings, out=directory, save=bool(settings.history))
         try:
-            return read_pages(
-                self._session, plan, Listener(self.say, self.verdicts.__setitem__), run, self.token
-            )
+            return read_pages(self._session, plan, Listener(self.say, self._page_over), run, self.token)
         finally:
             self.run_id = run.id
+
+    def _page_over(self, name: str, comparison: Comparison | None) -> None:
+        report = comparison.report if comparison else None
+        self._keep(name, comparison)
+        self.verdicts[name] = report.verdict if report else None
+
+    def _keep(self, name: str, comparison: Comparison | None) -> None:
+        with self._lock:
+            self._latest[name] = comparison
+            while len(self._latest) > _MOST_LATEST:
+                self._latest.popitem(last=False)
+
+    def comparison(self, history: Callable[[], History], request: OcrRequest) -> Comparison | None:
+        """Give what it has read of a page: the result cache has it at the end, and not of every backend."""
+        name = request.name
+        if name in self.verdicts and name not in self._latest and self.run_id:
+            from dsocr_core.runs.results import compared, readings
+
+            try:
+                read = readings(history(), self.run_id, [name])
+                a, b = ((read, (name, self._session.settings.backend(side))) for side in SIDES)
+                found = compared(a, b, self._session.settings.tolerance)
+                self._keep(name, replace(found, request=request))
+            except DsocrError:
+                self._keep(name, None)
+        return self._latest.get(name)
 
     @property
     def counts(self) -> str:

@@ -20,6 +20,7 @@ from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.strip import verdict_words
 
 if TYPE_CHECKING:
+    from dsocr_core.reading.comparison import Comparison
     from pages.widgets.compare.sidebar import Choice
 
 _PART = 8
@@ -31,9 +32,7 @@ def draw(choice: Choice, running: bool) -> None:
     """Draw the strip of a document of several pages, and where its run stands."""
     if not isinstance(choice.pages.pages, Pages):
         return
-    job: DocumentJob | None = st.session_state.get("document job")
-    if job is not None and job.about != _about(choice):
-        job = None
+    job = _job(choice)
     with st.container(horizontal=True, vertical_alignment="center", key="film head"):
         _head(choice, job, running)
     if job is not None and job.running:
@@ -56,6 +55,17 @@ def draw(choice: Choice, running: bool) -> None:
     soon.redraw_made(waited.values())
     if job is not None:
         soon.redraw(lambda: len(job.verdicts), job.running)
+
+
+def read(choice: Choice) -> Comparison | None:
+    """Give what this tab's run of the document has read of the chosen page."""
+    job = _job(choice)
+    return job.comparison(resources.history, choice.request) if job and choice.request else None
+
+
+def _job(choice: Choice) -> DocumentJob | None:
+    job: DocumentJob | None = st.session_state.get("document job")
+    return job if job is not None and job.about == _about(choice) else None
 
 
 def _about(choice: Choice) -> tuple[str, str, tuple[str, ...]]:

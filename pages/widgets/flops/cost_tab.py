@@ -33,14 +33,14 @@ _COSTS = {
     ),
     "bound_by": Column("by", about="What the least time is bound by."),
     "weight_bytes": Column(
-        "weight traffic", "B", "Bytes of weights, each time that they are read: by decode every token."
+        "weights", "B", "Bytes of weights, each time that they are read: by decode every token."
     ),
     "kv_bytes": Column(
-        "KV traffic", "B",
+        "KV cache", "B",
         "Bytes of the KV cache that are read and written over all tokens; its size is above the tabs.",
     ),
-    "bytes_read": Column("bytes read", "B", "Read by all operators, were none of them fused."),
-    "bytes_written": Column("bytes written", "B", "Written by all operators, were none of them fused."),
+    "bytes_read": Column("read", "B", "Read by all operators, were none of them fused."),
+    "bytes_written": Column("written", "B", "Written by all operators, were none of them fused."),
     "other_flops": Column(
         "elementwise", "FLOP",
         "Norms, softmax, activations, rotary: arithmetic that torch's counter leaves out.",

@@ -110,7 +110,7 @@ def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | N
     chart = plots.roofline(
         _drawn(points), [("roof", peak, "solid")], selection.hardware.bandwidth,
         {stage_name(stage): {"color": colour(stage), "symbol": "circle-open"}
-         for stage in computed_stages()},
+         for stage in computed_stages() if stage in {*points["stage"]}},
     )  # fmt: skip
     figure.plot(chart, "roofline", "Stages under the roof")
     computes = costs.set_index("stage")["flops"] > 0

@@ -102,11 +102,11 @@ def choose_runs(history: History, runs: Runs) -> None:
     words = {_ITSELF: "the other backend of the same run"}
     st.session_state["review a"], st.session_state["review b"] = run_a or None, run_b
     st.selectbox(
-        "Review", list(labels), key="review a", format_func=lambda run: labels.get(run, run),
+        "A, before", list(labels), key="review a", format_func=lambda run: labels.get(run, run),
         placeholder="a recorded run", on_change=_open,
     )  # fmt: skip
     st.selectbox(
-        "against", [_ITSELF, *labels], key="review b", on_change=_open,
+        "B, after", [_ITSELF, *labels], key="review b", on_change=_open,
         format_func=lambda run: words.get(run) or labels.get(run, run),
     )  # fmt: skip
     new_runs.refresh_button(history)
@@ -227,7 +227,7 @@ def nothing(runs: Runs) -> None:
     if runs.labels:
         st.markdown(
             f"No run with both backends yet. Choose two of the {plural(len(runs.labels), 'run')} on the left "
-            "to review one against the other, or compare pages to record both backends."
+            "to review the later against the earlier, or compare pages to record both backends."
         )
     else:
         st.markdown(

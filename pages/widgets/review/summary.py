@@ -110,7 +110,7 @@ def _take_away(review: Review, typed: str) -> None:
             ("Verdicts as CSV", "verdicts.csv", "text/csv", review.verdicts.to_csv),
         ):
             st.download_button(
-                words, make, f"review-{review.key.replace('~', '-against-').replace(':', '-')}.{name}", mime,
+                words, make, f"review-{review.key.replace('~', '-before-').replace(':', '-')}.{name}", mime,
                 on_click="ignore", icon=":material/download:", key=f"review download {name}",
             )  # fmt: skip
         with st.popover("Import verdicts", icon=":material/upload:", key="review import"):

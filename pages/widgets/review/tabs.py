@@ -38,7 +38,11 @@ def draw(shown: PageShown) -> None:
         "Text": lambda: text.draw(shown),
         "Boxes": lambda: tabs.draw_boxes(shown),
         "Tokens": lambda: tabs.draw_tokens(shown),
-        "Layers": lambda: _layers(shown),
+        "Layers": lambda: layers_tab.draw_recorded(
+            shown.comparison,
+            "review layers",
+            "Compare has the button; `dsocr trace PAGE --save` does the same.",
+        ),
         "Inputs": lambda: tabs.draw_inputs(shown),
         "Timings": lambda: tabs.draw_timings(shown, _TIMINGS),
         "Accuracy": lambda: _accuracy(shown),
@@ -71,14 +75,6 @@ def _differences(shown: PageShown) -> None:
 def _evidence(item: Difference) -> str:
     iou = item.evidence.get("iou")
     return f", IoU {iou:.3g}" if isinstance(iou, float) else ""
-
-
-def _layers(shown: PageShown) -> None:
-    request = next((result.request for result in shown.results.values()), None)
-    layers_tab.draw_recorded(
-        shown.page.name, request, "review layers",
-        "Compare has the button; `dsocr trace PAGE --save` does the same.",
-    )  # fmt: skip
 
 
 # --- Accuracy -------------------------------------------------------------------------------------

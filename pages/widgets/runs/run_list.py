@@ -12,6 +12,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
+from dsocr_core.runs.labels import BRIEF
 from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
@@ -20,8 +21,8 @@ from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, ru
 from pages.widgets.shared import figure, navigation, sources
 from pages.widgets.shared.messages import show_error
 
-_ROW = 16
-"""Pixels of a row, of letters of 11 or 12: as many on screen as can be read."""
+_ROW = 13
+"""Pixels of a row, as high as its letters: 60 rows are on a screen of 900."""
 _SHORT = 10
 """Rows of a table that is as high as they are."""
 _SIDES = 2
@@ -30,8 +31,8 @@ _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS: dict[str, int] = {
-    "run": 176, "kind": 56, "model": 92, "device": 76, "engine": 72, "dtype": 72, "attention": 60,
-    "preset": 60, "draft": 60, "parity": 120, "commit": 76, "note": 220, "settings": 160,
+    "run": 152, "kind": 50, "model": 104, "device": 60, "engine": 76, "dtype": 50, "attention": 62,
+    "preset": 62, "draft": 60, "parity": 84, "commit": 64, "note": 220, "settings": 160,
 }  # fmt: skip
 _FIGURES = {
     "s/page": "Latency: median seconds a page, of our engine where it read.",
@@ -70,7 +71,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
         picked = _table(table, run_ids, against)
     if not len(picked):
         return
-    of_choice = runs[runs["run_id"].isin(picked)]
+    of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
     _actions(history, picked, trash, found)
     selection.draw(history, of_choice)
 
@@ -83,9 +84,13 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
     pinned = bool(table["to baseline"].notna().any())
     group = value("group")
-    shown = value("columns") or [column for column in USUAL if pinned or column != "to baseline"]
+    shown = value("columns") or [column for column in USUAL if table[column].notna().any()]
     if group != address.NO_GROUP:
         shown = [group, *(column for column in shown if column != group)]
+    table = table.assign(
+        engine=table["engine"].str.replace(" pages together", "").str.replace(", ", " ×"),
+        **{name: table[name].replace(BRIEF) for name in ("dtype", "attention")},
+    )
     told: dict[float, str] = {}
     if pinned:
         table, told = sortable(table, against)
@@ -103,14 +108,14 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
         selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
-            "tags": st.column_config.ListColumn(width=80),
-            "pages": st.column_config.NumberColumn(width=52),
+            "tags": st.column_config.ListColumn(width=70),
+            "pages": st.column_config.NumberColumn(width=48),
             "to baseline": st.column_config.Column(
                 width=104, alignment="right",
                 help="Its pages beside the baseline's, over the runs like it and like the baseline.",
             ),
             **{
-                column: st.column_config.NumberColumn(width=66, format="%.3g", help=words)
+                column: st.column_config.NumberColumn(width=60, format="%.3g", help=words)
                 for column, words in _FIGURES.items()
             },
             **{
@@ -188,9 +193,9 @@ def _open(history: History, run_ids: list[str]) -> None:
         navigation.to_timing(run_ids)
     if len(run_ids) > _SIDES:
         return
-    # One run's backends against each other, or the newer of two against the older.
+    # The backends of one run, or two runs, the older as A.
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
-        navigation.to_review(review_key(*run_ids))
+        navigation.to_review(review_key(*sorted(run_ids, key=lambda run_id: history.record(run_id).created)))
     if len(run_ids) > 1:
         return
     if st.button("FLOPs", icon=":material/functions:", key="runs flops"):

@@ -24,7 +24,7 @@ _ENVIRONMENT = ("environment", "versions")
 
 
 def draw(history: History, runs: pd.DataFrame) -> None:
-    """Tabs about the chosen runs, in the table's order. Only the open one is computed."""
+    """Tabs about the chosen runs, the oldest first. Only the open one is computed."""
 
     def of_shown(drawer: Callable[[History, pd.DataFrame], None]) -> None:
         if len(runs) > MOST:

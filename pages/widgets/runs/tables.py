@@ -11,7 +11,7 @@ from dsocr_core.base.words import plural, speed_ratio
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.runs.labels import has_value, model_name
-from dsocr_core.runs.statistics import Ratio, outcome_words
+from dsocr_core.runs.statistics import SURE, Ratio, outcome_words
 from pages.widgets.shared.strip import VERDICTS
 
 USUAL = (
@@ -96,8 +96,7 @@ def baseline_words(ratio: Ratio | None) -> str | None:
     """Write a ratio to the baseline: "1.31x faster", "within ±2 %", "inconclusive"."""
     if ratio is None:
         return None
-    known = ratio.verdict in ("faster", "slower")
-    return speed_ratio(ratio.ratio, 1.0) if known else outcome_words(ratio.verdict)
+    return speed_ratio(ratio.ratio, 1.0) if ratio.verdict in SURE else outcome_words(ratio.verdict)
 
 
 def sort_number(ratio: Ratio | None) -> float | None:

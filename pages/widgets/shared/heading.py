@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.widgets.components.page import watch_page
 from pages.widgets.shared import url_state
@@ -39,7 +40,7 @@ HEADINGS = {
         "Review",
         "What differs between two recorded runs, page by page, worst first, and why?",
         (
-            "Choose a run, and what it is set against: its other backend, or another run.",
+            "Choose A, what was before, and B, what came after: another run, or A's other backend.",
             "The queue has the gravest page first; `j` and `k` go through it.",
             "Type your name once (`r`), then judge: `s` same, `a` acceptable, `w` wrong, `u` unsure.",
             "*Whole review* has the sums, and the report as HTML, JSON or JUnit.",
@@ -51,10 +52,10 @@ HEADINGS = {
         (
             "*Regressions* has the newest commit of each workload, setting and card beside the one before "
             "it, the surest loss first; a row opens its pair.",
-            "*Stages* sets runs side by side. The two that are chosen there are A and B of *A against B*.",
+            "*Stages* sets runs side by side. The two that are chosen there are A and B of *B against A*.",
             "*Trend* shows a stage, a rate or a share of what the card can do, commit after commit, and "
             "where its level changed; contended and profiled runs are left out until you ask for them.",
-            "*A against B* compares the same pages and gives an interval: without one there is no verdict.",
+            "*B against A* compares the same pages and gives an interval: without one there is no verdict.",
             "*Kernels* has what Nsight Systems, Nsight Compute and torch recorded, of one run or of two.",
         ),
     ),
@@ -74,8 +75,8 @@ HEADINGS = {
         "What must a page cost by arithmetic, and how far is a measured run from that?",
         (
             "Choose the work: any size, a sample, or a page of a recorded run.",
-            "*Stages* has FLOPs, bytes and the least time of each stage on the chosen hardware.",
-            "*Measured* and *Roofline* put recorded times beside it; a CPU run is compared with what was "
+            "*Cost* has FLOPs, bytes and the least time of each stage on the chosen hardware.",
+            "*Against measured* puts recorded times beside it; a CPU run is compared with what was "
             "measured of its own machine, or with no bound.",
             "Hover over a column's name to read what it counts.",
         ),
@@ -84,8 +85,11 @@ HEADINGS = {
 """By the name of the page's script."""
 
 
-def draw(page: str) -> None:
-    """The style sheet, then one line: the name, the sentence, and the way to use the page behind a `?`."""
+def draw(page: str) -> DeltaGenerator:
+    """The style sheet, then one line: the name, the sentence, and the way to use the page behind a `?`.
+
+    Returns a place in that line.
+    """
     st.html(Path(__file__).with_name("style.css"))
     with st.container(key="page"):
         taken = st.session_state.get(f"{page} taken", 0)
@@ -97,10 +101,12 @@ def draw(page: str) -> None:
             f"<span>{escape(heading.answers)}</span></div>",
             width="stretch",
         )
+        place = st.container(key=f"beside {page}")
         with st.popover("?", key="how to use", help="How to use this page"):
             st.html(
                 f"<ul class='dsocr-use'>{''.join(f'<li>{_html(step)}</li>' for step in heading.use)}</ul>"
             )
+    return place
 
 
 def _html(step: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
@@ -11,11 +10,10 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import moment, plural
-from dsocr_core.reading.parity_records import Divergence
-from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.trace_curve import shortened
 from dsocr_core.reading.trace_records import TraceSummary
-from dsocr_core.runs.traces import KeptTrace, summary_of, traces_of
+from dsocr_core.runs.traces import KeptTrace, other_settings, summary_of, traces_of
 from dsocr_core.settings import Settings
 from pages.widgets.shared import job_panel, resources, table
 from pages.widgets.shared.app_session import TraceChoice, Traced
@@ -41,11 +39,11 @@ _HELP = (
 )
 
 
-def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None) -> None:
+def draw(settings: Settings, comparison: Comparison) -> None:
     """The tab on Compare: a trace of the page on the screen, to the token in which its sides diverge."""
     job: Job[Traced] | None = st.session_state.get("trace job")
-    mine = job if job is not None and job.about == run_key(settings, request) else None
-    _controls(settings, request, job, divergence)
+    mine = job if job is not None and job.about == run_key(settings, comparison.request) else None
+    _controls(settings, comparison, job)
     if mine is not None and mine.running:
         job_panel.draw(mine, "trace")
         return
@@ -57,13 +55,11 @@ def draw(settings: Settings, request: OcrRequest, divergence: Divergence | None)
                 show_error(not_recorded)
             show(summary, f"traced just now in {took}", "compare layers")
             return
-    what_next = "Press the button: it takes two readings of the page."
-    draw_recorded(request.name, request, "compare layers", what_next)
+    draw_recorded(comparison, "compare layers", "Press the button: it takes two readings of the page.")
 
 
-def _controls(
-    settings: Settings, request: OcrRequest, job: Job[Traced] | None, divergence: Divergence | None
-) -> None:
+def _controls(settings: Settings, comparison: Comparison, job: Job[Traced] | None) -> None:
+    divergence = comparison.report.first_divergence if comparison.report else None
     usual = USUAL_STEPS if divergence is None else min(divergence.index, MOST_STEPS)
     with st.container(horizontal=True, vertical_alignment="bottom", key="layers controls"):
         a = st.selectbox("A", WAYS, index=0, key="trace a", width=120, persist_state="session")
@@ -81,7 +77,7 @@ def _controls(
         try:
             choice = TraceChoice(cast("Way", a), cast("Way", b), int(steps))
             st.session_state["trace job"] = resources.runner().start_trace(
-                settings, request, choice, open_tab()
+                settings, comparison.request, choice, open_tab()
             )
         except DsocrError as error:
             show_error(error)
@@ -92,34 +88,41 @@ def _controls(
 # --- recorded traces ------------------------------------------------------------------------------
 
 
-def draw_recorded(page: str, request: OcrRequest | None, key: str, otherwise: str) -> None:
-    """The newest trace that the history has of a page, or another of its choice."""
+def draw_recorded(comparison: Comparison, key: str, otherwise: str) -> None:
+    """The newest trace of a page, one under its readings' settings first, or another of choice."""
     try:
-        kept = _kept(resources.history(), page, request)
+        history = resources.history()
+        kept, read = _kept(history, comparison), comparison.results.values()
+        other = {one.run_id: other_settings(history, one, read) for one in kept}
         if not kept:
             st.caption(f"No trace of this page is recorded. {otherwise}")
             return
+        kept.sort(key=lambda one: bool(other[one.run_id]))
         chosen = kept[0]
         if len(kept) > 1:
-            chosen = st.selectbox("Trace", kept, format_func=_name, key=f"{key} chosen", width=520)
-        show(summary_of(resources.history(), chosen), f"recorded {moment(chosen.created)}", key)
+            chosen = st.selectbox(
+                "Trace", kept, key=f"{key} chosen", width=520,
+                format_func=lambda one: _name(one) + " · other settings" * bool(other[one.run_id]),
+            )  # fmt: skip
+        if other[chosen.run_id]:
+            st.warning(plain(f"Traced under other settings: {'; '.join(other[chosen.run_id])}."))
+        show(summary_of(history, chosen), f"recorded {moment(chosen.created)}", key)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
 
 
-def _kept(history: History, page: str, request: OcrRequest | None) -> Sequence[KeptTrace]:
+def _kept(history: History, comparison: Comparison) -> list[KeptTrace]:
     history.refresh()
-    sha256 = None
-    if request is not None and request.image.is_file():
+    request, file = comparison.request, None
+    if request.image.is_file():
         from dsocr_core.reading.fingerprints import file_of
 
         file = file_of(request)
-        sha256 = None if file is None else file.sha256
-    return traces_of(history, page, sha256)
+    return traces_of(history, request.name, file.sha256 if file else None)
 
 
 def _name(trace: KeptTrace) -> str:
-    return f"{moment(trace.created)}: {trace.a} against {trace.b}, {plural(trace.steps, 'step')}"
+    return f"{moment(trace.created)}: A {trace.a}, B {trace.b}, {plural(trace.steps, 'step')}"
 
 
 # --- one trace ------------------------------------------------------------------------------------

@@ -106,11 +106,15 @@ class Runner:
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start(wanted)
 
-    def page_results(self, settings: Settings, request: OcrRequest, job: ReadJob | None) -> PageResults:
-        """The results of a page. `job` is this tab's last run, whatever it was about."""
+    def page_results(
+        self, settings: Settings, request: OcrRequest, job: ReadJob | None, read: Comparison | None = None
+    ) -> PageResults:
+        """The results of a page. `job` is this tab's last run, whatever it was about; `read` is what its run
+        of the whole document has of the page.
+        """
         key = run_key(settings, request)
         mine = job if job is not None and job.about == key else None
-        fresh = mine.comparison if mine else None
+        fresh = (mine and mine.comparison) or read
         try:
             recorded = self._recorded(key, settings, request)
         except DsocrError as error:
@@ -127,9 +131,9 @@ class Runner:
         if mine is not None and not mine.running:
             view = mine.view()
             problems += [text for text in (view.error, mine.not_recorded) if text]
-            errors = fresh.errors if fresh else {}
+        if fresh is not None and not (mine and mine.running):
             problems += [
-                f"{side_label(side, settings.backend(side))}: {text}" for side, text in errors.items()
+                f"{side_label(side, settings.backend(side))}: {text}" for side, text in fresh.errors.items()
             ]
         return PageResults(
             comparison,

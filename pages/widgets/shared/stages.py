@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dsocr_core.base.words import amount, duration, scale_of
+from dsocr_core.base.words import amount, duration, scale_of, significant
 from dsocr_core.models.family import inside_prefill, stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import short
@@ -61,16 +61,19 @@ def legend(stages: Iterable[str]) -> str:
 
 def panel(lines: Sequence[StageLine], unit: str) -> str:
     """Bars of the lines over one axis from zero, as HTML; behind the last bar of a line stands its sum."""
-    rows, longest = [], 0.0
-    for line in lines:
-        bars = [
+    drawn = [
+        [
             Bar(start, size, colour(stage), _words(stage, size, kind, unit), inside, kind == "mean")
             for start, (stage, size, inside, kind) in spans(line.parts)
         ]
-        whole = max((bar.start + bar.size for bar in bars), default=0.0)
-        rows.append(BarRow(line.label, bars, line.second, _said(whole, unit)))
-        longest = max(longest, whole)
-    scale, named = scale_of(longest, unit)
+        for line in lines
+    ]
+    wholes = [max((bar.start + bar.size for bar in bars), default=0.0) for bars in drawn]
+    scale, named = scale_of(max(wholes, default=0.0), unit)
+    rows = [
+        BarRow(line.label, bars, line.second, f"{significant(whole / scale)} {named}")
+        for line, bars, whole in zip(lines, drawn, wholes, strict=True)
+    ]
     return panel_html(rows, named, scale)
 
 

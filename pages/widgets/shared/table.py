@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import NOT_MEASURED, amount, duration, percent, signed, significant
+from dsocr_core.base.words import NOT_MEASURED, percent, scale_of, signed, significant
 from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.runs.labels import has_value
 
@@ -23,24 +24,23 @@ _MARKED = "background-color: rgb(192 54 44 / 0.3)"
 
 _WRITERS: Mapping[str, Callable[[Any], str]] = {
     "": significant,
-    "ms": duration,
     "share": lambda value: percent(100 * value),
     "%": percent,
-    "number": amount,
     "count": lambda value: f"{int(value):,}",
-    "+FLOP": lambda value: signed(value, "FLOP"),
     "text": str,
 }
+_OF: Mapping[str, tuple[str, float]] = {"ms": ("s", 1e-3), "number": ("", 1.0)}
+"""Units that get a prefix, where a number is given in another one, and how much of it that is."""
 
 
 @dataclass(frozen=True)
 class Column:
     """Column of numbers, as it is headed and written; the numbers stay what they are.
 
-    `unit` is that of the numbers: FLOP, B, s and the like get a prefix, "ms" goes on to s and min, "share" is
-    of 1 and "%" of 100, "number" takes a prefix alone, "count" is a whole number, "" a ratio; or a function
-    that puts one value into words. "text" is shown as it is, "bar" draws a share of 1, and a format of printf
-    (`%.3f`) is the browser's own work.
+    `unit` is that of the numbers: FLOP, B, s, ms and the like get a prefix, the same in a whole table, which
+    the head says; a "+" before them asks for signs. "share" is of 1 and "%" of 100, "number" takes a prefix
+    alone, "count" is a whole number, "" a ratio; or a function that puts one value into words. "text" is as
+    it is, "bar" draws a share of 1, and a format of printf (`%.3f`) is the browser's own work.
     """
 
     head: str
@@ -57,13 +57,29 @@ class Column:
             return ""
         if callable(self.unit):
             return self.unit(value)
-        writer = _WRITERS.get(self.unit)
-        return writer(value) if writer else amount(value, self.unit)
+        return _WRITERS[self.unit](value)
 
     @property
     def is_written(self) -> bool:
         """Tell whether the words of its cells are made here, and not by the browser."""
         return callable(self.unit) or not (self.unit in ("text", "bar") or self.unit.startswith("%."))
+
+    @property
+    def prefixed(self) -> tuple[str, float] | None:
+        """The unit that gets a prefix, and how much of it a number is; None of a column without one."""
+        if callable(self.unit) or self.unit in _WRITERS or not self.is_written:
+            return None
+        unit = self.unit.removeprefix("+")
+        return _OF.get(unit, (unit, 1.0))
+
+    def scaled(self, size: float, unit: str) -> Column:
+        """The same column in a prefixed unit, so large in the unit itself."""
+        of, write = (
+            (self.prefixed or ("", 1.0))[1] / size,
+            signed if str(self.unit)[0] == "+" else significant,
+        )
+        head = f"{self.head} ({unit})" if unit else self.head
+        return replace(self, head=head, unit=lambda value: write(of * value))
 
     @property
     def config(self) -> Any:
@@ -90,7 +106,7 @@ def draw(
     Without `columns` all of them as they are. A table of more than `most` rows scrolls. `marked` rows stand
     out. `more` goes to `st.dataframe`: a key and what is done when rows are chosen.
     """
-    there = {name: column for name, column in (columns or {}).items() if name in frame}
+    there = in_one_unit({name: column for name, column in (columns or {}).items() if name in frame}, frame)
     shown = frame[list(there)].reset_index(drop=True) if columns is not None else frame
     written = {name: column.write for name, column in there.items() if column.is_written}
     style = shown.style.format(written) if written or marked else shown
@@ -101,6 +117,25 @@ def draw(
         height="content" if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
         column_config={name: column.config for name, column in there.items()}, **more,
     )  # fmt: skip
+
+
+def in_one_unit(columns: Mapping[str, Column], frame: pd.DataFrame) -> dict[str, Column]:
+    """Put all times of a table in one unit, all bytes in one, and so on, and write it in the heads.
+
+    It is one in which the largest has two to five digits before its point: small ones stay legible, too.
+    """
+    largest: dict[str, float] = {}
+    for name, column in columns.items():
+        if column.prefixed:
+            unit, of = column.prefixed
+            values = pd.to_numeric(frame[name]).abs()
+            known = of * values[values < inf].max()
+            largest[unit] = max(largest.get(unit, 0.0), 0.0 if pd.isna(known) else float(known))
+    scales = {unit: scale_of(most / 30 or 1.0, unit) for unit, most in largest.items()}
+    return {
+        name: column.scaled(*scales[column.prefixed[0]]) if column.prefixed else column
+        for name, column in columns.items()
+    }
 
 
 def csv_of(frame: pd.DataFrame) -> bytes:

@@ -43,12 +43,14 @@ class Parameter:
     """True where a widget shows it, under its key; else the page's own code alone reads and sets it."""
     linked: bool = True
     """True where the address holds it."""
+    former: tuple[tuple[str, str], ...] = ()
+    """Values of older links, and what they are now."""
 
     def read(self, texts: Sequence[str]) -> Any:
         """The value that the address writes. Raises ValueError when it is none of this parameter's."""
         if isinstance(self.default, list):
             return list(dict.fromkeys(text for text in texts if text))
-        text = texts[-1]
+        text = dict(self.former).get(texts[-1], texts[-1])
         if self.default is None:
             return date.fromisoformat(text)
         if isinstance(self.default, bool):

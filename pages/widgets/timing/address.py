@@ -8,9 +8,10 @@ from typing import Any
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
-VIEWS = ("Regressions", "Stages", "Trend", "A against B", "Kernels", "Ladder")
+VIEWS = ("Regressions", "Stages", "Trend", "B against A", "Kernels", "Ladder")
+"""B against A: A is what was before, and B is faster or slower than it, on every page."""
 PARAMETERS: Mapping[str, Parameter] = {
-    "view": Parameter(VIEWS[0], VIEWS),
+    "view": Parameter(VIEWS[0], VIEWS, former=(("A against B", "B against A"),)),
     # which runs are offered
     **run_filters.PARAMETERS,
     "profiled": Parameter(False),
@@ -25,13 +26,13 @@ PARAMETERS: Mapping[str, Parameter] = {
     "drawn": Parameter("newest", ("newest", "all"), view="Trend"),
     "page": Parameter("", view="Trend"),
     "axis": Parameter("commit", ("commit", "run", "time"), view="Trend"),
-    # A against B
-    "a": Parameter("", view="A against B"),
-    "b": Parameter("", view="A against B"),
-    "backend_a": Parameter("", view="A against B"),
-    "backend_b": Parameter("", view="A against B"),
-    "neutral": Parameter(2.0, (), 0, 50, view="A against B"),
-    "of": Parameter("decode", view="A against B"),
+    # B against A
+    "a": Parameter("", view="B against A"),
+    "b": Parameter("", view="B against A"),
+    "backend_a": Parameter("", view="B against A"),
+    "backend_b": Parameter("", view="B against A"),
+    "neutral": Parameter(2.0, (), 0, 50, view="B against A"),
+    "of": Parameter("decode", view="B against A"),
     # Kernels
     "run": Parameter("", view="Kernels"),
     "against": Parameter("", view="Kernels"),

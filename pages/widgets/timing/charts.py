@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from math import ceil
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from dsocr_core.base.words import amount, duration, plural, signed, significant
+from dsocr_core.base.words import amount, duration, plural, scale_of, signed, significant
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import BOTH
 from dsocr_core.runs.labels import has_value, moment, short
@@ -33,6 +34,8 @@ _LEGEND = {
     "orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "itemdoubleclick": False,
     "traceorder": "normal", "font": {"size": 11},
 }  # fmt: skip
+_LEGEND_WIDTH = 60
+"""Letters of a line of the legend: as many as a telephone shows."""
 _PANELS_IN_A_ROW = 3
 
 Row = tuple[str, str]
@@ -217,7 +220,7 @@ def trend(
                 "x": [x_of[row["position"]] for row in records],
                 "y": [row["value"] / scale for row in records],
                 "mode": "markers",
-                "name": mark(str(name), 96),
+                "name": "<br>".join(map(mark, wrap(short(str(name), 96), _LEGEND_WIDTH))),
                 "marker": {
                     "color": shade, "size": 9, "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                     "symbol": [sign + ("" if row["of_pages"] else "-open") for row in records],
@@ -275,7 +278,7 @@ def trend(
     layout = {
         "height": 400 + 20 * min(len(points), 6),
         "margin": MARGIN,
-        "legend": _LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 130},
+        "legend": _LEGEND | {"itemclick": "toggle", "orientation": "v", "y": 1.02, "maxheight": 150},
         "shapes": shapes,
         "annotations": annotations,
         "xaxis": xaxis,
@@ -386,13 +389,14 @@ def kernel_pair_bars(rows: pd.DataFrame, by_call: bool) -> str:
     `rows` is `kernel_pairs` with short names; `by_call`: the time of one launch in place of all.
     """
     of = "each_s" if by_call else "total_s"
+    times = rows[[f"{of}_a", f"{of}_b"]].fillna(0.0)
+    size, unit = scale_of(float(times.max(axis=None)), "s")
     lines = []
-    for row in rows.to_dict("records"):
-        a, b = (row[f"{of}_{side}"] if has_value(row[f"{of}_{side}"]) else 0.0 for side in "ab")
+    for row, (a, b) in zip(rows.to_dict("records"), times.to_numpy().tolist(), strict=True):
         words = f"{row['name']}: A {amount(a, 's') if a else 'none'}, B {amount(b, 's') if b else 'none'}"
-        sides = [Bar(0.0, 1e6 * a, NEUTRAL, words), Bar(0.0, 1e6 * b, B_COLOUR, words, inside=True)]
-        end = signed(row["change_s"], "s") if row["found"] == BOTH else row["found"]
+        sides = [Bar(0.0, a, NEUTRAL, words), Bar(0.0, b, B_COLOUR, words, inside=True)]
+        end = f"{signed(row['change_s'] / size)} {unit}" if row["found"] == BOTH else row["found"]
         lines.append(BarRow(short(row["name"], 44), sides, end=end))
     of_one = ", one launch" * by_call
     legend = legend_html({f"A{of_one}": NEUTRAL, f"B{of_one}": B_COLOUR})
-    return f"<div class='dsocr-bars-wide'>{legend}{panel_html(lines, 'µs')}</div>"
+    return f"<div class='dsocr-bars-wide'>{legend}{panel_html(lines, unit, size)}</div>"

@@ -1,4 +1,4 @@
-"""Timing's tab A against B: per stage and per page, what is compared and what is left out."""
+"""Timing's tab B against A: per stage and per page, what is compared and what is left out."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ from pages.widgets.timing import ratio_charts as charts
 from pages.widgets.timing.address import STATE, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
-TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower"}
-
+SIGNS: dict[str, tuple[Tone, str]] = {
+    "faster": ("faster", "▲"), "slower": ("slower", "▼"), "within": ("none", "≈"),
+}  # fmt: skip
+"""Tone and sign of an outcome; of the others grey, and a question."""
+OPEN: tuple[Tone, str] = ("none", "?")
 
 MOST_PAGES = 200
 """Pages in the table: each cell more costs its time, and nobody reads further down."""
@@ -236,7 +239,7 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
     if whole.empty:
         return Strip("NOT MEASURED", "none", (), reasons=(covered,))
     row = whole.iloc[0]
-    tone = TONES.get(row["verdict"], "none")
+    tone, icon = SIGNS.get(row["verdict"], OPEN)
     times = f"{time_words(row['median_a'])} → {time_words(row['median_b'])}"
     ratio = "–"
     if has_value(row["ratio"]):
@@ -249,7 +252,8 @@ def strip_of(found: pd.DataFrame, coverage: pd.DataFrame, neutral: float = NEUTR
         ("n", f"{row['runs_a']} and {row['runs_b']} runs, {_pages_words(int(row['pages']), coverage)}"),
     ]
     word = outcome_words(str(row["verdict"]), neutral).upper()
-    return Strip(word, tone, tuple(facts), reasons=(covered.rstrip("."), *filter(None, [row["why"]])))
+    reasons = (covered.rstrip("."), *filter(None, [row["why"]]))
+    return Strip(word, tone, tuple(facts), reasons=reasons, icon=icon)
 
 
 def _pages_words(images: int, coverage: pd.DataFrame) -> str:

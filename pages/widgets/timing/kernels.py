@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.cards import card_named
-from dsocr_core.base.words import plural, signed
+from dsocr_core.base.words import plural
 from dsocr_core.runs import timings
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of
@@ -29,7 +29,7 @@ _COLUMNS = {
     "found": Column("found"),
     "stage": Column("stage"),
     "name": Column("kernel"),
-    "change_s": Column("change", lambda seconds: signed(seconds, "s"), "Of B against A, over all launches."),
+    "change_s": Column("B − A", "+s", "Time of B less time of A, over all launches."),
     **{
         f"{name}_{side}": Column(f"{head} {side.upper()}", unit)
         for name, head, unit in (
@@ -69,11 +69,11 @@ def draw(shown: Shown) -> None:
     run, before = value("run"), value("against")
     first, second = st.columns(2, vertical_alignment="bottom")
     offered = shown.offered(run, runs=with_kernels)
-    first.selectbox("Run", offered, key=key("run"), format_func=shown.labels.__getitem__)
-    second.selectbox(
-        "Against, as A", ["", *(each for each in there if each != run)], key=key("against"),
-        format_func=({"": "none: this run alone"} | shown.labels).__getitem__,
+    first.selectbox(
+        "A, before", ["", *(each for each in there if each != run)], key=key("against"),
+        format_func=({"": "none: B alone"} | shown.labels).__getitem__,
     )  # fmt: skip
+    second.selectbox("B, after", offered, key=key("run"), format_func=shown.labels.__getitem__)
     runs = [run, before] if before and before != run else [run]
     if run in summed or len(runs) > 1:
         _controls(shown, runs)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from dsocr_core.base.words import duration, plural, significant, speed_ratio
 from dsocr_core.runs.labels import has_value, short
-from dsocr_core.runs.statistics import outcome_words
+from dsocr_core.runs.statistics import SURE, outcome_words
 from pages.widgets.shared.labels import mark, time_words
 from pages.widgets.shared.stages import colour, stage_name
 from pages.widgets.timing.charts import unit_of
@@ -40,7 +40,7 @@ def ratios(found: pd.DataFrame, neutral: float) -> str:
         f"<i class='band' style='left:{axis.at(band[0])};right:{axis.at(band[1], from_end=True)}'></i>"
         f"<i class='line' style='left:{axis.at(1)}'></i>"
     )
-    rows = [_ratio_row(row, axis, behind) for row in shown]
+    rows = [_ratio_row(row, axis, behind, neutral) for row in shown]
     ticks = "".join(
         f"<span style='left:{axis.at(tick)}'>{tick:g}</span>" for tick in _ratio_ticks(axis.low, axis.high)
     )
@@ -54,7 +54,7 @@ def ratios(found: pd.DataFrame, neutral: float) -> str:
     )
 
 
-def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str) -> str:
+def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str, neutral: float) -> str:
     sure, shade = has_value(row["low"]), colour(row["stage"])
     words = (
         f"B / A {significant(row['ratio'])} ({interval_words(row['low'], row['high'])}), "
@@ -69,8 +69,8 @@ def _ratio_row(row: Mapping[Hashable, Any], axis: LogAxis, behind: str) -> str:
     marks += (
         f"<i class='dot{'' if sure else ' ring'}' style='left:{axis.at(row['ratio'])};--shade:{shade}'></i>"
     )
-    known = row["verdict"] in ("faster", "slower")
-    said = speed_ratio(row["ratio"], 1.0) if known else outcome_words(row["verdict"])
+    known = row["verdict"] in SURE
+    said = speed_ratio(row["ratio"], 1.0) if known else outcome_words(row["verdict"], neutral)
     return (
         f"<div class='dsocr-bars-row' title='{escape(words, quote=True)}'>"
         f"<span>{mark(stage_name(row['stage']), 40)}</span>"

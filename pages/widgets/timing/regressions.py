@@ -7,31 +7,36 @@ import streamlit as st
 
 from dsocr_core.base.words import plural, signed, speed_ratio
 from dsocr_core.runs.regressions import counts, regressions
-from dsocr_core.runs.statistics import outcome_words
+from dsocr_core.runs.statistics import SURE, outcome_words
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.strip import Fact, Strip, reasons_html, strip_html
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import tables
 from pages.widgets.timing.address import choose, put, value
-from pages.widgets.timing.comparison import TONES
+from pages.widgets.timing.comparison import OPEN, SIGNS
 from pages.widgets.timing.sidebar import Shown
 
 _TABLE = "timing regressions"
+
+
+def _percent(share: float) -> str:
+    text = f"{100 * share:+.2f} %".replace("-", "−")
+    return "0 %" if text[1:] == "0.00 %" else text
+
+
 _COLUMNS = {
     "verdict": Column("outcome", outcome_words, left=True),
-    "stage": Column("stage", stage_name, left=True),
-    "lost_ms": Column("lost a page", lambda ms: signed(ms / 1e3, "s"), "Time of B less time of A."),
-    "lost_share": Column(
-        "of the page", lambda share: f"{100 * share:+.2f} %".replace("-", "−"), "Of A's whole page."
-    ),
+    "stage": Column("stage", stage_name, left=True, width=136),
+    "median_a": Column("A, before", "ms"),
+    "median_b": Column("B, after", "ms"),
+    "lost_ms": Column("B − A", "+ms", "Time of B less time of A, a page: above 0 B is slower."),
+    "lost_share": Column("of A's page", _percent, "Of A's whole page."),
     "backend": Column("backend"),
-    "under": Column("under", width=230),
-    "speed": Column("B is", lambda ratio: speed_ratio(1.0, ratio)),
+    "under": Column("under", width=216),
+    "speed": tables.SPEED,
     "low": Column("95 % from", "", "The interval of B / A: below 1 B is faster."),
     "high": Column("to", ""),
-    "median_a": Column("A, before", "ms"),
-    "median_b": Column("B, newest", "ms"),
     "runs_a": Column("runs A", "count"),
     "runs_b": Column("runs B", "count"),
     "pages": Column("pages", "count"),
@@ -62,8 +67,15 @@ def draw(shown: Shown) -> None:
     )
     reproduce = "dsocr history regressions" + " --contended" * contended
     figure.head(words, sql=sql, reproduce=reproduce, regressions=found)
+    rows = told(found)
+    without = [name for name in ("speed", "low", "high", "why") if rows[name].isna().all()]
     table.draw(
-        told(found), _COLUMNS, "–", key=_TABLE, selection_mode="single-row", on_select=lambda: _open(found)
+        rows.drop(columns=without),
+        _COLUMNS,
+        "–",
+        key=_TABLE,
+        selection_mode="single-row",
+        on_select=lambda: _open(found),
     )
 
 
@@ -82,13 +94,15 @@ def strip_of(found: pd.DataFrame) -> Strip:
         + ("; inconclusive is what has too few runs, pages or too wide an interval" * (gravest[:2] == "in"))
     )
     word = outcome_words(gravest).upper()
-    return Strip(word, TONES.get(gravest, "none"), tuple(facts), reasons=(reason,))
+    tone, icon = SIGNS.get(gravest, OPEN)
+    return Strip(word, tone, tuple(facts), reasons=(reason,), icon=icon)
 
 
 def told(found: pd.DataFrame) -> pd.DataFrame:
     """`regressions` with both commits in one column, and how many times as fast B is."""
     return found.assign(
-        commits=tables.commit_words(found["commit_a"], found["commit_b"]), speed=1 / found["ratio"]
+        commits=tables.commit_words(found["commit_a"], found["commit_b"]),
+        speed=(1 / found["ratio"]).where(found["verdict"].isin(SURE)),
     )
 
 
@@ -102,5 +116,5 @@ def _open(found: pd.DataFrame) -> None:
         put(name, row[name])
         put(f"backend_{name}", row["backend"])
     put("of", row["stage"])
-    put("view", "A against B")
+    put("view", "B against A")
     choose("a", "b")

@@ -13,12 +13,8 @@ from dsocr_core.runs.measures import Measure
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 
-
-def _speed(ratio: float) -> str:
-    """A ratio of times, before over after, as "1.31x faster"."""
-    return speed_ratio(1.0, ratio)
-
-
+SPEED = Column("B is", lambda ratio: speed_ratio(1.0, ratio), "Where the interval is beyond the band.")
+"""A ratio of times, A over B, as "1.31x faster"."""
 STAGES = {
     "run": Column("run"),
     "backend": Column("backend"),
@@ -40,13 +36,14 @@ SERVED = {
 
 def changes_columns(measure: Measure) -> dict[str, Column]:
     """Columns of `told_changes`, whose levels are of that measure."""
+    unit = {"ms": "ms", "%": "share"}.get(measure.unit, measure.name)
     return {
         "since": Column("since", lambda moment: f"{moment:%Y-%m-%d %H:%M}", left=True),
         "run_id": Column("from run"),
         "commit": Column("commit"),
-        "before": Column("before", measure.write),
+        "before": Column("before", unit),
         "n_before": Column("runs before", "count"),
-        "value": Column("after", measure.write),
+        "value": Column("after", unit),
         "n": Column("runs after", "count"),
         "change": Column("change"),
         "condition": Column("under"),
@@ -57,7 +54,7 @@ COMPARISON = {
     "stage": Column("stage", stage_name, left=True),
     "median_a": Column("A median", "ms"),
     "median_b": Column("B median", "ms"),
-    "speed": Column("B is", _speed),
+    "speed": SPEED,
     "ratio": Column("B / A", "", "Time of B over time of A: below 1 B is faster."),
     "low": Column("95 % from", "", "The interval of B / A."),
     "high": Column("to", ""),
@@ -70,11 +67,7 @@ COMPARISON = {
     "why": Column("why"),
 }
 """Columns of `timings.comparison`."""
-PAGES = {
-    "page": Column("page"),
-    "a_ms": Column("A", "ms"),
-    "b_ms": Column("B", "ms"),
-}
+PAGES = {"page": Column("page"), "a_ms": Column("A", "ms"), "b_ms": Column("B", "ms")}
 """Columns of `timings.single_pairs`."""
 KERNELS = {
     "stage": Column("stage"),
@@ -99,7 +92,7 @@ def told_changes(found: pd.DataFrame, measure: Measure) -> pd.DataFrame:
 def commit_words(before: Iterable[object], after: Iterable[object]) -> list[str]:
     """Write pairs of commits, each by its beginning."""
     pairs = zip(before, after, strict=True)
-    return [" → ".join(str(one)[:10] if has_value(one) else "not known" for one in pair) for pair in pairs]
+    return [" → ".join(str(one)[:7] if has_value(one) else "not known" for one in pair) for pair in pairs]
 
 
 def told_kernels(kernels: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,8 @@ from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.compare import document_job
 from pages.widgets.compare.document_job import DocumentJob
+from pages.widgets.compare.verdict import strip_of
+from pages.widgets.shared.runner import Runner
 from tests.support.results import make_result
 from tests.support.sessions import session_of
 
@@ -50,8 +52,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Docu
     monkeypatch.setattr(result_cache, "SHIPPED_RESULTS", tmp_path / "shipped")
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
 
-    def make(before: Callable[[str], object] = lambda name: None) -> DocumentJob:
-        session = session_of(settings, tmp_path / "results", Reader("eager"), Reader("vendor", before))
+    def make(before: Callable[[str], object] = lambda name: None, **opening: bool) -> DocumentJob:
+        readers = Reader("eager"), Reader("vendor", before)
+        session = session_of(settings, tmp_path / "results", *readers, **opening)
         job = DocumentJob(session, "about", expand([tmp_path]), ("a", "b"), False)
         job.start()
         job.join(LONG_S)
@@ -81,6 +84,31 @@ def test_a_cancel_keeps_what_was_read(start: Callable[..., DocumentJob], tmp_pat
     with History(str(tmp_path / "history")) as history:
         [run] = history.runs().to_dict("records")
     assert run["run_id"] == job.run_id and run["pages"] == 3  # A had read the third
+
+
+@pytest.mark.parametrize("most", [32, 0])
+def test_after_a_cancel_the_strip_shows_what_was_read_of_backends_that_no_cache_holds(
+    most: int, start: Callable[..., DocumentJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From memory, and from the run in the history where that many pages are no longer there."""
+    monkeypatch.setattr(document_job, "_MOST_LATEST", most or 1)
+
+    def stop(name: str) -> None:
+        if name == "c.png":
+            raise Cancelled
+
+    job = start(stop, caches=False)
+    settings, runner = job._session.settings, Runner(lambda settings: job._session)  # type: ignore[arg-type, return-value]
+    words = {}
+    with History(str(tmp_path / "history")) as history:
+        for name in "abc":
+            request = settings.request(tmp_path / f"{name}.png", f"{name}.png")
+            assert runner.page_results(settings, request, None).comparison is None
+            read = job.comparison(lambda: history, request)
+            results = runner.page_results(settings, request, None, read)
+            assert results.comparison is not None and results.comparison.request == request
+            words[name] = strip_of(results, {"a": "A", "b": "B"}).word
+    assert words == {"a": "IDENTICAL", "b": "DIFFERS", "c": "NO EVIDENCE"}
 
 
 def test_a_page_that_fails_does_not_stop_the_others(start: Callable[..., DocumentJob]) -> None:

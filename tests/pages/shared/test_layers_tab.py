@@ -76,15 +76,26 @@ def test_a_summary_without_outputs_draws_nothing_wrong() -> None:
 
 
 def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(history=str(tmp_path))
-    record_trace(
-        settings, settings.request(PROJECT_ROOT / "data/samples/06-small-ticket.png"), TracePlan(), FOUND
-    )
+    def record(page: str, sentence: str, **others: str) -> None:
+        settings = Settings(history=str(tmp_path), **others)  # type: ignore[arg-type]
+        request = settings.request(PROJECT_ROOT / f"data/samples/{page}.png")
+        record_trace(settings, request, TracePlan(), replace(FOUND, sentence=sentence))
+
+    record("06-small-ticket", "A sentence.")
+    record("06-small-ticket", "Another sentence.", preset="tiny")  # newer, and no trace of these readings
+    record("02-invoice", "Of others.", preset="tiny", dtype="bfloat16", prompt="free_ocr")
     with History(tmp_path, also=[SEED_LOCATION]) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         page = opened("review", page="06-small-ticket.png", tab="Layers")
         assert any("A sentence." in html.proto.body for html in page.get("html"))
-        assert len(page.get("plotly_chart")) == 1
+        assert len(page.get("plotly_chart")) == 1 and not page.warning
+        (chosen,) = [box for box in page.selectbox if box.label == "Trace"]
+        assert [option.endswith("other settings") for option in chosen.options] == [False, True]
+        (warning,) = opened("review", page="02-invoice.png", tab="Layers").warning
+        assert (
+            "preset tiny, here small; dtype bfloat16, here float32; prompt free_ocr, here markdown."
+            in warning.value.replace("\\", "")
+        )
         other = opened("review", page="01-letter.png", tab="Layers")
         assert any("No trace of this page is recorded" in caption.value for caption in other.caption)
         resources.prefetcher().submit(int).result()

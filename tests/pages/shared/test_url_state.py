@@ -75,3 +75,10 @@ def test_a_flag_or_a_choice_that_is_none_has_its_default() -> None:
     assert Parameter("a", ("a", "b")).held(None) == "a" and Parameter("a", ("a", "b")).held("b") == "b"
     assert Parameter(7).held(None) is None  # an empty number field
     assert Parameter(False).held(True) is True
+
+
+def test_a_value_of_an_older_link_is_read_as_what_it_is_now() -> None:
+    view = Parameter("New", ("New", "Other"), former=(("Old", "New"),))
+    assert view.read(["Old"]) == "New" and view.read(["Other"]) == "Other"
+    with pytest.raises(ValueError, match="Older"):
+        view.read(["Older"])

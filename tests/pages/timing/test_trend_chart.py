@@ -44,6 +44,16 @@ def test_spreads_of_all_runs_are_one_line_from_low_to_high() -> None:
     assert points.mode == "markers" and len(points.x) == RUNS and points.error_y.array is None
 
 
+def test_a_long_condition_takes_two_lines_of_the_legend() -> None:
+    name = "H200, fast, 256 pages together, bf16, sdpa, gundam, random:<b>/config.json"
+    none = pd.DataFrame({"condition": [], "first": [], "last": [], "value": []})
+    figure = trend(_rows().assign(condition=name), none, _changes([]), measure_of("decode"), "run")
+    (told,) = [each.name for each in figure.data if each.showlegend]
+    lines = told.split("<br>")
+    assert len(lines) == 2 and max(map(len, lines)) <= 60
+    assert " ".join(lines) == name.replace("<b>", "&lt;b&gt;")
+
+
 def test_every_change_has_a_line_and_words_only_where_there_is_room() -> None:
     figure = _trend(_changes([100, 101, 102, 103, 104, 300]))
     assert len(figure.layout.shapes) == 6
