@@ -66,7 +66,7 @@ _OF_THE_STATEMENT = "(DROP|ALTER|COMMENT ON) (VIEW|TABLE) images|ATTACH ':memory
 
 def writing_statements() -> list[str]:
     changes = [change.replace("{t}", table) for change, table in itertools.product(_CHANGES, TABLES)]
-    explained = [f"EXPLAIN ANALYZE {change}" for change in changes if "ALTER" not in change]
+    explained = [f"EXPLAIN ANALYZE {change}" for change in changes[:: len(TABLES)] if "ALTER" not in change]
     return [*changes, *_OTHERS, *explained]
 
 
@@ -94,7 +94,7 @@ def test_the_database_itself_refuses_what_would_write(
     made = index.read_bytes()
     monkeypatch.setattr("dsocr_core.runs.store.select_only", lambda _: None)
     written = writing_statements()
-    assert len(written) > 120
+    assert len(written) > 80
     for statement in written:
         with contextlib.suppress(HistoryError):
             history.sql(statement.format(file=directory / "readings.parquet", directory=directory))

@@ -9,42 +9,28 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, DraftPass, PageDraft, PassLaunches
+from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, DraftPass, PageDraft
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFTED, PASSES
-from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.seeded_weights import tiny_config
+from tests.support.small_decoder import FEW, FEW_ROWS, small_model
 
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9, 5)
 """The prompt and the first new token."""
 
-FEW = StepLaunches(
-    embed_token=Launch(2048), qkv_rotary=Launch(16), split_attention=Launch(8), attention_output=Launch(64),
-    dense_gate_up=Launch(64), dense_down=Launch(64), gate_up=Launch(64), mixture_down=Launch(64),
-    bound_rows=Launch(64), best_of_bounded=Launch(64), splits=3, tiles=1,
-)  # fmt: skip
-FEW_ROWS = PassLaunches(
-    embed_draft=Launch(64), qkv_rows=Launch(16), output_rows=Launch(64), gate_up_rows=Launch(64),
-    dense_gate_up_rows=Launch(64), bound_all_rows=Launch(64), accept=Launch(64),
-)  # fmt: skip
+SPLIT = replace(FEW, split_attention=Launch(8), splits=3, tiles=1)
 CAPACITY = 64
 Decoded = tuple[list[int], Tensor, Tensor, Tensor]
 
 
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
-    config = parse_config(tiny_config())
-    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return random_model(replace(config, decoder=decoder), device, torch.bfloat16, seed=2)
+    return small_model(torch.bfloat16)
 
 
 class Page:
@@ -59,7 +45,7 @@ class Page:
         capacity: int = CAPACITY,
     ) -> None:
         weights, config = PackedDecoder.of(model.decoder), replace(model.config.decoder, window=window)
-        self.step = DecodeStep(weights, config, capacity, torch.float32, eos, FEW, ahead=rows - 1)
+        self.step = DecodeStep(weights, config, capacity, torch.float32, eos, SPLIT, ahead=rows - 1)
         self.draft = PageDraft(self.step)
         if rows > 1:
             self.passes = DraftPass(self.step, self.draft, rows, FEW_ROWS)
