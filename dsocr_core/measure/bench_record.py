@@ -15,11 +15,7 @@ from dsocr_core.runs.writer import RunWriter
 
 
 def record_bench(
-    plan: BenchPlan,
-    measured: Bench,
-    command: str,
-    location: str,
-    machine: Mapping[str, Any] | None = None,
+    plan: BenchPlan, measured: Bench, command: str, location: str, machine: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
 

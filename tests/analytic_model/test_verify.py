@@ -13,12 +13,7 @@ from analytic_model import ops, verify
 from analytic_model.measure import META, Meter, VendorMeter, by_name, measure_workload
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
-from analytic_model.verify import (
-    CONFIGS,
-    Row,
-    Verification,
-    small_cases,
-)
+from analytic_model.verify import CONFIGS, Row, Verification, small_cases
 from analytic_model.workload import Workload
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.base.errors import Cancelled

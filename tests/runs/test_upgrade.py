@@ -108,11 +108,7 @@ def test_a_damaged_run_stays_where_it_is_and_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("entry", "name"),
-    [
-        ("runs/a", "images.parquet"),
-        ("runs/a", "SHA256SUMS"),
-        ("packs/pack-1", "files/c/viz/note.txt"),
-    ],
+    [("runs/a", "images.parquet"), ("runs/a", "SHA256SUMS"), ("packs/pack-1", "files/c/viz/note.txt")],
 )
 def test_what_is_not_as_its_checksums_say_stays_and_is_named(tmp_path: Path, entry: str, name: str) -> None:
     old_history(tmp_path)

@@ -112,9 +112,7 @@ def test_the_published_code_is_traced_under_its_sides_own_settings(
     assert found.first is not None and "bfloat16 on A and float32 on B" in found.sentence
 
 
-def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     code = run(
         "trace", PAGE, *QUICK, "--a", "float32", "--b", "eager", "--steps", 1, "--only", "clip", "--json"
     )

@@ -30,11 +30,7 @@ from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
 with_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
-SAMPLE_RUNS = {
-    "nsys/all-stage": None,
-    "nsys/per-stage/prefill": "prefill",
-    "nsys/per-stage/decode": "decode",
-}
+SAMPLE_RUNS = {"nsys/all-stage": None, "nsys/per-stage/prefill": "prefill", "nsys/per-stage/decode": "decode"}
 """Sample runs and the one stage whose kernels each captured."""
 
 HOSTILE = [
