@@ -23,7 +23,7 @@ from tests.support.small_decoder import FEW, FEW_ROWS, small_model
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9, 5)
 """The prompt and the first new token."""
 
-SPLIT = replace(FEW, split_attention=Launch(8), splits=3, tiles=1)
+SPLIT = replace(FEW, split_attention=Launch(8), splits=2, tiles=1)
 CAPACITY = 64
 Decoded = tuple[list[int], Tensor, Tensor, Tensor]
 
