@@ -82,11 +82,7 @@ class Meter:
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        device: torch.device = META,
-        fused: bool = False,
-        whole: bool = False,
+        self, config: ModelConfig, device: torch.device = META, fused: bool = False, whole: bool = False
     ) -> None:
         self.config, self.device, self.fused = config, device, fused
         self._dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -24,7 +24,6 @@ Axis = Literal["tiles", "image-tokens", "decode", "prompt", "batch", "context"]
 Quantity = Literal["flops", "bytes", "kv", "activations", "time", "compute", "memory"]
 Engine = Literal["eager", "flash"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 AXIS_WORDS: dict[Axis, str] = {

@@ -7,11 +7,10 @@ beside the published ones is of no use.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 EVALUATOR = "OmniDocBench 1.5 (evaluator of 19 December 2025, 0f22218)"
 """Whose rules these are, as it is stamped on every report."""
 
 Layout = Literal["omnidocbench", "olmocr"]
 """Benchmarks whose evaluators read a folder of Markdown."""
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)

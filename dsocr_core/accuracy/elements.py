@@ -50,11 +50,7 @@ def elements(markdown: str) -> list[Element]:
     text = _FENCES.sub("", text)
     text = _LONG_GAPS.sub("    ", _LONG_RULES.sub("____", text))
     content = _Blanked(_PAGE_TAGS.sub("", text))
-    found = [
-        *_latex_tables(content),
-        *_html_tables(content),
-        *_formulas(content),
-    ]
+    found = [*_latex_tables(content), *_html_tables(content), *_formulas(content)]
     with_tables = with_html_tables(content.text)
     if with_tables is not None:
         content = _Blanked(with_tables)

@@ -49,6 +49,11 @@ def json_line(data: Any) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def json_bytes(data: Any, indent: int | None = None) -> bytes:
+    """UTF-8 JSON; half surrogates, which model text may hold, become question marks."""
+    return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
+
+
 def _byte(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else "?"

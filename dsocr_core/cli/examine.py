@@ -26,16 +26,7 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "missing", "optional"]
 
-_PACKAGES = (
-    "tokenizers",
-    "safetensors",
-    "pillow",
-    "pypdfium2",
-    "nvtx",
-    "streamlit",
-    "duckdb",
-    "pyarrow",
-)
+_PACKAGES = ("tokenizers", "safetensors", "pillow", "pypdfium2", "nvtx", "streamlit", "duckdb", "pyarrow")
 _TRANSFORMERS_TOO_NEW = (4, 48)
 """From here on the class that the published code imports for its attention is gone."""
 _VENDOR_PACKAGES = ("einops", "addict", "easydict", "torchvision")

@@ -23,11 +23,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.visible import json_bytes
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.runs.parquet import read_rows
-from dsocr_core.runs.record import json_bytes
 from dsocr_core.runs.sharded import (
     COMPLETE,
     RUN,

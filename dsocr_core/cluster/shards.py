@@ -13,8 +13,6 @@ from dsocr_core.base.visible import text_name
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.sharded import PageReading
 
-SHARD_PAGES = 256
-
 
 class PageRef(NamedTuple):
     """A page that is to be read: its number in the run, its file, and which page of a PDF it is."""

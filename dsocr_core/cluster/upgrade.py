@@ -21,6 +21,7 @@ import pyarrow as pa
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.specs.kinds import EngineSpec, VendorSpec
 from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.base.visible import json_bytes
 from dsocr_core.cluster.job import FORMAT
 from dsocr_core.cluster.lease import Lease
 from dsocr_core.cluster.output import Output
@@ -39,7 +40,7 @@ from dsocr_core.reading.input_parity import (
 )
 from dsocr_core.reading.records import BOXES_NOT_KNOWN, SIDES, OcrResult, StageTiming, ngram_words
 from dsocr_core.runs.parquet import read_rows
-from dsocr_core.runs.record import RunRecord, in_any_clone, json_bytes
+from dsocr_core.runs.record import RunRecord, in_any_clone
 from dsocr_core.runs.sharded import RUN, Attempt, Marker, PageReading, marker_bytes
 from dsocr_core.settings import Settings, settings_of
 

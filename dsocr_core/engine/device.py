@@ -82,10 +82,7 @@ class DeviceLock:
 
     @contextmanager
     def hold(
-        self,
-        work: str,
-        cancel: CancelToken | None = None,
-        on_wait: Callable[[str], None] | None = None,
+        self, work: str, cancel: CancelToken | None = None, on_wait: Callable[[str], None] | None = None
     ) -> Iterator[None]:
         """Wait for the turn, then hold the device. `on_wait` gets the holder's name.
 

@@ -13,11 +13,7 @@ from dsocr_core.engine.generate import Sequence, decode
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import (
-    CancelToken,
-    FinishReason,
-    NgramPolicy,
-)
+from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy
 
 
 class EagerDecoder:

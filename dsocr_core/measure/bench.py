@@ -184,11 +184,7 @@ class _Meter:
     """Reads pages on one subject and keeps what it saw."""
 
     def __init__(
-        self,
-        subject: _Subject,
-        images: Sequence[Sequence[Path]],
-        cancel: CancelToken | None,
-        batch: int = 1,
+        self, subject: _Subject, images: Sequence[Sequence[Path]], cancel: CancelToken | None, batch: int = 1
     ) -> None:
         self.subject, self._cancel = subject, cancel
         self._slots = batch if subject.backend.reads_many else 1

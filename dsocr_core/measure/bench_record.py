@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dsocr_core.base.visible import json_bytes
 from dsocr_core.measure.bench import DRAWN, BenchPlan
 from dsocr_core.measure.bench_report import Bench, EngineFigures
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.record import json_bytes, record_run
+from dsocr_core.runs.record import record_run
 from dsocr_core.runs.storage.entries import open_storage
 from dsocr_core.runs.writer import RunWriter
 
 
 def record_bench(
-    plan: BenchPlan,
-    measured: Bench,
-    command: str,
-    location: str,
-    machine: Mapping[str, Any] | None = None,
+    plan: BenchPlan, measured: Bench, command: str, location: str, machine: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
 

@@ -25,13 +25,7 @@ from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.models.family import preset_named
 from dsocr_core.models.resolution import TILE_SIZE, Preset
 from dsocr_core.page.documents import load_image
-from dsocr_core.page.preprocess import (
-    NORMALISED,
-    PAD_COLOUR,
-    prepare,
-    tensor_sha256,
-    to_bfloat16,
-)
+from dsocr_core.page.preprocess import NORMALISED, PAD_COLOUR, prepare, tensor_sha256, to_bfloat16
 from dsocr_core.page.resizing import MOST_BANDS, Bytes
 from dsocr_core.page.tiling import NO_TILES, page_grid
 

@@ -343,7 +343,8 @@ def run(
         save: record it as a run of the history, which Timing draws
     """
     if save:  # a package that it lacks is named before anything is measured
-        from dsocr_core.runs.record import json_bytes, record_run
+        from dsocr_core.base.visible import json_bytes
+        from dsocr_core.runs.record import record_run
         from dsocr_core.runs.storage.entries import open_storage
         from dsocr_core.runs.writer import RunWriter
     for name in rungs:

@@ -112,11 +112,7 @@ def pdf_page_count(path: Path) -> int:
 
 
 def render_pdf_page(
-    path: Path,
-    number: int,
-    directory: Path,
-    dpi: int = DEFAULT_PDF_DPI,
-    max_pixels: int = DEFAULT_MAX_PIXELS,
+    path: Path, number: int, directory: Path, dpi: int = DEFAULT_PDF_DPI, max_pixels: int = DEFAULT_MAX_PIXELS
 ) -> Path:
     """Page `number` (from 1) of a PDF, TIFF or animation as a PNG in `directory`, found again when there.
 

@@ -28,15 +28,7 @@ from PIL import Image
 
 from dsocr_core.base.child import Child, module_command, module_environment
 from dsocr_core.base.untrusted import Refused, parse_value
-from dsocr_core.page.decoding import (
-    MODES,
-    NOTICES,
-    PIXEL_BYTES,
-    Unreadable,
-    gray_as_rgb,
-    mapped,
-    new_memory,
-)
+from dsocr_core.page.decoding import MODES, NOTICES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped, new_memory
 from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, TURNED, UPRIGHT
 from dsocr_core.page.rendering import MOST_RUNS
 

@@ -42,11 +42,7 @@ _BEHIND = {"newline": "\n", "grounding": "<|grounding|>", "newline_grounding": "
 
 
 def prompt_layout(
-    encode: Callable[[str], list[int]],
-    prompt: str,
-    image_token_id: int,
-    bos_id: int,
-    image_tokens: int,
+    encode: Callable[[str], list[int]], prompt: str, image_token_id: int, bos_id: int, image_tokens: int
 ) -> PromptIds:
     """`[bos] + text + image_tokens x <image> + text`, each piece of text encoded on its own.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.reading.records import IMAGE_PLACEHOLDER
 
@@ -59,7 +59,7 @@ class Tokenizer:
         except Refused as error:
             raise TokenizerError(f"{file}: {error}") from error
         except Exception as error:  # the library raises Exception itself for every damage
-            raise TokenizerError(f"{file}: not a tokenizer ({_one_line(error)})") from error
+            raise TokenizerError(f"{file}: not a tokenizer ({one_line(error, 200)})") from error
         return cls(backend, str(file), _special_texts(directory))
 
     def encode(self, text: str) -> list[int]:
@@ -106,10 +106,6 @@ def _special_texts(directory: Path) -> dict[str, str]:
             )
     texts.setdefault("pad_token", texts["eos_token"])
     return texts
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 class Decodes(Protocol):

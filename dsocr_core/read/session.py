@@ -14,15 +14,7 @@ from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.records import (
-    SIDES,
-    BackendName,
-    CancelToken,
-    Observer,
-    OcrRequest,
-    OcrResult,
-    Side,
-)
+from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
 from dsocr_core.runs.texts.by_name import LeftOver
 from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError

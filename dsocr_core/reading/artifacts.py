@@ -8,7 +8,6 @@ error in both.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -20,7 +19,7 @@ from typing import IO, Any
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.visible import json_bytes, name_text
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.row import Markup
 from dsocr_core.models.stages import Stage
@@ -92,7 +91,7 @@ class Export:
         folder = self.folder(backend, image or Path(source))
         with _writing(folder):
             with _appearing(folder) as temporary:
-                (temporary / INFO).write_bytes(_json_bytes(info, indent=1) + b"\n")
+                (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
             self._append(line)
 
     def clear(self, backends: Iterable[BackendName]) -> None:
@@ -115,7 +114,7 @@ class Export:
                 if root not in files:
                     root.mkdir(parents=True, exist_ok=True)
                     files[root] = stack.enter_context((root / f".part-{PREDICTIONS}").open("wb"))
-                files[root].write(_json_bytes(line) + b"\n")
+                files[root].write(json_bytes(line) + b"\n")
             stack.close()
             for root in files:
                 (root / f".part-{PREDICTIONS}").replace(root / PREDICTIONS)
@@ -125,7 +124,7 @@ class Export:
 
     def _append(self, line: Mapping[str, Any]) -> None:
         with (self._root(line["backend"]) / PREDICTIONS).open("ab", buffering=0) as handle:
-            handle.write(_json_bytes({**line, "run": self._run}) + b"\n")
+            handle.write(json_bytes({**line, "run": self._run}) + b"\n")
 
 
 @contextmanager
@@ -160,7 +159,7 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
             # Mere mention of the word is no drawing, and what the published code fails at.
             with suppress(line_drawing.NotADrawing):
                 line_drawing.draw(line_drawing.parse_drawing(markdown)).save(temporary / LINE_DRAWING)
-        (temporary / INFO).write_bytes(_json_bytes(_info(result), indent=1) + b"\n")
+        (temporary / INFO).write_bytes(json_bytes(_info(result), indent=1) + b"\n")
 
 
 def written_names(request: OcrRequest) -> list[str]:
@@ -246,8 +245,3 @@ def prediction(result: OcrResult, key: str | None) -> dict[str, Any]:
         "sha256": file and file.sha256,
         **({"key": key} if key else {}),
     }
-
-
-def _json_bytes(data: Any, indent: int | None = None) -> bytes:
-    """UTF-8 JSON; half surrogates, which a worker's message may hold, become question marks."""
-    return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")

@@ -50,8 +50,5 @@ class Comparison:
     def joined(self, later: Comparison) -> Comparison:
         """One comparison of the sides of both; where both have one, the later."""
         return replace(
-            later,
-            a=later.a or self.a,
-            b=later.b or self.b,
-            errors={**self.errors, **later.errors},
+            later, a=later.a or self.a, b=later.b or self.b, errors={**self.errors, **later.errors}
         )

@@ -12,13 +12,7 @@ from dsocr_core.reading.output_findings import loose_text
 from dsocr_core.reading.parity import is_plain
 from dsocr_core.reading.parity_records import BoxPair, InputLine
 from dsocr_core.reading.records import SIDES, OcrResult
-from dsocr_core.review.page import (
-    KINDS,
-    BlockText,
-    Difference,
-    Kind,
-    ReadingOrder,
-)
+from dsocr_core.review.page import KINDS, BlockText, Difference, Kind, ReadingOrder
 from dsocr_core.review.repetition import Loop, find_loop
 from dsocr_core.runs.results import NO_TEXT
 
@@ -59,13 +53,7 @@ def differences(
     inputs: Iterable[InputLine],
 ) -> tuple[Difference, ...]:
     """Every difference of a page that both sides read, gravest kind first."""
-    found = [
-        *_ends(a, b),
-        *_boxes(pairs),
-        *_order(order, pairs),
-        *_texts(blocks, pairs),
-        *_inputs(inputs),
-    ]
+    found = [*_ends(a, b), *_boxes(pairs), *_order(order, pairs), *_texts(blocks, pairs), *_inputs(inputs)]
     return tuple(sorted(found, key=lambda difference: _GRAVITY[difference.kind]))
 
 

@@ -43,10 +43,7 @@ _WEAK: frozenset[Cause] = frozenset({"dtype", "rotary", "attention"})
 
 
 def hints(
-    a: OcrResult,
-    b: OcrResult,
-    report: ParityReport,
-    differences: Iterable[Difference],
+    a: OcrResult, b: OcrResult, report: ParityReport, differences: Iterable[Difference]
 ) -> tuple[Hint, ...]:
     """Likely causes, the strongest first; none for a page that does not differ."""
     found = [item for item in differences if not shared(item) and item.kind != "inputs"]

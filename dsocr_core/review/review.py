@@ -52,13 +52,7 @@ class Review:
     """Opened by `open_review`. Immutable but for the verdicts; any thread may read it."""
 
     def __init__(
-        self,
-        history: History,
-        a: Side,
-        b: Side,
-        key: str,
-        pages: Iterable[PageReview],
-        tolerance: Tolerance,
+        self, history: History, a: Side, b: Side, key: str, pages: Iterable[PageReview], tolerance: Tolerance
     ) -> None:
         self.history, self.a, self.b = history, a, b
         self.key = key
@@ -188,9 +182,7 @@ def open_review(
     one_run, same_backend = run_a == run_b, backends[0] == backends[1]
     a, b = (
         Side(
-            record,
-            backend,
-            (backend or "") if one_run else _name(record, None if same_backend else backend),
+            record, backend, (backend or "") if one_run else _name(record, None if same_backend else backend)
         )
         for record, backend in zip(records, backends, strict=True)
     )

@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.visible import json_bytes
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.reading.spreadsheet import csv_cell
-from dsocr_core.runs.record import RunRecord, json_bytes, time_of
+from dsocr_core.runs.record import RunRecord, time_of
 from dsocr_core.runs.schema import TABLES, VIEWS, relation
 from dsocr_core.runs.store import History
 

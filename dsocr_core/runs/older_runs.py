@@ -16,15 +16,7 @@ from dsocr_core.base.specs.kinds import BackendSpec, EndpointSpec, EngineSpec, V
 from dsocr_core.base.specs.parsing import parse_backends
 from dsocr_core.base.visible import text_name
 from dsocr_core.models.deepseek_ocr import PROMPTS
-from dsocr_core.reading.input_parity import (
-    ATTENTION,
-    DTYPE,
-    GRID,
-    KNOWN_INPUT,
-    LIMIT,
-    NGRAM,
-    PROMPT_TOKENS,
-)
+from dsocr_core.reading.input_parity import ATTENTION, DTYPE, GRID, KNOWN_INPUT, LIMIT, NGRAM, PROMPT_TOKENS
 from dsocr_core.reading.markup import DET
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.records import (
@@ -178,9 +170,7 @@ def _spec(record: RunRecord, backend: str | None) -> BackendSpec | None:
 
 
 def older_result(
-    record: RunRecord,
-    row: Row,
-    plain_text: Callable[[], str | None] = lambda: None,
+    record: RunRecord, row: Row, plain_text: Callable[[], str | None] = lambda: None
 ) -> OcrResult:
     """Make the result of a page of a run whose tables hold less.
 

@@ -280,11 +280,6 @@ def agreed(values: Iterable[str | None]) -> str | None:
     return different.pop() if len(different) == 1 else None
 
 
-def json_bytes(data: Any, indent: int | None = None) -> bytes:
-    """UTF-8 JSON; half surrogates, which model text may hold, become question marks."""
-    return json.dumps(data, ensure_ascii=False, indent=indent).encode(errors="replace")
-
-
 def read_document(content: bytes) -> dict[str, Any]:
     """The JSON object of a file that may be anybody's, its size checked before. Raises RecordError."""
     try:

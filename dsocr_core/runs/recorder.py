@@ -206,10 +206,7 @@ def _failure(page: str, source: str, backend: BackendName, error: str, image: Pa
 
 
 def save_comparison(
-    settings: Settings,
-    comparison: Comparison,
-    cancelled: bool = False,
-    machine: MachineWatch | None = None,
+    settings: Settings, comparison: Comparison, cancelled: bool = False, machine: MachineWatch | None = None
 ) -> str | None:
     """Record one page of the app as a run; None where none is wanted. Raises DsocrError, OSError."""
     if not settings.history:

@@ -23,12 +23,7 @@ from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.family import FIRST
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.fingerprints import (
-    code_version,
-    required_files,
-    result_key,
-    shared_fingerprint,
-)
+from dsocr_core.reading.fingerprints import code_version, required_files, result_key, shared_fingerprint
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.parquet import read_rows, row_of

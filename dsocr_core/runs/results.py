@@ -14,13 +14,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.artifacts import RESULT_MMD
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.records import (
-    SIDES,
-    OcrRequest,
-    OcrResult,
-    Side,
-    StageTiming,
-)
+from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
 from dsocr_core.runs.importers.own_run import read_own_run
 from dsocr_core.runs.older_runs import older_result
 from dsocr_core.runs.readings import is_whole, result_of, timings_of

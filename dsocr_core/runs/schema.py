@@ -179,10 +179,7 @@ VIEWS: dict[str, tuple[str, str]] = {
         "SELECT run_id, page, backend, unnest(box) FROM "
         "(SELECT run_id, page, backend, unnest(boxes) AS box FROM {rows})",
     ),
-    "tokens": (
-        "readings",
-        "SELECT run_id, page, backend, token_ids FROM {rows} WHERE token_ids IS NOT NULL",
-    ),
+    "tokens": ("readings", "SELECT run_id, page, backend, token_ids FROM {rows} WHERE token_ids IS NOT NULL"),
     "inputs": (
         "readings",
         "SELECT run_id, page, backend, request.prompt AS prompt, "

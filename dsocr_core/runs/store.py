@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.visible import json_bytes
 from dsocr_core.runs import statements
 from dsocr_core.runs.annotations import annotation_name
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums
@@ -28,7 +29,7 @@ from dsocr_core.runs.index_file import Entry, Index, IndexFolder, Listing, attac
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import LISTED, Query, literal
-from dsocr_core.runs.record import RunRecord, json_bytes
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
 from dsocr_core.runs.storage.entries import Storage, open_storage

@@ -10,13 +10,14 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dsocr_core.base.visible import json_bytes
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.checksums import CHECKSUMS, write_checksums
 from dsocr_core.runs.readings import folded, reading_table, rows_table, timing_rows, with_times
-from dsocr_core.runs.record import RunRecord, json_bytes
+from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.rows import Row, parity_row
 from dsocr_core.runs.schema import FLAT, TABLES, checked_table, rows_to_table, stored
 from dsocr_core.runs.storage.entries import Storage

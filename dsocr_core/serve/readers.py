@@ -15,8 +15,6 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.source import Work
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 
-POLL_S = 0.1
-
 
 @dataclass(eq=False)
 class Job:

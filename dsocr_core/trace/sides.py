@@ -46,7 +46,6 @@ from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.protocol import Trace
 
 Way = Literal["eager", "fast", "float32", "vendor"]
-WAYS: tuple[Way, ...] = ("eager", "fast", "float32", "vendor")
 OnCall = Callable[[int], None]
 
 

@@ -119,11 +119,7 @@ class VendorBackend:
                 raise
 
     def trace(
-        self,
-        message: Trace,
-        what: str,
-        on_call: Callable[[int], None],
-        cancel: CancelToken | None = None,
+        self, message: Trace, what: str, on_call: Callable[[int], None], cancel: CancelToken | None = None
     ) -> list[int]:
         """Read a page with the modules tapped; the new tokens. Number and output path are filled in here.
 
@@ -259,12 +255,7 @@ class VendorBackend:
         return worker
 
     def _run(
-        self,
-        worker: WorkerProcess,
-        request: OcrRequest,
-        page: Page,
-        observer: Observer,
-        cancel: CancelToken,
+        self, worker: WorkerProcess, request: OcrRequest, page: Page, observer: Observer, cancel: CancelToken
     ) -> OcrResult:
         shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
         self._number += 1

@@ -38,11 +38,7 @@ def test_a_linear_layer_costs_its_multiply_adds_and_biases() -> None:
 def test_a_linear_layer_of_experts_reads_only_the_chosen_weights() -> None:
     # 6 rows over 2 of 8 experts of 4 x 5.
     assert ops.linear_of_experts(6, 4, 5, BF16, read=2, held=8) == Cost(
-        flops=240,
-        bytes_read=(24 + 40) * 2,
-        bytes_written=30 * 2,
-        weight_bytes=40 * 2,
-        parameters=160,
+        flops=240, bytes_read=(24 + 40) * 2, bytes_written=30 * 2, weight_bytes=40 * 2, parameters=160
     )
 
 
@@ -108,11 +104,7 @@ def test_rotary_positions_cost_three_operations_a_number() -> None:
 
 def test_a_layer_norm_costs_eight_operations_a_number() -> None:
     assert ops.layer_norm(3, 4, BF16) == Cost(
-        other_flops=8 * 12 + 4 * 3,
-        bytes_read=(12 + 8) * 2,
-        bytes_written=24,
-        weight_bytes=16,
-        parameters=8,
+        other_flops=8 * 12 + 4 * 3, bytes_read=(12 + 8) * 2, bytes_written=24, weight_bytes=16, parameters=8
     )
 
 

@@ -172,8 +172,7 @@ def test_the_command_prints_one_row_a_point(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--from", "0", "--axis", "batch"], ["--from", "9", "--to", "8"], ["--hardware", "abacus"]],
+    "options", [["--from", "0", "--axis", "batch"], ["--from", "9", "--to", "8"], ["--hardware", "abacus"]]
 )
 def test_what_cannot_be_swept_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = [

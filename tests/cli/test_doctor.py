@@ -122,12 +122,7 @@ def test_every_package_is_named_once() -> None:
 @pytest.mark.parametrize(
     ("flavour", "said", "expected", "not_said"),
     [
-        (
-            "llamacpp",
-            {"build_info": "b8533-0fac87b15"},
-            "b8533-0fac87b15: pages fail with",
-            "",
-        ),
+        ("llamacpp", {"build_info": "b8533-0fac87b15"}, "b8533-0fac87b15: pages fail with", ""),
         ("vllm", {"version": "0.11.0"}, "not among its models (before 0.11.1)", ""),
         ("vllm", {"version": "0.12.0.dev3+g1"}, "is skipped at temperature 0", "not among its models"),
         ("ollama", {}, "(version not known): about a quarter of the pages loop", ""),

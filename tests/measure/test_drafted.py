@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,19 +17,14 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.measure.drafted import OnePage, Together, planted, run
 from dsocr_core.measure.drafted_picture import predicted
-from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import random_model
 from dsocr_core.settings import SettingsError
-from tests.support.seeded_weights import tiny_config
+from tests.support.small_decoder import FEW, small_model
 
 
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
-    config = parse_config(tiny_config())
-    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return random_model(replace(config, decoder=decoder), device, torch.bfloat16, seed=2)
+    return small_model(torch.bfloat16)
 
 
 def test_errors_are_planted_by_their_share() -> None:
@@ -44,7 +38,7 @@ def test_errors_are_planted_by_their_share() -> None:
 @torch.inference_mode()
 def test_one_page_without_passes_is_its_own_equal(model: OcrModel) -> None:
     """Passes take minutes in the interpreter; tests/engine/fast holds them to single steps."""
-    page = OnePage(model, FastDecoder(model, NO_TOKEN, torch.float32), 5, 4, 20)
+    page = OnePage(model, FastDecoder(model, NO_TOKEN, torch.float32, FEW), 5, 4, 20)
     plain, right = page.gains((1.0,), 1)
     assert plain.right is None and plain.times == 1.0 and plain.tokens == right.tokens == 4
     assert right.equal and "NOT" not in right.words and "no draft" in plain.words

@@ -11,13 +11,7 @@ import torch
 import dsocr_core.measure.soak as soak
 from dsocr_core.base.console import BAD_USAGE, OK
 from dsocr_core.cli.main import main
-from dsocr_core.measure.soak import (
-    DEVICE_GROWTH,
-    HOST_GROWTH,
-    LongRun,
-    Sample,
-    linked_pages,
-)
+from dsocr_core.measure.soak import DEVICE_GROWTH, HOST_GROWTH, LongRun, Sample, linked_pages
 from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
 
 

@@ -13,13 +13,7 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.measure.decode_step import Steps
-from dsocr_core.measure.sweep_decode import (
-    BLOCKS,
-    ROUNDS,
-    as_written,
-    search,
-    sweep,
-)
+from dsocr_core.measure.sweep_decode import BLOCKS, ROUNDS, as_written, search, sweep
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config

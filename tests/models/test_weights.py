@@ -52,11 +52,7 @@ def test_cast_on_loading(checkpoint: Path) -> None:
 def test_missing_unexpected_and_misshapen_are_one_error(checkpoint: Path) -> None:
     edit_shard(
         checkpoint,
-        {
-            "model.norm.weight": None,
-            "model.extra": torch.zeros(1),
-            "model.image_newline": torch.zeros(3),
-        },
+        {"model.norm.weight": None, "model.extra": torch.zeros(1), "model.image_newline": torch.zeros(3)},
     )
     with pytest.raises(CheckpointError) as error:
         load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -42,13 +44,18 @@ LINKS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> History:
+@pytest.fixture(scope="module")
+def only_seeds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """The runs that come with the project, in a history that has no others."""
-    found = History(str(tmp_path_factory.mktemp("history")), also=[SEED_LOCATION])
-    monkeypatch.setattr(resources, "history", lambda: found)
-    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=found.storage.location))
-    return found
+    with History(str(tmp_path_factory.mktemp("history")), also=[SEED_LOCATION]) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def seeds(monkeypatch: pytest.MonkeyPatch, only_seeds: History) -> History:
+    monkeypatch.setattr(resources, "history", lambda: only_seeds)
+    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=only_seeds.storage.location))
+    return only_seeds
 
 
 @pytest.mark.parametrize(("page", "link"), LINKS)

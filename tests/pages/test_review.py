@@ -185,11 +185,7 @@ def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [
-        ("run-9", "run-9"),
-        ("run-2", "give a second run to compare it with"),
-        ("<script>", "names no review"),
-    ],
+    [("run-9", "run-9"), ("run-2", "give a second run to compare it with"), ("<script>", "names no review")],
 )
 def test_a_review_that_cannot_be_opened_says_why(history: History, key: str, message: str) -> None:
     test = open_page(review=key)

@@ -25,7 +25,7 @@ import dsocr_core.runs.result_cache as result_cache
 from dsocr_core.cli.main import main
 from dsocr_core.page import opener
 from dsocr_core.read.session import Session
-from dsocr_core.settings import InferSettings, Settings
+from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from tests.support.paths import ROOT
 
 _IN_OPEN, _IN_CLOSE_NOWRITE, _EVENT = 0x20, 0x10, struct.Struct("iIII")
@@ -70,7 +70,7 @@ class Counts(Counter[str]):
 
 
 def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, interpreter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, out, history = tmp_path / "page.png", tmp_path / "out", tmp_path / "history"
     shutil.copy(ROOT / "data" / "samples" / "01-letter.png", page)
@@ -84,6 +84,7 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     counts.of(monkeypatch, artifacts, "draw_boxes", "drawn")
     opens = Opens(page)
     command = ["compare", str(page), "--save", "--out", str(out), "--history", str(history)]
+    command += ["--vendor.interpreter", str(interpreter)]
     assert main([*command, "--preset", "tiny", "--infer.max-new-tokens", "60"]) == 0
     # Whether it may be read, its hash, the opening process; in the worker its size, and the published code.
     assert opens.close() == 5
@@ -98,7 +99,8 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     }  # fmt: skip
     assert all(len({file.stat().st_ino for file in files}) == 3 for files in found.values())
     # The result cache names the directory that has them.
-    settings = Settings(preset="tiny", infer=InferSettings(max_new_tokens=60))
+    vendor = VendorSettings(interpreter=str(interpreter))
+    settings = Settings(preset="tiny", infer=InferSettings(max_new_tokens=60), vendor=vendor)
     session = Session(settings.for_comparison())
     recorded = session.recorded(session.settings.request(page))
     assert recorded is not None and recorded.verdict == "identical"

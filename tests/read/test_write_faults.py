@@ -15,7 +15,7 @@ from dsocr_core.reading.artifacts import INFO, PREDICTIONS, page_key
 from dsocr_core.runs.checksums import read_checksums, verify
 from dsocr_core.runs.result_cache import ResultStore
 from tests.support import directory_writes
-from tests.support.write_faults import FAULTS, Fault, Faults, sample, unavailable
+from tests.support.write_faults import DISKS, FAULTS, Fault, Faults, sample, unavailable
 
 WHY_NOT = unavailable()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -121,12 +121,11 @@ def test_a_fault_at_every_write_loses_no_page(bench: Bench, fault: Fault) -> Non
         bench.look(fault, at)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_result_in_the_cache_is_whole_or_the_earlier_one(
-    faults: Faults, tmp_path: Path, fault: Fault
-) -> None:
-    for at in range(len(faults.run("cache", tmp_path / "whole").writes)):
-        root = tmp_path / f"cache-{at}"
+def test_a_result_in_the_cache_is_whole_or_the_earlier_one(faults: Faults, tmp_path: Path) -> None:
+    """A kill at every write, and at each of them one of the two disks."""
+    writes = range(len(faults.run("cache", tmp_path / "whole").writes))
+    for at, fault in [*((at, "kill") for at in writes), *((at, DISKS[at % 2]) for at in writes)]:
+        root = tmp_path / f"{fault}-{at}"
         ended = faults.run("cache", root, fault, at)
         assert ended.end in (("killed",) if fault == "kill" else ("refused", "done"))
         assert "\n" not in ended.text

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr_core.reading.clean import (
-    MOST_BYTES,
-    MOST_SIDE,
-    CleanPage,
-    clean_pages,
-    clean_path,
-    is_clean_page,
-)
+from dsocr_core.reading.clean import MOST_BYTES, MOST_SIDE, CleanPage, clean_pages, clean_path, is_clean_page
 from dsocr_core.reading.records import OcrRequest
 
 SHA = "0123456789abcdef" * 4

@@ -21,8 +21,7 @@ FIGURE = {
 
 def test_lines_with_a_type_are_read_and_others_left_out_as_published() -> None:
     assert parse_drawing(repr(FIGURE)) == LineDrawing(
-        lines=(((-10, 0), (10, 5)), ((1, 2), (0, -12))),
-        endpoints=(("A", (-10, 0)), ("B", (10, 5))),
+        lines=(((-10, 0), (10, 5)), ((1, 2), (0, -12))), endpoints=(("A", (-10, 0)), ("B", (10, 5)))
     )
 
 

@@ -201,7 +201,7 @@ def test_linear_on_hostile_text(unit: str, tail: str) -> None:
         return best
 
     seconds(1000)
-    assert seconds(40_000) < 24 * seconds(5_000) + 0.05
+    assert seconds(24_000) < 24 * seconds(3_000) + 0.05
 
 
 def test_a_hundred_thousand_boxes_in_one_span() -> None:

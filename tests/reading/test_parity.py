@@ -123,13 +123,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         "within_tolerance",
         ("5 boxes and 4",),
     ),
-    (
-        "a label",
-        result(changed(1, label="list")),
-        result(),
-        "within_tolerance",
-        ("1 under another label",),
-    ),
+    ("a label", result(changed(1, label="list")), result(), "within_tolerance", ("1 under another label",)),
     (
         "every box off by 1 %",
         result(page(*((label, top + 10, text) for label, top, text in BLOCKS))),
@@ -137,13 +131,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         "within_tolerance",
         ("all 4 boxes moved by 1 % down",),
     ),
-    (
-        "19 of 999",
-        result(changed(1, top=19)),
-        result(),
-        "within_tolerance",
-        ("boxes agree within 1.9 %",),
-    ),
+    ("19 of 999", result(changed(1, top=19)), result(), "within_tolerance", ("boxes agree within 1.9 %",)),
     # Beyond the tolerance.
     (
         "20 of 999",
@@ -157,20 +145,14 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(changed(1, text="a" * 41 + "xxx")),
         result(),
         "differs",
-        (
-            "text differs by 3 % (limit 2 %)",
-            f"words changed: {'a' * 41}xxx -> {'a' * 44}",
-        ),
+        ("text differs by 3 % (limit 2 %)", f"words changed: {'a' * 41}xxx -> {'a' * 44}"),
     ),
     (
         "two boxes less",
         result(page(*BLOCKS[:1], ("text", 150, "a" * 44 + "\n\n" + "b" * 36 + "\n\n<td>3</td>"))),
         result(),
         "differs",
-        (
-            "2 boxes with text on one side alone: " + f'"{"b" * 36}"',
-            "2 boxes and 4 (limit 1 may differ)",
-        ),
+        ("2 boxes with text on one side alone: " + f'"{"b" * 36}"', "2 boxes and 4 (limit 1 may differ)"),
     ),
     (
         "a box more and a label",
@@ -184,10 +166,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         result(page(*((label, top + 500, text) for label, top, text in BLOCKS))),
         result(),
         "differs",
-        (
-            '8 boxes with text on one side alone: "Head"',
-            "8 boxes without a partner (limit 1 may differ)",
-        ),
+        ('8 boxes with text on one side alone: "Head"', "8 boxes without a partner (limit 1 may differ)"),
     ),
     (
         "all labels",
@@ -209,10 +188,7 @@ CASES: list[tuple[str, OcrResult, OcrResult, Verdict, tuple[str, ...]]] = [
         ended(changed(3, text="<td>3</td")),
         result(),
         "differs",
-        (
-            "A ended at the token limit, B with EOS",
-            "the texts differ in blanks and spelling of markup alone",
-        ),
+        ("A ended at the token limit, B with EOS", "the texts differ in blanks and spelling of markup alone"),
     ),
     (
         "no EOS on one side, nothing missing",
@@ -562,11 +538,7 @@ def read_together(*pages: str, head: str = "", backend: str = "eager") -> OcrRes
             "differs",
             ("page 3: 1 value differs",),
         ),
-        (
-            read_together(changed(0, top=15), LONG, PAGES[2]),
-            "within_tolerance",
-            ("page 1: ",),
-        ),
+        (read_together(changed(0, top=15), LONG, PAGES[2]), "within_tolerance", ("page 1: ",)),
         # The same box on another page is another box.
         (
             read_together(TEXT, "a" * 1000, LONG.replace("a" * 1000, "Total 1,234.00")),
@@ -578,11 +550,7 @@ def read_together(*pages: str, head: str = "", backend: str = "eager") -> OcrRes
             "differs",
             ("B: 2 pages came back of 3", "page 3: 1 value differs", "page 3: a box with text on one side"),
         ),
-        (
-            read_together(*PAGES, "more"),
-            "differs",
-            ("B: 4 pages came back of 3", "page 4: "),
-        ),
+        (read_together(*PAGES, "more"), "differs", ("B: 4 pages came back of 3", "page 4: ")),
         (
             read_together(*PAGES, head="Dear all"),
             "differs",

@@ -17,10 +17,7 @@ from tests.support.planted import Planted
 
 FIRST = 60
 # A page that stops at the ceiling has no end token, and its last block another text: all three are true.
-CONSEQUENCES = {
-    "truncated": {"no_eos", "text"},
-    "loop": {"truncated", "no_eos", "text"},
-}
+CONSEQUENCES = {"truncated": {"no_eos", "text"}, "loop": {"truncated", "no_eos", "text"}}
 
 
 @pytest.fixture(scope="module")

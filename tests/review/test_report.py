@@ -283,9 +283,10 @@ def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.Cap
     assert "wrong 1" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
+def test_usage_errors_are_one_line(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, cause in (
         (("nothing",), "no file or folder, and the history at"),
         (("run-1", "{page}"), "give pages, or one or two runs"),
         (("run-1", "run-1", "run-1"), "3 runs are given"),
@@ -294,20 +295,12 @@ def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.Cap
         (("run-1", "--truth", "none.json"), "none.json: cannot be read"),
         (("run-1", "--html", "no/such/folder.html"), "cannot be written"),
         (("none.png",), "no such file"),
-    ],
-)
-def test_usage_errors_are_one_line(
-    history: History,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    cause: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    given = [argument.format(page=tmp_path / "page.png") for argument in arguments]
-    assert run("compare", *given, "--history", history.storage.location) == BAD_USAGE
-    words = " ".join(capsys.readouterr().out.split())
-    assert words.startswith("error:") and cause in words
-    assert "Traceback" not in words
+    ):
+        given = [argument.format(page=tmp_path / "page.png") for argument in arguments]
+        assert run("compare", *given, "--history", history.storage.location) == BAD_USAGE
+        words = " ".join(capsys.readouterr().out.split())
+        assert words.startswith("error:") and cause in words
+        assert "Traceback" not in words
 
 
 def test_a_page_that_one_run_has_is_said_once_and_fails_nothing(

@@ -81,20 +81,22 @@ def test_two_processes_do_not_overwrite_each_other(tmp_path: Path, store: str) -
         assert words(mine) == {"p1": {"ann": "wrong", "bob": "unsure"}}
 
 
-@pytest.mark.parametrize(
-    ("values", "cause"),
-    [
+def test_what_cannot_be_kept_is_refused(verdicts: Verdicts) -> None:
+    for values, cause in (
         (("p1", "fine", "ann"), "none of same"),
         (("p1", "same", "  "), "no name"),
         (("p1", "same", "x" * 101), "at most 100"),
         (("p1", "same", "ann", "l" * 101), "label has 101"),
         (("p1", "same", "ann", "", "c" * 4001), "comment has 4,001"),
         (("", "same", "ann"), "no page"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused(verdicts: Verdicts, values: tuple[str, ...], cause: str) -> None:
-    with pytest.raises(VerdictError, match=cause):
-        verdicts.give(*values)  # type: ignore[arg-type]
+    ):
+        with pytest.raises(VerdictError, match=cause):
+            verdicts.give(*values)  # type: ignore[arg-type]
+    for region in ("0,1,2,3", "0,5,2,4,9", "0,1,1,9,9999999", "0,a,1,9,9"):
+        with pytest.raises(VerdictError, match="a pin is a comment on a region"):
+            verdicts.pin("p1", region, "ann", "x")
+    with pytest.raises(VerdictError, match="a pin is a comment on a region"):
+        verdicts.pin("p1", "0,1,1,9,9", "ann", " ")
     assert verdicts.rows() == ()
 
 
@@ -111,18 +113,6 @@ def test_a_pin_is_a_comment_on_a_region_and_no_verdict(verdicts: Verdicts) -> No
         verdicts.unpin(pin.id, "ann")
     verdicts.unpin(pin.id, "bob")
     assert list(verdicts.pins()) == ["p2"] and words(verdicts) == {"p1": {"ann": "same"}}
-
-
-@pytest.mark.parametrize(
-    ("region", "comment"),
-    [("0,1,2,3", "x"), ("0,5,2,4,9", "x"), ("0,1,1,9,9", " "), ("0,1,1,9,9999999", "x"), ("0,a,1,9,9", "x")],
-)
-def test_a_pin_of_no_region_or_without_words_is_refused(
-    verdicts: Verdicts, region: str, comment: str
-) -> None:
-    with pytest.raises(VerdictError, match="a pin is a comment on a region"):
-        verdicts.pin("p1", region, "ann", comment)
-    assert verdicts.rows() == ()
 
 
 def test_a_csv_of_before_there_were_pins_is_taken(verdicts: Verdicts) -> None:
@@ -170,35 +160,28 @@ ROW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("change", "cause"),
-    [
-        ({"verdict": "fine"}, "row 2: verdict 'fine'"),
-        ({"verdict": None}, "none of"),
-        ({"time": "yesterday"}, "not ISO 8601"),
-        ({"time": "2026-01-01T00:00:00"}, "no zone"),
-        ({"page": 3}, "page is int"),
-        ({"review": "run-2"}, "about the review run-2"),
-        ({"run_id": "run-2"}, "about the review"),
-        ({"reviewer": ""}, "no name"),
-        ({"comment": "x" * 5000}, "at most"),
-    ],
-)
-def test_a_bad_row_is_named_and_nothing_is_taken(
-    verdicts: Verdicts, change: dict[str, object], cause: str
-) -> None:
-    document = json.dumps({"format": "dsocr-verdicts", "rows": [ROW, ROW | {"id": "j"} | change]})
-    with pytest.raises(VerdictError, match=cause):
-        verdicts.take(document)
+BAD_ROWS: list[tuple[dict[str, object], str]] = [
+    ({"verdict": "fine"}, "row 2: verdict 'fine'"),
+    ({"verdict": None}, "none of"),
+    ({"time": "yesterday"}, "not ISO 8601"),
+    ({"time": "2026-01-01T00:00:00"}, "no zone"),
+    ({"page": 3}, "page is int"),
+    ({"review": "run-2"}, "about the review run-2"),
+    ({"run_id": "run-2"}, "about the review"),
+    ({"reviewer": ""}, "no name"),
+    ({"comment": "x" * 5000}, "at most"),
+]
+
+
+def test_a_bad_row_or_a_foreign_document_is_named_and_nothing_is_taken(verdicts: Verdicts) -> None:
+    for change, cause in BAD_ROWS:
+        document = json.dumps({"format": "dsocr-verdicts", "rows": [ROW, ROW | {"id": "j"} | change]})
+        with pytest.raises(VerdictError, match=cause):
+            verdicts.take(document)
+    for content in ("", "{", "[]", "{}", '{"format": "other", "rows": []}', "a,b\n1,2\n", "{" * 9999):
+        with pytest.raises(VerdictError, match="verdicts: not"):
+            verdicts.take(content)
     assert verdicts.rows() == ()
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"format": "other", "rows": []}', "a,b\n1,2\n", "{" * 9999]
-)
-def test_foreign_documents_are_refused(verdicts: Verdicts, content: str) -> None:
-    with pytest.raises(VerdictError, match="verdicts: not"):
-        verdicts.take(content)
 
 
 def test_nobody_takes_back_the_word_of_another(history: History, verdicts: Verdicts) -> None:

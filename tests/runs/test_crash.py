@@ -106,7 +106,7 @@ def content(directory: Path) -> str:
 
 @pytest.mark.parametrize("kind", ["write", "index"])
 def test_a_process_killed_at_any_point(interpreter: Path, tmp_path: Path, kind: str) -> None:
-    kill_often(interpreter, kind, tmp_path, 6)
+    kill_often(interpreter, kind, tmp_path, 4)
 
 
 @pytest.mark.slow

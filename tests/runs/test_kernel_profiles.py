@@ -9,14 +9,7 @@ import pandas as pd
 import pytest
 
 from dsocr_core.runs.importers.ncu_csv import launches
-from dsocr_core.runs.kernel_profiles import (
-    class_of,
-    figures,
-    in_unit,
-    matched,
-    nsight_verdict,
-    plain_name,
-)
+from dsocr_core.runs.kernel_profiles import class_of, figures, in_unit, matched, nsight_verdict, plain_name
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -301,9 +302,10 @@ def test_the_sql_that_is_shown_gives_the_same_answer(history: History) -> None:
         assert "$" not in sql
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_value_becomes_sql(history: History, text: str) -> None:
-    before = len(history.sql("SELECT * FROM runs"))
+def test_no_value_becomes_sql(history: History) -> None:
+    """A list takes all the texts at once, a single value the next of them in turn."""
+    before, texts = len(history.sql("SELECT * FROM runs")), itertools.cycle(HOSTILE)
+    tried = 0
     for name, query in QUERIES.items():
         lists = (
             "run_ids", "backends", "stages", "engines", "gpus", "hosts", "commits", "tags", "of_runs",
@@ -312,13 +314,14 @@ def test_no_value_becomes_sql(history: History, text: str) -> None:
         given: dict[str, Any] = {}
         for key, standard in query.parameters.items():
             if key in lists:
-                given[key] = [text]
+                given[key] = [*HOSTILE]
             elif key in ("steps", "pairs", "chosen"):
-                given[key] = [0]
+                given[key] = [0] * len(HOSTILE)
             elif standard is REQUIRED or key in ("text", "page", "section", "kind"):
-                given[key] = text
+                given[key], tried = next(texts), tried + 1
         answer, sql = history.query(name, **given)
         pd.testing.assert_frame_equal(history.sql(sql), answer)
+    assert tried > 2 * len(HOSTILE)
     assert len(history.sql("SELECT * FROM runs")) == before
 
 

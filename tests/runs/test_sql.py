@@ -19,7 +19,8 @@ from dsocr_core.runs.statements import Limits
 from dsocr_core.runs.store import READABLE, History, HistoryError
 from tests.support.made_up_runs import timing, write_run
 
-TABLES = ("runs", "facts", "annotations", "times", "stage_timings", "marks", "images", "boxes", "page_totals")
+TABLES = ("runs", "stage_timings", "images")
+"""One of each kind: a table of the index with what came later, a view over those, a statement's own view."""
 
 _CHANGES = (
     "INSERT INTO {t} SELECT * FROM {t}",
@@ -59,13 +60,13 @@ _ELSEWHERE = (
 )  # fmt: skip
 
 
-_OF_THE_STATEMENT = "(DROP|ALTER|COMMENT ON) (VIEW|TABLE) (images|boxes)|ATTACH ':memory:'"
+_OF_THE_STATEMENT = "(DROP|ALTER|COMMENT ON) (VIEW|TABLE) images|ATTACH ':memory:'"
 """What changes only the statement's own connection, which ends with it."""
 
 
 def writing_statements() -> list[str]:
     changes = [change.replace("{t}", table) for change, table in itertools.product(_CHANGES, TABLES)]
-    explained = [f"EXPLAIN ANALYZE {change}" for change in changes if "ALTER" not in change]
+    explained = [f"EXPLAIN ANALYZE {change}" for change in changes[:: len(TABLES)] if "ALTER" not in change]
     return [*changes, *_OTHERS, *explained]
 
 
@@ -93,7 +94,7 @@ def test_the_database_itself_refuses_what_would_write(
     made = index.read_bytes()
     monkeypatch.setattr("dsocr_core.runs.store.select_only", lambda _: None)
     written = writing_statements()
-    assert len(written) > 200
+    assert len(written) > 80
     for statement in written:
         with contextlib.suppress(HistoryError):
             history.sql(statement.format(file=directory / "readings.parquet", directory=directory))
@@ -120,7 +121,8 @@ def test_what_would_write_is_refused_in_one_line(history: History) -> None:
 
 def test_every_table_that_can_be_read_is_listed_with_its_columns(history: History) -> None:
     listed = history.sql(READABLE).set_index("name")["columns"]
-    assert {*TABLES, *OF_A_RUN, "steps", "inputs", "tokens"} <= set(listed.index)
+    of_all = {"runs", "facts", "annotations", "times", "stage_timings", "marks", "page_totals"}
+    assert {*of_all, *OF_A_RUN, "images", "boxes", "steps", "inputs", "tokens"} <= set(listed.index)
     assert listed["marks"] == "run_id, tags, note, trashed"
     for name, columns in listed.items():
         assert history.sql(f"FROM {name} LIMIT 0").columns.tolist() == columns.split(", "), name

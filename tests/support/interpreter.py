@@ -88,31 +88,49 @@ def _patch_the_language_once() -> None:
 
 
 def _make_shapes_once() -> None:
-    """It makes every tensor's shape anew and spells it out for messages nobody reads: 30% of all time."""
+    """It makes every tensor's shape anew and spells it out for messages nobody reads: 30% of all time.
+
+    Of two shapes it asks whether they are one by making both anew, and that of every sum and product.
+    """
     import triton.language as tl
     import triton.runtime.interpreter as interpreter
 
-    core = tl.core
+    core, semantics = tl.core, tl.semantic.TritonSemantic
+    broadcast: Callable[..., Any] = semantics.broadcast_impl_value
+    cast: Callable[..., Any] = semantics.cast
+
+    def unwrapped(shape: Any) -> list[Any]:
+        return [size.value if type(size) is core.constexpr else size for size in shape]
+
+    def of_one_shape(self: Any, lhs: Any, rhs: Any) -> Any:
+        a, b = lhs.type, rhs.type
+        if a.is_block() == b.is_block() and (not a.is_block() or a.shape is b.shape):
+            return lhs, rhs
+        return broadcast(self, lhs, rhs)
 
     @cache
-    def shape_and_count(sizes: tuple[int, ...]) -> tuple[Any, int, Any]:
-        return core.tuple(sizes), core.validate_block_shape(sizes), core.tuple(map(core.constexpr, sizes))
+    def made(sizes: tuple[int, ...]) -> tuple[Any, int, Any]:
+        constants = core.constexpr(math.prod(sizes)), core.tuple(map(core.constexpr, sizes))
+        return core.tuple(sizes), core.validate_block_shape(sizes), constants
+
+    of_a_scalar = core.constexpr(1), core.tuple(())
+
+    def cast_to(self: Any, given: Any, kind: Any, rounding: Any = None) -> Any:
+        return given if given.type.scalar is kind.scalar else cast(self, given, kind, rounding)
 
     def new_tuple_type(self: Any, types: list[Any], fields: list[str] | None = None) -> None:
         self.types, self.fields = types, fields or [""] * len(types)
 
     def new_block_type(self: Any, element: Any, shape: Any) -> None:
-        sizes = tuple(core._unwrap_shape(shape))
+        sizes = tuple(unwrapped(shape))
         if not sizes:
             raise TypeError("0d block_type is forbidden")
         self.element_ty = element
-        self.shape, self.numel, _ = shape_and_count(sizes)
+        self.shape, self.numel, self.constants = made(sizes)
 
     def new_tensor(self: Any, handle: Any, kind: Any) -> None:
-        sizes = tuple(kind.shape) if kind.is_block() else ()
         self.handle, self.type, self.dtype = handle, kind, kind.scalar
-        self.numel = core.constexpr(math.prod(sizes))
-        self.shape = shape_and_count(sizes)[2]
+        self.numel, self.shape = kind.constants if kind.is_block() else of_a_scalar
 
     def tuple_name(self: Any) -> str:
         pairs = zip(self.fields, self.types, strict=True)
@@ -122,6 +140,9 @@ def _make_shapes_once() -> None:
     core.block_type.__init__ = new_block_type
     core.block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
     core.tensor.__init__ = new_tensor
+    core._unwrap_shape = unwrapped
+    core.tuple.__eq__ = lambda self, other: core.constexpr(self.values == unwrapped(other))
+    semantics.broadcast_impl_value, semantics.cast = of_one_shape, cast_to
     # It makes a table of all types for each look into it.
     numpy_dtype = cache(interpreter._get_np_dtype)
     address = np.dtype(np.uint64)

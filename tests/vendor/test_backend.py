@@ -236,11 +236,7 @@ def test_exception_is_one_line_with_the_traceback_in_the_tail(backend: VendorBac
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
-    [
-        ("LEAVE", "SystemExit"),
-        ("SILENT", "without a call of generate"),
-        ("TWICE", "generate twice"),
-    ],
+    [("LEAVE", "SystemExit"), ("SILENT", "without a call of generate"), ("TWICE", "generate twice")],
 )
 def test_code_that_does_not_behave_like_infer(
     backend: VendorBackend, page: Path, prompt: str, message: str

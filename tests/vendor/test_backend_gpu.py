@@ -10,10 +10,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.vendor.backend import VendorBackend
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 def test_page_on_the_gpu(checkpoint: Path, page: Path) -> None:

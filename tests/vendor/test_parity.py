@@ -47,7 +47,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
-@pytest.mark.parametrize(("preset", "size"), QUICK, ids=str)
+@pytest.mark.parametrize(
+    ("backends", "preset", "size"),
+    [*(("float32", *case) for case in QUICK), *(("bfloat16", *case) for case in QUICK[::3])],
+    ids=str,
+    indirect=["backends"],
+)
 def test_same_inputs_and_tokens(
     backends: tuple[EagerEngine, VendorBackend], pages: Path, preset: str, size: tuple[int, int]
 ) -> None:

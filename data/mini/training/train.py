@@ -9,15 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from data.mini.training.data import (
-    Batch,
-    ChunkFeed,
-    PagePool,
-    Portion,
-    chunk_pages,
-    normalised,
-    prompt_ids,
-)
+from data.mini.training.data import Batch, ChunkFeed, PagePool, Portion, chunk_pages, normalised, prompt_ids
 from data.mini.training.export import load_checkpoint, load_readers, save_checkpoint, save_readers
 from data.mini.training.markup import Prompt
 from data.mini.training.model import Cells, Losses, build_model

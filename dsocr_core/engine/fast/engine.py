@@ -12,9 +12,7 @@ from dsocr_core.engine.page import Pixels
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
-from dsocr_core.reading.records import (
-    CancelToken,
-)
+from dsocr_core.reading.records import CancelToken
 
 
 class FastEngine(Engine):
@@ -43,11 +41,7 @@ class FastEngine(Engine):
         )
 
     def _embed(
-        self,
-        prompt: PromptIds,
-        pixels: Pixels,
-        timer: StageTimer,
-        cancel: CancelToken | None,
+        self, prompt: PromptIds, pixels: Pixels, timer: StageTimer, cancel: CancelToken | None
     ) -> Tensor:
         features: list[Tensor] = []
         for views in pixels.images:

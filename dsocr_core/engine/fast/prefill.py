@@ -84,12 +84,7 @@ class FastPrefill:
         return x
 
     def forward(
-        self,
-        embeddings: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        rotary: Rotary,
-        core: AttentionCore,
+        self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
     ) -> Tensor:
         """Logits after the last of (N, C) embeddings, (V,) float32. Only queues work.
 

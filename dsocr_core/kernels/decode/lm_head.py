@@ -67,16 +67,7 @@ def _best_of_bounded(
 
 @triton.jit
 def _take_best(
-    best_logit,
-    best_token,
-    tokens,
-    logits,
-    state,
-    count,
-    eos,
-    last_id,
-    BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    best_logit, best_token, tokens, logits, state, count, eos, last_id, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):
     await_previous(PDL)
     lane = tl.arange(0, BLOCK)

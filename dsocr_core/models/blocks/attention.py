@@ -56,11 +56,7 @@ def flash_core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out.transpose(1, 2)
 
 
-_CORES: dict[str, AttentionCore] = {
-    "sdpa": sdpa_core,
-    "eager": eager_core,
-    "flash_attention_2": flash_core,
-}
+_CORES: dict[str, AttentionCore] = {"sdpa": sdpa_core, "eager": eager_core, "flash_attention_2": flash_core}
 
 
 def attention_core(name: str, device: torch.device, dtype: torch.dtype) -> AttentionCore:

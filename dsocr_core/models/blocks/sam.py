@@ -123,10 +123,7 @@ class SamAttention(nn.Module):
         rows, columns = q.shape[1:3]
         to_row = relative_positions(self.rel_pos_h, rows)  # (H, H, D)
         to_column = relative_positions(self.rel_pos_w, columns)  # (W, W, D)
-        return (
-            torch.einsum("bhwd,hkd->bhwk", q, to_row),
-            torch.einsum("bhwd,wkd->bhwk", q, to_column),
-        )
+        return (torch.einsum("bhwd,hkd->bhwk", q, to_row), torch.einsum("bhwd,wkd->bhwk", q, to_column))
 
 
 PART_BYTES = 2**24

@@ -33,10 +33,7 @@ def parse(root: Section) -> UnlimitedOcrConfig:
     return UnlimitedOcrConfig(**{**values, "decoder": decoder})
 
 
-PROMPTS = {
-    "markdown": "<image>document parsing.",
-    "pages": "<image>Multi page parsing.",
-}
+PROMPTS = {"markdown": "<image>document parsing.", "pages": "<image>Multi page parsing."}
 
 UNLIMITED_OCR = replace(
     DEEPSEEK_OCR,

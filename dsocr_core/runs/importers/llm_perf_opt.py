@@ -35,13 +35,7 @@ from dsocr_core.runs.importers.gallery import (
 )
 from dsocr_core.runs.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
 from dsocr_core.runs.importers.launches import kernel_rows, stage_of_range
-from dsocr_core.runs.importers.nsys import (
-    KERNEL_SUMMARY,
-    captured_stage,
-    kernels,
-    read_command,
-    shares_note,
-)
+from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, captured_stage, kernels, read_command, shares_note
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     PICTURE_LIMIT,

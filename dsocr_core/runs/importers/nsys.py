@@ -20,13 +20,7 @@ from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
-from dsocr_core.runs.importers.launches import (
-    Kernel,
-    kernel_rows,
-    stage_of_range,
-    summed,
-    timing_rows,
-)
+from dsocr_core.runs.importers.launches import Kernel, kernel_rows, stage_of_range, summed, timing_rows
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,

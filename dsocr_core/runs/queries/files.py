@@ -43,16 +43,12 @@ _ask(
     top=20,
 )
 
-_ask(
+_read(
     "launches",
     "launches that Nsight Compute profiled, in the order of the profile",
-    """
-    SELECT run_id, number, kernel, launch, stage, block, grid, device, compute_capability
-    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), number
-    """,
     "kernel_launches",
-    run_ids=REQUIRED,
+    "run_id, number, kernel, launch, stage, block, grid, device, compute_capability",
+    "number",
 )
 
 _ask(
@@ -69,16 +65,12 @@ _ask(
     number=None,
 )
 
-_ask(
+_read(
     "launch_rules",
     "what the rules of Nsight Compute say of a launch, and the speedup they estimate",
-    """
-    SELECT run_id, number, kernel, launch, section, rule, type, text, speedup_type, speedup_percent
-    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), number, section, rule
-    """,
     "kernel_rules",
-    run_ids=REQUIRED,
+    "run_id, number, kernel, launch, section, rule, type, text, speedup_type, speedup_percent",
+    "number, section, rule",
 )
 
 _ask(
@@ -96,16 +88,12 @@ _ask(
     engines=None,
 )
 
-_ask(
+_read(
     "reported",
     "figures of runs as other programs report them: benches of servers, calls of the host, evaluations",
-    """
-    SELECT run_id, subject, figure, statistic, value, unit
-    FROM read_parquet($files) WHERE list_contains($run_ids, run_id)
-    ORDER BY list_position($run_ids, run_id), subject, figure, statistic
-    """,
     "reported",
-    run_ids=REQUIRED,
+    "run_id, subject, figure, statistic, value, unit",
+    "subject, figure, statistic",
 )
 
 _ask(

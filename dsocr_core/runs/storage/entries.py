@@ -24,14 +24,7 @@ from typing import Literal
 
 from dsocr_core.base.untrusted import read_bytes
 from dsocr_core.runs.storage.held import Leftover, held_directory, leftovers_in
-from dsocr_core.runs.storage.store import (
-    EntryExists,
-    EntryGone,
-    StorageError,
-    Store,
-    sync_directory,
-    writing,
-)
+from dsocr_core.runs.storage.store import EntryExists, EntryGone, StorageError, Store, sync_directory, writing
 
 DOCUMENT = "run.json"
 """The file that makes a run one; written last."""

@@ -10,14 +10,7 @@ import pyarrow as pa
 
 from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.reading.verdict import (
-    Ends,
-    Finding,
-    box_findings,
-    end_findings,
-    text_findings,
-    verdict_of,
-)
+from dsocr_core.reading.verdict import Ends, Finding, box_findings, end_findings, text_findings, verdict_of
 from dsocr_core.runs.readings import folded, rows_table, with_times
 from dsocr_core.runs.schema import FLAT, SCHEMA_VERSION, checked_table, version_of
 

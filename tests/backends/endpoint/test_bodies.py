@@ -4,14 +4,14 @@ import base64
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from PIL import Image
 
 from dsocr_core.backends.endpoint.backend import Endpoint
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import FLAVOURS, EndpointSpec
+from dsocr_core.base.specs.kinds import EndpointSpec, Flavour
 from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.settings import Settings
@@ -145,7 +145,7 @@ def test_our_own_server_is_told_the_request(page: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("flavour", [flavour for flavour in FLAVOURS if flavour != "ollama"])
+@pytest.mark.parametrize("flavour", [flavour for flavour in get_args(Flavour) if flavour != "ollama"])
 def test_every_field_can_be_set_and_null_takes_one_out(page: Path, flavour: str) -> None:
     given = {"temperature": None, "max_tokens": 7, "messages": [], "extra": {"deep": [1]}}
     body = sent_body(page, flavour, body=given)

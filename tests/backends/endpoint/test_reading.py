@@ -233,16 +233,10 @@ FAULTS: dict[str, tuple[Script, str]] = {
     "half a document": (raw(b'{"choices": [', "application/json"), "not valid JSON"),
     "a list": (raw(b"[]", "application/json"), "not a JSON object"),
     "no choices": (raw(b'{"ok": true}', "application/json"), "has no choices"),
-    "no text": (
-        raw(b'{"choices": [{"message": {"content": 3}}]}', "application/json"),
-        "content is no text",
-    ),
+    "no text": (raw(b'{"choices": [{"message": {"content": 3}}]}', "application/json"), "content is no text"),
     "deep": (raw(b"[" * 100_000, "application/json"), "nested too deeply"),
     "negative ids": (whole(token_ids=[-1]), "token ids that are none"),
-    "packed": (
-        raw(gzip.compress(b"{}"), "application/json", Content_Encoding="gzip"),
-        "packed .gzip.",
-    ),
+    "packed": (raw(gzip.compress(b"{}"), "application/json", Content_Encoding="gzip"), "packed .gzip."),
     "cut off": (cut_off, "connection ended before the answer did"),
     "unfinished": (unfinished, "ended after 5 characters without saying that it is complete"),
     "a gigabyte of tokens": (endless, "text is longer than 4,000,000 characters"),

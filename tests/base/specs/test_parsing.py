@@ -26,10 +26,7 @@ from dsocr_core.base.specs.parsing import merge, nested, parse_backend, parse_ba
             "endpoint:http://127.0.0.1:8000/v1",
             EndpointSpec(name="endpoint", target="http://127.0.0.1:8000/v1"),
         ),
-        (
-            "command:my-ocr --image {image}",
-            CommandSpec(name="command", target="my-ocr --image {image}"),
-        ),
+        ("command:my-ocr --image {image}", CommandSpec(name="command", target="my-ocr --image {image}")),
         ("folder:/data/a:b", FolderSpec(name="folder", target="/data/a:b")),
     ],
 )

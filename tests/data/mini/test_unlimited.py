@@ -84,22 +84,24 @@ def test_a_page_is_written_as_published(reference: ModuleType, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [4, 16, 128])
-def test_300_steps_are_equal_at_any_window(tmp_path: Path, window: int) -> None:
+def test_300_steps_are_equal_at_any_window(tmp_path: Path, interpreter: Path, window: int) -> None:
     directory = write_seeded_checkpoint(tiny_unlimited_config(window), tmp_path / "unlimited")
     request = Settings(checkpoint=str(directory), preset="base").request(noise_page(tmp_path, 500, 700))
-    with open_backends(directory, "cpu", "float32") as sides:
+    with open_backends(directory, "cpu", "float32", interpreter) as sides:
         a, b = (side.recognize(replace(request, max_new_tokens=300)) for side in sides)
     assert a.token_ids == b.token_ids and len(a.required_tokens) == 300
     logits = [torch.tensor([step.logits for step in each.top_two]) for each in (a, b)]
     torch.testing.assert_close(*logits, rtol=0, atol=1e-5)
 
 
-def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(tmp_path: Path) -> None:
+def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(
+    tmp_path: Path, interpreter: Path
+) -> None:
     directory = write_seeded_checkpoint(tiny_unlimited_config(WINDOW), tmp_path / "unlimited")
     pages = [noise_page(tmp_path, 300 + 50 * number, 400) for number in range(3)]
     request = Settings(checkpoint=str(directory)).request(pages[0], more=tuple(pages[1:]))
     request = replace(request, max_new_tokens=3 * WINDOW)
-    with open_backends(directory, "cpu", "float32") as (ours, vendor):
+    with open_backends(directory, "cpu", "float32", interpreter) as (ours, vendor):
         a, b = ours.recognize(request), vendor.recognize(request)
     report = parity(a, b)
     assert len(a.required_inputs.prompt_ids) > 3 * 273 and len(a.required_tokens) > 2 * WINDOW

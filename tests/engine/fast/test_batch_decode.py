@@ -22,14 +22,11 @@ from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
 from dsocr_core.models.blocks.attention import sdpa_core
-from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.batch_pages import Page, mixed_pages, prefill
-from tests.support.seeded_weights import tiny_config
-
-VOCABULARY = 40
+from tests.support.small_decoder import DEVICE, VOCABULARY, small_model
 
 
 @pytest.mark.parametrize(
@@ -41,14 +38,11 @@ def test_few_slots_split_attention_more(slots: int, splits: int) -> None:
 
 
 FEW = BatchLaunches(Launch(64, 4), 1, 1, Launch(2048), Launch(1), Launch(64))
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
-    config = parse_config(tiny_config())
-    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY)
-    return random_model(replace(config, decoder=decoder), DEVICE, torch.float32, seed=2)
+    return small_model()
 
 
 def batch(

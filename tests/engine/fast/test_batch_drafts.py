@@ -21,23 +21,19 @@ from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
-from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.batch_pages import Page, mixed_pages, prefill
-from tests.support.seeded_weights import tiny_config
+from tests.support.small_decoder import DEVICE, VOCABULARY, small_model
 
-VOCABULARY, CAPACITY = 40, 64
+CAPACITY = 64
 FEW = BatchLaunches(Launch(16, 4), 1, 2, Launch(2048), Launch(1), Launch(64), Launch(64))
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
-    config = parse_config(tiny_config())
-    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=VOCABULARY)
-    return random_model(replace(config, decoder=decoder), DEVICE, torch.float32, seed=2)
+    return small_model()
 
 
 def windowed(model: OcrModel, window: int | None) -> OcrModel:

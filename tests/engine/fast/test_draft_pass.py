@@ -9,54 +9,47 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, DraftPass, PageDraft, PassLaunches
+from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, DraftPass, PageDraft
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFTED, PASSES
-from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.weights import random_model
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.seeded_weights import tiny_config
+from tests.support.small_decoder import FEW, FEW_ROWS, small_model
 
 PROMPT = (3, 9, 4, 9, 4, 7, 3, 9, 5)
 """The prompt and the first new token."""
 
-FEW = StepLaunches(
-    embed_token=Launch(2048), qkv_rotary=Launch(16), split_attention=Launch(8), attention_output=Launch(64),
-    dense_gate_up=Launch(64), dense_down=Launch(64), gate_up=Launch(64), mixture_down=Launch(64),
-    bound_rows=Launch(64), best_of_bounded=Launch(64), splits=3, tiles=1,
-)  # fmt: skip
-FEW_ROWS = PassLaunches(
-    embed_draft=Launch(64), qkv_rows=Launch(16), output_rows=Launch(64), gate_up_rows=Launch(64),
-    dense_gate_up_rows=Launch(64), bound_all_rows=Launch(64), accept=Launch(64),
-)  # fmt: skip
+SPLIT = replace(FEW, split_attention=Launch(8), splits=2, tiles=1)
 CAPACITY = 64
 Decoded = tuple[list[int], Tensor, Tensor, Tensor]
 
 
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
-    config = parse_config(tiny_config())
-    decoder = replace(config.decoder, layers=2, heads=2, vocab_size=40)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return random_model(replace(config, decoder=decoder), device, torch.bfloat16, seed=2)
+    return small_model(torch.bfloat16)
 
 
 class Page:
     """A step and passes over one cache, both from the same start; of one row it has the step alone."""
 
-    def __init__(self, model: OcrModel, rows: int, eos: int = NO_TOKEN, window: int | None = None) -> None:
+    def __init__(
+        self,
+        model: OcrModel,
+        rows: int,
+        eos: int = NO_TOKEN,
+        window: int | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
         weights, config = PackedDecoder.of(model.decoder), replace(model.config.decoder, window=window)
-        self.step = DecodeStep(weights, config, CAPACITY, torch.float32, eos, FEW, ahead=rows - 1)
+        self.step = DecodeStep(weights, config, capacity, torch.float32, eos, SPLIT, ahead=rows - 1)
         self.draft = PageDraft(self.step)
         if rows > 1:
             self.passes = DraftPass(self.step, self.draft, rows, FEW_ROWS)
-        self._window, self._places = window or CAPACITY, (window or CAPACITY) + self.step.spare
+        self._window, self._places = window or capacity, (window or capacity) + self.step.spare
 
     def begin(self, draft: Sequence[int], limit: int, ngram: NgramPolicy | int) -> None:
         generator = torch.Generator(self.step.device).manual_seed(1)
@@ -104,16 +97,16 @@ DRAFTS: dict[str, Callable[[list[int]], list[int]]] = {
 }
 
 
-QUICK = ("wrong characters", "a word too many and one too few")
-
-
 @torch.inference_mode()
 @pytest.mark.parametrize(
     "policy", [pytest.param(3, marks=pytest.mark.slow), NgramPolicy(3, 12, (33,))], ids=["size 3", "window"]
 )
 @pytest.mark.parametrize(
     "kind",
-    [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in DRAFTS],
+    [
+        pytest.param(kind, marks=[] if kind == "a word too many and one too few" else [pytest.mark.slow])
+        for kind in DRAFTS
+    ],
 )
 @pytest.mark.parametrize("rows", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_tokens_logits_and_cache_are_those_of_single_steps(
@@ -170,9 +163,9 @@ def test_a_ring_without_room_for_refused_rows_has_no_passes(model: OcrModel) -> 
 @torch.inference_mode()
 def test_passes_and_steps_may_take_turns(model: OcrModel) -> None:
     page = Page(model, 4)
-    page.begin((), 24, 2)
+    page.begin((), 14, 2)
     plain = page.decoded(page.step.run)
-    page.begin(changed(plain[0], 4, 9), 24, 2)
+    page.begin(changed(plain[0], 4, 9), 14, 2)
     turns = iter([page.step.run, page.passes.run, page.passes.run, page.step.run, page.step.run] * 20)
     assert_same(page.decoded(lambda: next(turns)()), plain)
 
@@ -181,9 +174,9 @@ def test_passes_and_steps_may_take_turns(model: OcrModel) -> None:
 @pytest.mark.parametrize("place", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4, 5, 6))])
 def test_the_end_token_and_the_limit_cut_inside_a_pass(model: OcrModel, place: int) -> None:
     page = Page(model, 4)
-    page.begin((), 24, 3)
+    page.begin((), place + 4, 3)
     true = page.decoded(page.step.run)[0]
-    for eos, limit in ((true[place], 24), (NO_TOKEN, place + 1)):
+    for eos, limit in ((true[place], place + 4), (NO_TOKEN, place + 1)):
         page = Page(model, 4, eos)
         page.begin((), limit, 3)
         plain = page.decoded(page.step.run)
@@ -199,8 +192,8 @@ def test_the_end_token_and_the_limit_cut_inside_a_pass(model: OcrModel, place: i
 @torch.inference_mode()
 def test_the_limit_at_the_caches_end(model: OcrModel) -> None:
     """The last pass has rows past the limit: their places are the cache's last."""
-    page = Page(model, 8)
-    limit = CAPACITY - len(PROMPT) - 8
+    page = Page(model, 8, capacity=32)
+    limit = 32 - len(PROMPT) - 8
     page.begin((), limit, 3)
     plain = page.decoded(page.step.run)
     page.begin(plain[0], limit, 3)

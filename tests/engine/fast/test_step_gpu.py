@@ -55,9 +55,7 @@ def exact(decoder: tuple[DecoderConfig, Decoder]) -> PackedDecoder:
 
 
 def new_step(
-    weights: tuple[DecoderConfig, PackedDecoder],
-    dependent: bool = True,
-    launches: StepLaunches | None = None,
+    weights: tuple[DecoderConfig, PackedDecoder], dependent: bool = True, launches: StepLaunches | None = None
 ) -> DecodeStep:
     config, packed = weights
     hopper = torch.cuda.get_device_capability() >= (9, 0)
@@ -119,9 +117,7 @@ def test_every_way_to_launch_gives_the_same_tokens(
 
 
 @torch.inference_mode()
-def test_what_overlaps_and_blocks_in_turn_change_no_bit(
-    weights: tuple[DecoderConfig, PackedDecoder],
-) -> None:
+def test_what_overlaps_and_blocks_in_turn_change_no_bit(weights: tuple[DecoderConfig, PackedDecoder]) -> None:
     """At the same warps: a row's sum does not know which program makes it, or when."""
     expected = decoded(new_step(weights), graph=True)
     at_once = replace(StepLaunches(), gate_up=Launch(4))

@@ -24,12 +24,7 @@ from dsocr_core.kernels.batch.head import (
     take_best_rows_reference,
 )
 from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
-from dsocr_core.kernels.batch.router import (
-    gated_rows,
-    gated_rows_reference,
-    route_rows,
-    route_rows_reference,
-)
+from dsocr_core.kernels.batch.router import gated_rows, gated_rows_reference, route_rows, route_rows_reference
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, SIZE
@@ -190,10 +185,7 @@ def test_best_rows_breaks_ties_and_ends_as_its_reference(
         logits[slot, ids] = 5.0
     at = states(device, (2, 9, 0, 0), (2, 9, 0, 0), (2, 9, 0, 0), (2, 3, 0, 0), (2, 9, 1, 0))
     found = []
-    for best, take in (
-        (best_of_parts, take_best_rows),
-        (best_of_parts_reference, take_best_rows_reference),
-    ):
+    for best, take in ((best_of_parts, take_best_rows), (best_of_parts_reference, take_best_rows_reference)):
         best_logit = new.poison(5, parts, dtype=torch.float32)
         best_token = torch.full((5, parts), -1, dtype=torch.int32, device=device)
         tokens, moved = torch.zeros(5, 6, dtype=torch.int32, device=device), at.clone()

@@ -247,8 +247,8 @@ def test_weights_and_states_of_any_size_have_the_choice_of_the_whole_head(
 ) -> None:
     """Norms that float32 squares cannot hold, too large and too small, and logits that overflow."""
     state, banned_at = Random(1, dtype, device).state(3), never(64, device)
-    for size in (1e-38, 1e-30, 1e-25, 1e-22, 1e-18, 1.0, 1e17, 1e20, 1e30, 1e36):
-        for gained in (0.0, 1e-30, 1e-22, 1.0, 1e18, 1e20, 1e30):
+    for size in (1e-38, 1e-30, 1e-22, 1.0, 1e20, 1e36):
+        for gained in (0.0, 1e-30, 1e-22, 1.0, 1e20):
             generator = torch.Generator().manual_seed(0)
             head = torch.randn(64, 64, generator=generator) * size
             x = torch.randn(64, generator=generator).to(dtype)

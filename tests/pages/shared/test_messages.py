@@ -13,8 +13,7 @@ _LINKS = re.compile(r"https?://\S|www\.\S|[-.\w+]+@[-\w]+\.\w", re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["see http://a.example/x", "HTTPS://b.example", "(www.c.example)", "to a.b+c@mail.example"],
+    "text", ["see http://a.example/x", "HTTPS://b.example", "(www.c.example)", "to a.b+c@mail.example"]
 )
 def test_an_address_in_an_error_is_no_link(text: str) -> None:
     assert _LINKS.search(text)

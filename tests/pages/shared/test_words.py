@@ -48,11 +48,7 @@ def test_different_results_differ_and_say_why(comparison: Comparison) -> None:
 
 @pytest.mark.parametrize(
     ("recorded", "words"),
-    [
-        (("a", "b"), "recorded 2026-11-21 09:30 UTC"),
-        (("b",), "B recorded 2026-11-21 09:30 UTC"),
-        ((), ""),
-    ],
+    [(("a", "b"), "recorded 2026-11-21 09:30 UTC"), (("b",), "B recorded 2026-11-21 09:30 UTC"), ((), "")],
 )
 def test_recorded_results_are_marked(comparison, recorded, words: str) -> None:
     found = PageResults(comparison, recorded, "2026-11-21T09:30:00+00:00" if recorded else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,12 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     assert "not a regular file" in skipped.reason
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    with History(tmp_path_factory.mktemp("empty")) as history:
+        yield history
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
@@ -274,11 +281,10 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_form_that_is_not_taken_is_named_with_what_to_do(
-    tmp_path: Path, name: str, content: str, reason: str
+    tmp_path: Path, empty: History, name: str, content: str, reason: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    with History(tmp_path / "history") as history:
-        report = import_paths(history, [tmp_path / name])
+    report = import_paths(empty, [tmp_path / name])
     assert not report.imported
     (skipped,) = report.skipped
     assert reason in skipped.reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,7 +86,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory, pages: list[Generated]) -
     return document(tmp_path_factory.mktemp("document"), pages)
 
 
-@pytest.mark.parametrize("dropped", [(), *itertools.combinations(range(5), 1), (0, 1), (1, 3), (0, 2, 4)])
+@pytest.mark.parametrize("dropped", [(), (0,), (4,), (1, 3), (0, 2, 4)])
 def test_no_text_of_the_pdf_script_goes_to_another_page(
     tmp_path: Path, pages: list[Generated], rendered: list[Path], dropped: tuple[int, ...]
 ) -> None:

@@ -59,13 +59,7 @@ def found(reader: MemoReader, page: Page, name: str) -> Sequence[str]:
     usual = reader.read(reader.attempt(page))
     planted = reader.read(hypotheses[name].applied(reader.attempt(page)))
     assert planted.text != usual.text, "it changes nothing here"
-    answer = why(
-        reader.settings,
-        [page],
-        lambda _: Other("b", planted.text),
-        Budget(60, 1e6),
-        reader=reader,
-    )
+    answer = why(reader.settings, [page], lambda _: Other("b", planted.text), Budget(60, 1e6), reader=reader)
     cause = answer.pages[0].finding.cause
     return () if cause is None else cause.names
 

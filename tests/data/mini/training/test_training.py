@@ -15,20 +15,10 @@ from safetensors import safe_open
 pytest.importorskip("matplotlib", reason="training pages are drawn with the fonts that matplotlib bundles")
 
 from data.mini.training.answer_loss import NUMBER_WEIGHT, AnswerLoss, markup_loss
-from data.mini.training.data import (
-    asked,
-    prompt_ids,
-    token_id,
-)
+from data.mini.training.data import asked, prompt_ids, token_id
 from data.mini.training.export import load_checkpoint, published_weights, save_checkpoint
 from data.mini.training.markup import Prompt
-from data.mini.training.model import (
-    Cells,
-    TrainedMixture,
-    TrainingModel,
-    build_model,
-    cut_tiles,
-)
+from data.mini.training.model import Cells, TrainedMixture, TrainingModel, build_model, cut_tiles
 from data.mini.training.tokenizer import PAD
 from data.mini.training.train import Trainer, TrainSettings
 from data.mini.training.views import CROWDED
