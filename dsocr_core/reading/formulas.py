@@ -1,4 +1,4 @@
-"""What LaTeX prints, as one line of characters: fractions, roots, letters signs, matrices.
+"""Printed form of LaTeX, as one line of characters: fractions, roots, letters' signs, matrices.
 
 One pass over the text, so linear in its length. Text that is no LaTeX stays as it is.
 """
@@ -185,7 +185,7 @@ class _Reader:
     def __init__(self, text: str, math: bool) -> None:
         self.text, self.math, self.at = text, math, 0
         self.closings: list[str | None] = []
-        """What closes each open environment; None for one without columns."""
+        """Closings of the open environments; None for one without columns."""
 
     @property
     def in_columns(self) -> bool:
@@ -228,7 +228,7 @@ class _Reader:
         return content, closed
 
     def _argument(self, depth: int) -> str:
-        """What a command takes: a group, a command, a character."""
+        """Argument of a command: a group, a command, a character."""
         self._skip(_BLANKS)
         if depth >= _DEEPEST or self.at >= len(self.text):
             return ""

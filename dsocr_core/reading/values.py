@@ -46,11 +46,11 @@ class Change:
     place: str = ""
     """Row and column, or empty in prose."""
     weight: int = 2
-    """Of words: 0 where one side denies the other, 1 where they decide otherwise or name a value, else 2."""
+    """Rank of changed words: 0 where one side denies the other, 1 where they decide or name a value, or 2."""
 
     @property
     def decides(self) -> bool:
-        """Whether it is beyond tolerance as a value is."""
+        """Beyond tolerance, as a value is."""
         return self.weight < 2
 
     @property
