@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import time
 from contextlib import suppress
 from functools import wraps
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import streamlit as st
 from starlette.datastructures import MutableHeaders
@@ -19,10 +20,14 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
+from streamlit.components.v2.bidi_component.constants import EVENT_DELIM
 from streamlit.elements.widgets.number_input import NumberInputSerde
 from streamlit.errors import StreamlitInvalidLayoutContextError
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime import exists, get_instance
+from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 from streamlit.runtime.session_manager import SessionInfo, SessionStorage
+from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 
 from dsocr_core.base.own_address import OwnAddress
 
@@ -37,6 +42,38 @@ def rerun_fragment() -> None:
     """
     with suppress(StreamlitInvalidLayoutContextError):
         st.rerun(scope="fragment")
+    st.rerun()
+
+
+def rerun_page() -> NoReturn:
+    """Run the whole page again out of a fragment that looks by itself, with what was clicked meanwhile.
+
+    A click in another fragment may wait in the same run, which ends here, before that fragment has seen it:
+    Streamlit forgets it then (no issue for it yet; streamlit/streamlit#9062 kept it up to this run).
+    """
+    context = get_script_run_ctx()
+    if context is not None and context.script_requests is not None:
+        given, clicks = context.session_state._state._new_widget_state, []
+        for name, known in given.widget_metadata.items():
+            # What a component fires stands under an id of its own, made of the component's.
+            drawn = name.removeprefix(f"{STREAMLIT_INTERNAL_KEY_PREFIX}_").removesuffix(
+                f"{EVENT_DELIM}events"
+            )
+            if drawn in context.shared.widget_ids_this_run or not (value := given.get(name)):
+                continue
+            if known.value_type == "trigger_value":
+                clicks.append(WidgetState(id=name, trigger_value=value))
+            elif known.value_type == "json_trigger_value":
+                clicks.append(WidgetState(id=name, json_trigger_value=json.dumps(value)))
+        context.script_requests.request_rerun(
+            RerunData(
+                query_string=context.query_string,
+                page_script_hash=context.page_script_hash,
+                cached_message_hashes=context.cached_message_hashes,
+                context_info=context.context_info,
+                replay_trigger_states=WidgetStates(widgets=clicks),
+            )
+        )
     st.rerun()
 
 

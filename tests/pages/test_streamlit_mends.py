@@ -95,6 +95,31 @@ def test_a_click_in_a_run_of_the_whole_page_runs_the_page_again(pressed: Callabl
     assert test.session_state["pressed"] == 1 and test.markdown[0].value == "the end"
 
 
+def looking() -> None:
+    import streamlit as st
+
+    from pages.widgets.streamlit_mends import rerun_page
+
+    counts = st.session_state.setdefault("counts", {"before": 0, "after": 0, "called": 0, "runs": 0})
+    counts["runs"] += 1
+
+    def called() -> None:
+        counts["called"] += 1
+
+    counts["before"] += st.button("before")
+    if counts["runs"] in (2, 4):  # what was waited for is there in just the run that a click began
+        rerun_page()
+    counts["after"] += st.button("after", on_click=called)
+
+
+def test_a_page_that_runs_again_by_itself_loses_no_click_and_repeats_none() -> None:
+    test = AppTest.from_function(looking).run()
+    test.button[1].click().run()
+    test.button[0].click().run()
+    assert test.session_state["counts"] == {"before": 1, "after": 1, "called": 1, "runs": 5}
+    assert test.run().session_state["counts"] == {"before": 1, "after": 1, "called": 1, "runs": 6}
+
+
 # --- numbers --------------------------------------------------------------------------------------
 
 

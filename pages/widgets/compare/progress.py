@@ -13,7 +13,7 @@ from dsocr_core.runs.earlier import Earlier, left_words
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.run_job import ReadJob, SideView
 from pages.widgets.shared.stages import colour
-from pages.widgets.streamlit_mends import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment, rerun_page
 
 POLL_S = 0.5
 _SHORT = 600
@@ -31,7 +31,7 @@ def draw(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earlier
 def _panel(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
     view, sides = job.view(), job.side_views()
     if view.state != "running":
-        st.rerun()
+        rerun_page()
     with st.container(border=True, gap="xsmall", key="progress"):
         left, right = st.columns([6, 1], vertical_alignment="center")
         left.html(

@@ -16,6 +16,7 @@ from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.table import Column
+from pages.widgets.streamlit_mends import rerun_page
 
 POLL_S = 2.0
 _READER = "runs cluster reader"
@@ -59,7 +60,7 @@ def _draw(location: str) -> None:
         figure.head(f"{plural(int(causes['pages'].sum()), 'page')} failed, by cause", causes=causes)
         table.draw(causes)
     if status.complete and not was_complete:
-        st.rerun()  # ends the polling
+        rerun_page()  # ends the polling
 
 
 def _reader(location: str) -> StatusReader:

@@ -12,7 +12,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from dsocr_core.base.words import duration
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.streamlit_mends import rerun_fragment
+from pages.widgets.streamlit_mends import rerun_fragment, rerun_page
 
 POLL_S = 0.4
 
@@ -25,7 +25,7 @@ def draw(job: Job[Any], key: str, note: str = "") -> None:
 def _panel(job: Job[Any], key: str, note: str) -> None:
     view = job.view()
     if view.state != "running":
-        st.rerun()
+        rerun_page()
     with st.container(border=True, gap="xsmall", key=f"{key} progress"):
         left, right = st.columns([6, 1], vertical_alignment="center")
         rest = view.seconds_left

@@ -8,6 +8,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
 from dsocr_core.runs.store import History
 from pages.widgets.shared.messages import show_error
+from pages.widgets.streamlit_mends import rerun_page
 
 _SHOWN = "history shown"
 _POLL_S = 5
@@ -34,7 +35,7 @@ def refresh_button(history: History) -> None:
         before = shown(history)
         history.refresh()
         if shown(history) != before:
-            st.rerun()
+            rerun_page()
         count = len(set(history.run_ids()) - before)
         if st.button(
             plural(count, "new run") if count else "Refresh",

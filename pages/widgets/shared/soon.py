@@ -9,6 +9,7 @@ from typing import TypeVar
 import streamlit as st
 
 from pages.widgets.shared import resources
+from pages.widgets.streamlit_mends import rerun_page
 
 T = TypeVar("T")
 _MOST = 1000
@@ -36,7 +37,7 @@ def redraw(so_far: Callable[[], object], pending: bool) -> None:
 
     def look() -> None:
         if so_far() != drawn:
-            st.rerun()
+            rerun_page()
 
     if pending:
         st.fragment(look, run_every=_POLL_S)()
