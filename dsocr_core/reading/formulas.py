@@ -298,6 +298,13 @@ class _Reader:
             if name in ("left", "right") and self.text.startswith(".", self.at):
                 self.at += 1
             return ""
+        if name in ("over", "choose") and depth < _DEEPEST:
+            parts = "".join(out), self.run(depth + 1)
+            out.clear()
+            above, below = ("".join(part.split()) for part in parts)
+            if name == "choose":
+                return f"binom({above},{below})"
+            return f" {_bracketed(above, _ATOM)}/{_bracketed(below, _ATOM)} "
         if name in ("begin", "end"):
             return self._environment(name, depth)
         return self._with_arguments(name, found[0], depth)

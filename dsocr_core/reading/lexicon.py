@@ -38,7 +38,16 @@ MONTHS = _words("""
     avril juin juillet août septembre octobre novembre décembre enero febrero marzo abril mayo junio julio
     agosto septiembre octubre noviembre diciembre gennaio febbraio aprile maggio giugno luglio settembre
     ottobre dicembre januari februari maart mei augustus fevereiro março maio junho julho setembro outubro
-    dezembro января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+    dezembro ianuarie februarie martie aprilie iunie iulie septembrie octombrie noiembrie decembrie
+    stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia
+    ledna února března dubna května června července srpna září října listopadu prosince
+    január február március április május június július augusztus szeptember október
+    ocak şubat mart nisan mayıs haziran temmuz ağustos eylül ekim kasım aralık
+    tammikuuta helmikuuta maaliskuuta huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta
+    lokakuuta marraskuuta joulukuuta juuni juuli ιανουαρίου φεβρουαρίου μαρτίου απριλίου μαΐου ιουνίου
+    ιουλίου αυγούστου σεπτεμβρίου οκτωβρίου νοεμβρίου δεκεμβρίου
+    يناير فبراير مارس أبريل مايو يونيو يوليو أغسطس سبتمبر أكتوبر نوفمبر ديسمبر
+    січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня января февраля марта апреля мая июня июля августа сентября октября ноября декабря
 """)
 _DAYS_AND_MODALS = _words("""
     monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays
@@ -58,9 +67,11 @@ _NEGATIONS = _words("""
     нет без ни нельзя никогда ні немає değil yok hayır nem nincs sem ei eivät tidak bukan jangan tanpa không
     chưa لا ليس ليست لم لن بدون غير نیست prohibited forbidden verboten untersagt interdit interdite
     prohibido prohibida vietato proibido verboden запрещено запрещается לא אין ללא בלי नहीं मत बिना না নয়
+    δεν δε μην μη όχι χωρίς κανένας καμία κανένα en et emme ette eivätkä ilman değildir değiller nu fără niciun
+    nicio nije nisu nebo nie ohne nelze bez ні жоден không
 """)
-_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม")
-"""In scripts that set no blanks between words."""
+_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม 或 又は 또는 หรือ")
+"""In scripts that set no blanks between words; with *or*, which is no *and*."""
 _CONTRACTED = re.compile(r"n'\w+|\w+n't")
 _NUMBERS = _words("""
     zero one two three four five six seven eight nine ten eleven twelve thirteen fifteen eighteen twenty
@@ -88,6 +99,11 @@ _NUMBERS = _words("""
     iki üç dört beş altı yedi sekiz dokuz yirmi otuz kırk elli dua tiga empat lima enam tujuh delapan
     sembilan puluh ratus ribu bốn năm sáu bảy tám chín mười trăm
     واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة عشرون ثلاثون مئة مائة ألف
+    yksi kaksi kolme neljä viisi kuusi seitsemän kahdeksan yhdeksän kymmenen sata tuhat puoli
+    ένα δύο τρεις τρία τέσσερις τέσσερα πέντε έξι επτά εφτά οκτώ οχτώ εννέα δέκα είκοσι τριάντα εκατό χίλια
+    egy kettő két három négy öt hét nyolc kilenc tíz húsz harminc száz ezer
+    jeden dva dvě tři čtyři pět šest sedm osm devět deset sto tisíc doi două trei patru cinci șase șapte opt
+    nouă zece sută mie אחד שניים שלושה שלוש ארבעה ארבע חמישה חמש שישה שש שבעה שבע שמונה תשעה תשע עשרה עשר
     एक दो तीन चार पांच पाँच छह सात आठ नौ दस बीस सौ हज़ार
 """)
 _NUMBER_ENDINGS = _words("""
@@ -104,7 +120,7 @@ _NUMBER = re.compile(
     rf"(?!(?:un|ein|een|due|sei)$)(?:{_either(_NUMBERS)})(?:{_either(_NUMBERS | _NUMBER_ENDINGS)})*+"
 )
 """Compounds too. Articles are none."""
-_PREFIXES = _words("dis un in im ir il non mis de anti nicht in- non- anti-")
+_PREFIXES = _words("dis un in im ir il non mis de anti nicht ne nie ن in- non- anti- !")
 _LONGEST = 60
 """Letters of a number in words are fewer."""
 _ENDINGS = (("ee", "er"), ("ee", "or"), ("geber", "nehmer"), ("ful", "less"))
@@ -116,6 +132,10 @@ _OPPOSED = [
     vor/nach über/unter mehr/weniger hoch/niedrig soll/haben käufer/verkäufer mieter/vermieter avant/après
     plus/moins acheteur/vendeur antes/después más/menos male/female open/closed include/exclude
     included/excluded including/excluding increase/decrease increased/decreased ever/never
+    and/or und/oder et/ou и/или en/of och/eller og/eller i/lub ve/veya inclusive/exclusive incl/excl
+    inklusive/exklusive inkl/exkl inkl/zzgl up/down on/off from/to von/nach north/south east/west mr/mrs
+    upper/lower import/export buy/sell plaintiff/defendant kläger/beklagter gläubiger/schuldner
+    landlord/tenant creditor/debtor accepted/rejected approved/rejected allowed/forbidden
     """)
 ]
 
