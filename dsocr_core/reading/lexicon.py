@@ -47,7 +47,8 @@ MONTHS = _words("""
     lokakuuta marraskuuta joulukuuta juuni juuli ιανουαρίου φεβρουαρίου μαρτίου απριλίου μαΐου ιουνίου
     ιουλίου αυγούστου σεπτεμβρίου οκτωβρίου νοεμβρίου δεκεμβρίου
     يناير فبراير مارس أبريل مايو يونيو يوليو أغسطس سبتمبر أكتوبر نوفمبر ديسمبر
-    січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+    січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня
+    января февраля марта апреля мая июня июля августа сентября октября ноября декабря
 """)
 _DAYS_AND_MODALS = _words("""
     monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays
@@ -67,10 +68,12 @@ _NEGATIONS = _words("""
     нет без ни нельзя никогда ні немає değil yok hayır nem nincs sem ei eivät tidak bukan jangan tanpa không
     chưa لا ليس ليست لم لن بدون غير نیست prohibited forbidden verboten untersagt interdit interdite
     prohibido prohibida vietato proibido verboden запрещено запрещается לא אין ללא בלי नहीं मत बिना না নয়
-    δεν δε μην μη όχι χωρίς κανένας καμία κανένα en et emme ette eivätkä ilman değildir değiller nu fără niciun
-    nicio nije nisu nebo nie ohne nelze bez ні жоден không
+    δεν δε μην μη όχι χωρίς κανένας καμία κανένα emme ette eivätkä ilman değildir değiller nu fără
+    niciun nicio nije nisu ні жоден không
 """)
-_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม 或 又は 또는 หรือ")
+_NEGATIONS_WITHIN = _words("""
+    不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม 或 又は 또는 หรือ
+""")
 """In scripts that set no blanks between words; with *or*, which is no *and*."""
 _CONTRACTED = re.compile(r"n'\w+|\w+n't")
 _NUMBERS = _words("""
@@ -101,7 +104,7 @@ _NUMBERS = _words("""
     واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة عشرون ثلاثون مئة مائة ألف
     yksi kaksi kolme neljä viisi kuusi seitsemän kahdeksan yhdeksän kymmenen sata tuhat puoli
     ένα δύο τρεις τρία τέσσερις τέσσερα πέντε έξι επτά εφτά οκτώ οχτώ εννέα δέκα είκοσι τριάντα εκατό χίλια
-    egy kettő két három négy öt hét nyolc kilenc tíz húsz harminc száz ezer
+    kettő két három négy öt hét nyolc kilenc tíz húsz harminc száz ezer
     jeden dva dvě tři čtyři pět šest sedm osm devět deset sto tisíc doi două trei patru cinci șase șapte opt
     nouă zece sută mie אחד שניים שלושה שלוש ארבעה ארבע חמישה חמש שישה שש שבעה שבע שמונה תשעה תשע עשרה עשר
     एक दो तीन चार पांच पाँच छह सात आठ नौ दस बीस सौ हज़ार

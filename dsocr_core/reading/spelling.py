@@ -72,7 +72,7 @@ _SEPARATOR = re.compile(r"\{([.,:])\}")
 
 _BULLET = re.compile(r"[ \t]*(?:[-*+•‣◦▪■●○·>]|#{1,6})[ \t]+")
 _RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*(?:```|~~~)\w*[ \t]*$")
-_LEADER = re.compile(r"([._…])(?: ?\1){2,}")
+_LEADER = re.compile(r"([._])(?: ?\1){2,}")
 """What leads to the number of a page, or is to be filled in: as long as there is room."""
 _LONG_DASH = re.compile(r"(?<=\w)-{2,3}(?=\w)|(?<=[ \t])-{2,3}(?=[ \t])")
 _SECONDS = re.compile(r"(?<=\d)('\d\d?(?:[.,]\d{1,3})?)\"")

@@ -13,8 +13,9 @@ from dsocr_core.reading.spelling import FORMULA, FORMULA_END, GROUPS, STRUCK, jo
 _NEGATIVE = re.compile(r"\([ \t]*([^\w\s]?[ \t]*\d[\d.,' ]*[ \t]*[^\w\s()]?)[ \t]*\)")
 _CJK_DIGITS = "〇零一二三四五六七八九十百千万億亿兆萬两壹贰叁肆伍陆柒捌玖拾佰仟"
 _CJK_NUMBER = re.compile(rf"第?[{_CJK_DIGITS}]+")
-_MARKS = "☐☑☒✗✘○●◯◉†‡\u2600-\u2610\u2613-\u27bf\U0001f300-\U0001faff"
-"""Boxes to tick, stars and other symbols, as ranges: whether one is ticked is a value."""
+_MARKS = "○●◯◉†‡↳\u2600-\u27bf\U0001f300-\U0001faff"
+"""Boxes to tick, stars and other symbols: whether one is ticked is a value."""
+_MARK = re.compile(f"[{_MARKS}]")
 APART = re.compile(
     rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
 )
@@ -64,13 +65,13 @@ def is_value(token: str) -> bool:
         or any(map(str.isdigit, token))
         or _is_currency(token)
         or _ROMAN.fullmatch(token)
-        or ("." in token or "@" in token) and _ADDRESS.search(token)
+        or (("." in token or "@" in token) and _ADDRESS.search(token))
         or STRUCK in token
         or token == "&&"
     ):
         return True
     if len(token) == 1:
-        return token in "†‡" or (token not in "°©®" and unicodedata.category(token) in ("Sm", "So"))
+        return _MARK.match(token) is not None or unicodedata.category(token) == "Sm"
     return _CJK_NUMBER.match(token) is not None
 
 
@@ -80,7 +81,7 @@ def _is_currency(token: str) -> bool:
 
 
 def _is_sign(chunk: str) -> bool:
-    return all(character in _PREFIXES for character in chunk)
+    return not chunk.strip(_PREFIXES)
 
 
 def _formula(chunk: str) -> str:
