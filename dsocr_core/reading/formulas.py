@@ -166,7 +166,7 @@ _UNSEEN = _names("""
 """)
 _FONTS = _names("""
     operatorname emph mbox hbox bm boldsymbol pmb boxed fbox underline underbrace overbrace ensuremath section
-    subsection subsubsection paragraph title caption url
+    subsection subsubsection paragraph title caption url ce num unit si SI qty
 """)
 _DROPPED = frozenset(("label", "hspace", "vspace", "phantom", "vphantom", "hphantom", "color", "cline"))
 _BRACKETS = {

@@ -56,7 +56,8 @@ _DAYS_AND_MODALS = _words("""
     vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo lunedì martedì mercoledì
     giovedì venerdì sabato domenica понедельник вторник среда четверг пятница суббота воскресенье today
     tomorrow yesterday daily weekly monthly yearly noon midnight midi minuit täglich wöchentlich monatlich
-    jährlich
+    jährlich spring summer autumn winter frühling sommer herbst printemps automne hiver primavera verano
+    otoño invierno
     must may might can could shall should will would muss müssen darf dürfen kann können soll sollen doit
     doivent peut peuvent debe deben puede pueden deve devono può possono pode podem moet mag kan
 """)
@@ -69,7 +70,7 @@ _NEGATIONS = _words("""
     chưa لا ليس ليست لم لن بدون غير نیست prohibited forbidden verboten untersagt interdit interdite
     prohibido prohibida vietato proibido verboden запрещено запрещается לא אין ללא בלי नहीं मत बिना না নয়
     δεν δε μην μη όχι χωρίς κανένας καμία κανένα emme ette eivätkä ilman değildir değiller nu fără
-    niciun nicio nije nisu ні жоден không
+    except hardly barely kaum außer sauf excepto кроме niciun nicio nije nisu ні жоден không
 """)
 _NEGATIONS_WITHIN = _words("""
     不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม 或 又は 또는 หรือ
@@ -105,7 +106,8 @@ _NUMBERS = _words("""
     yksi kaksi kolme neljä viisi kuusi seitsemän kahdeksan yhdeksän kymmenen sata tuhat puoli
     ένα δύο τρεις τρία τέσσερις τέσσερα πέντε έξι επτά εφτά οκτώ οχτώ εννέα δέκα είκοσι τριάντα εκατό χίλια
     kettő két három négy öt hét nyolc kilenc tíz húsz harminc száz ezer
-    jeden dva dvě tři čtyři pět šest sedm osm devět deset sto tisíc doi două trei patru cinci șase șapte opt
+    sedem osem štyri päť šesť deväť desať četiri devet jeden dva dvě tři čtyři pět
+    šest sedm osm devět deset sto tisíc doi două trei patru cinci șase șapte opt
     nouă zece sută mie אחד שניים שלושה שלוש ארבעה ארבע חמישה חמש שישה שש שבעה שבע שמונה תשעה תשע עשרה עשר
     एक दो तीन चार पांच पाँच छह सात आठ नौ दस बीस सौ हज़ार
 """)
@@ -136,7 +138,8 @@ _OPPOSED = [
     plus/moins acheteur/vendeur antes/después más/menos male/female open/closed include/exclude
     included/excluded including/excluding increase/decrease increased/decreased ever/never
     and/or und/oder et/ou и/или en/of och/eller og/eller i/lub ve/veya inclusive/exclusive incl/excl
-    inklusive/exklusive inkl/exkl inkl/zzgl up/down on/off from/to von/nach north/south east/west mr/mrs
+    inklusive/exklusive inkl/exkl inkl/zzgl up/down on/off from/to von/nach north/south east/west
+    mr/mrs herr/frau sr/sra least/most mindestens/höchstens
     upper/lower import/export buy/sell plaintiff/defendant kläger/beklagter gläubiger/schuldner
     landlord/tenant creditor/debtor accepted/rejected approved/rejected allowed/forbidden
     """)
@@ -171,9 +174,8 @@ def _denials(words: list[str]) -> int:
 
 
 def _counts(word: str) -> bool:
-    return (
-        word in MONTHS or word in _DAYS_AND_MODALS or (len(word) < 50 and _is_number(word.replace("-", "")))
-    )
+    named = any(part in MONTHS or part in _DAYS_AND_MODALS for part in word.split("-"))
+    return named or (len(word) < 50 and _is_number(word.replace("-", "")))
 
 
 def _is_number(word: str) -> bool:

@@ -17,7 +17,7 @@ _BLOCK = """
     form h1 h2 h3 h4 h5 h6 head header hr html img input li main math nav ol option p pre section select sub
     sup table tbody td tfoot th thead title tr ul
 """
-_STRUCK_TAG = re.compile(r"</?(?:s|del|strike)\s*>|(?<!~)~~(?!~)", re.IGNORECASE)
+_STRUCK_TAG = re.compile(r"</?(?:s|del|strike)(?:\s[^<>]*)?>|(?<!~)~~(?!~)", re.IGNORECASE)
 _COMMENT = re.compile(r"<!--[^<>]*-->")
 _TAG = re.compile(
     rf"<(/?)({'|'.join((*_INLINE.split(), *_BLOCK.split()))})(?:\s+[a-zA-Z:][^<>]*|\s*/?)(?:>|$)",
@@ -41,7 +41,7 @@ _LOOKALIKE = str.maketrans(
     | dict.fromkeys("“”„‟«»「」", '"')
     | dict.fromkeys("⋅∙", "·")
     | {"∣": "|", "∶": ":", "∗": "*", "∼": "~", "∥": "‖", "⟶": "→", "∆": "Δ"}
-    | {"⁄": "/", "✓": "☑", "✔": "☑", "✅": "☑", "✘": "✗", "❌": "✗", "☒": "☑", "□": "☐", "″": "''"}
+    | {"⁄": "/", "✓": "☑", "✔": "☑", "✅": "☑", "✘": "✗", "❌": "✗", "☒": "☑", "□": "☐", "″": "''", "º": "°"}
 )
 
 FORMULA, FORMULA_END = "\ue000", "\ue001"
@@ -73,7 +73,7 @@ _SEPARATOR = re.compile(r"\{([.,:])\}")
 _BULLET = re.compile(r"[ \t]*(?:[-*+•‣◦▪■●○·>]|#{1,6})[ \t]+")
 _RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*(?:```|~~~)\w*[ \t]*$")
 _LEADER = re.compile(r"([._])(?: ?\1){2,}")
-"""What leads to the number of a page, or is to be filled in: as long as there is room."""
+"""Dots or a line: what leads to the number of a page, or is to be filled in: as long as there is room."""
 _LONG_DASH = re.compile(r"(?<=\w)-{2,3}(?=\w)|(?<=[ \t])-{2,3}(?=[ \t])")
 _SECONDS = re.compile(r"(?<=\d)('\d\d?(?:[.,]\d{1,3})?)\"")
 _SIGNED = re.compile(r"\s*[-+][ \t]+[^\w\s]?\s?\d[\d.,' ]*\s?\S{0,4}\s*")
@@ -184,8 +184,8 @@ def _without_bullets(text: str) -> str:
                     outer.pop()
                 lines[i] = f"{NESTED} " * min(len(outer), 9) + lines[i]
                 outer.append(indent)
-        else:
-            outer.clear()
+            elif "#" in bullet[0]:
+                outer.clear()
     return "\n".join(lines)
 
 
