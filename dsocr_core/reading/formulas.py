@@ -262,7 +262,8 @@ class _Reader:
         raised, lowered = scripts["^"].replace("'", ""), scripts["_"]
         text = "'" * (len(scripts["'"]) + scripts["^"].count("'"))
         if lowered:
-            index = before[-1:].isalpha() and before not in _FUNCTIONS and _INDEX.fullmatch(lowered)
+            name = before[-8:].split()[-1:]
+            index = before[-1:].isalpha() and _FUNCTIONS.isdisjoint(name) and _INDEX.fullmatch(lowered)
             text = f"{'' if index else LOWERED}{_bracketed(lowered)}{text}"
         if raised in ("°", "∘"):
             text += "°"

@@ -56,8 +56,8 @@ _UP_TO_BRACKET = r"[^\\]*+(?:\\[^()\[\]][^\\]*+)*+"
 _MATH = re.compile(
     rf"\\\(({_UP_TO_BRACKET})\\\)|\\\[({_UP_TO_BRACKET})\\\]|\$\$([^$]*)\$\$"
     rf"|\\begin\{{{_DISPLAY}({_UP_TO_DELIMITER})\\end\{{{_DISPLAY}"
-    r"|(?<![\w$\\])\$(?=\S)(?P<dollars>[^$\n]++)(?<=\S)\$(?![\d$])"
-    r"|(?<![\w$\\])\$[ \t](?=[^\d\s])(?P<apart>[^$\n]++)(?<=[ \t])\$(?![\w$])"
+    r"|(?<![\w$\\])\$(?=\S)(?P<dollars>[^$\n]++(?:\n[^$\n]++)?)(?<=\S)\$(?![\d$])"
+    r"|(?<![\w$\\])\$[ \t](?=[^\d\s])(?P<apart>[^$\n]++(?:\n[^$\n]++)?)(?<=[ \t])\$(?![\w$])"
 )
 _FORMULA = re.compile(r"[\\^_={]")
 _NO_FORMULA = re.compile(r"[\d\s.,%°'+±~<>≤≥$€£-]*")
@@ -74,11 +74,12 @@ _BULLET = re.compile(r"[ \t]*(?:[-*+•‣◦▪■●○·>]|#{1,6})[ \t]+")
 _RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*(?:```|~~~)\w*[ \t]*$")
 _LEADER = re.compile(r"([._])(?: ?\1){2,}")
 """Dots or a line: what leads to the number of a page, or is to be filled in: as long as there is room."""
-_LONG_DASH = re.compile(r"(?<=\w)-{2,3}(?=\w)|(?<=[ \t])-{2,3}(?=[ \t])")
+_WIDE = re.compile(r"(?<=\S)[ \t]{2,}")
+_LONG_DASH = re.compile(r"(?<=\w)-{2,3}(?=\w)|(?<=\s)-{2,3}(?=\s)")
 _SECONDS = re.compile(r"(?<=\d)('\d\d?(?:[.,]\d{1,3})?)\"")
 _SIGNED = re.compile(r"\s*[-+][ \t]+[^\w\s]?\s?\d[\d.,' ]*\s?\S{0,4}\s*")
 _LIST_NUMBER = re.compile(
-    r"(?m)^([ \t]*)\(?(?:(\d{1,3})[.)](?=[ \t]|[^\W\d_])|([a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t]))"
+    r"(?m)^([ \t]*)\(?(?:(\d{1,3})[.)](?=[ \t]\S|[^\W\d_])|([a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t]))"
 )
 _BOX_MARK = re.compile(r"\[([ xX])\](?=\s)")
 _ROUND_MARK = re.compile(r"(?<!\w)\(([ xX])\)(?=\s)")
@@ -106,7 +107,7 @@ def marked(text: str) -> str:
     text = _STRUCK_TAG.sub(f" {STRUCK} ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
     text = html.unescape(_TAG.sub(_Tags(), text))
     text = _ORDINAL.sub(r"\1", _NOTE.sub(r"^{\1}", _LINK.sub(r"\1", text)))
-    text = _SCRIPT.sub(r"\1{\2\3}", _same_characters(text))
+    text = _SCRIPT.sub(r"\1{\2\3}", _WIDE.sub(" ", _same_characters(text)))
     text = _TIMES.sub("×", _LETTER_WITH_INDEX.sub(r"\1_{\2}", _SECONDS.sub(r"\1''", text)))
     text = _without_bullets(_RULE.sub("", _with_formulas(text)))
     text = _LONG_DASH.sub("-", _LEADER.sub(r"\1\1\1", text))
@@ -166,7 +167,9 @@ def _without_bullets(text: str) -> str:
     Before a number on a line with no list around it - is a sign.
     """
     lines = [line for line in text.split("\n") if line.strip()]
-    bullets = [None, *map(_BULLET.match, lines), None]
+    radio = "○" in text and "●" in text  # chosen or not
+    bullets = [None if radio and line.lstrip()[0] in "○●" else _BULLET.match(line) for line in lines]
+    bullets = [None, *bullets, None]
     indents = [_indent(bullet) for bullet in bullets]
     if lines and indents[1] is not None:  # blanks before a text are cut off
         indents[1] = min((indent for indent in indents[2:] if indent is not None), default=0)
@@ -224,9 +227,8 @@ def _with_formulas(text: str) -> str:
         if amounts and not _FORMULA.search(content):
             continue  # two amounts in dollars with words between
         content = _SPACED_DIGITS.sub("", _SEPARATOR.sub(r"\1", content)).replace("~", " ")
-        content = (
-            printed(content, math=True).strip().replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
-        )
+        content = " ".join(printed(content, math=True).split())  # + at a line's start is no bullet
+        content = content.replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
         marks = ("", "") if _NO_FORMULA.fullmatch(content) else (FORMULA, FORMULA_END)
         parts += [printed(_LEFT_OPEN.sub(" ", text[at : found.start()])), f" {marks[0]}{content}{marks[1]} "]
         at = found.end()
