@@ -166,7 +166,7 @@ _UNSEEN = _names("""
 """)
 _FONTS = _names("""
     operatorname emph mbox hbox bm boldsymbol pmb boxed fbox underline underbrace overbrace ensuremath section
-    subsection subsubsection paragraph title caption url
+    subsection subsubsection paragraph title caption url ce num unit si SI qty
 """)
 _DROPPED = frozenset(("label", "hspace", "vspace", "phantom", "vphantom", "hphantom", "color", "cline"))
 _BRACKETS = {
@@ -262,7 +262,8 @@ class _Reader:
         raised, lowered = scripts["^"].replace("'", ""), scripts["_"]
         text = "'" * (len(scripts["'"]) + scripts["^"].count("'"))
         if lowered:
-            index = before[-1:].isalpha() and before not in _FUNCTIONS and _INDEX.fullmatch(lowered)
+            name = before[-8:].split()[-1:]
+            index = before[-1:].isalpha() and _FUNCTIONS.isdisjoint(name) and _INDEX.fullmatch(lowered)
             text = f"{'' if index else LOWERED}{_bracketed(lowered)}{text}"
         if raised in ("°", "∘"):
             text += "°"
@@ -298,6 +299,13 @@ class _Reader:
             if name in ("left", "right") and self.text.startswith(".", self.at):
                 self.at += 1
             return ""
+        if name in ("over", "choose") and depth < _DEEPEST:
+            parts = "".join(out), self.run(depth + 1)
+            out.clear()
+            above, below = ("".join(part.split()) for part in parts)
+            if name == "choose":
+                return f"binom({above},{below})"
+            return f" {_bracketed(above, _ATOM)}/{_bracketed(below, _ATOM)} "
         if name in ("begin", "end"):
             return self._environment(name, depth)
         return self._with_arguments(name, found[0], depth)

@@ -38,7 +38,17 @@ MONTHS = _words("""
     avril juin juillet août septembre octobre novembre décembre enero febrero marzo abril mayo junio julio
     agosto septiembre octubre noviembre diciembre gennaio febbraio aprile maggio giugno luglio settembre
     ottobre dicembre januari februari maart mei augustus fevereiro março maio junho julho setembro outubro
-    dezembro января февраля марта апреля мая июня июля августа сентября октября ноября декабря
+    dezembro ianuarie februarie martie aprilie iunie iulie septembrie octombrie noiembrie decembrie
+    stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada grudnia
+    ledna února března dubna května června července srpna září října listopadu prosince
+    január február március április május június július augusztus szeptember október
+    ocak şubat mart nisan mayıs haziran temmuz ağustos eylül ekim kasım aralık
+    tammikuuta helmikuuta maaliskuuta huhtikuuta toukokuuta kesäkuuta heinäkuuta elokuuta syyskuuta
+    lokakuuta marraskuuta joulukuuta juuni juuli ιανουαρίου φεβρουαρίου μαρτίου απριλίου μαΐου ιουνίου
+    ιουλίου αυγούστου σεπτεμβρίου οκτωβρίου νοεμβρίου δεκεμβρίου
+    يناير فبراير مارس أبريل مايو يونيو يوليو أغسطس سبتمبر أكتوبر نوفمبر ديسمبر
+    січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня
+    января февраля марта апреля мая июня июля августа сентября октября ноября декабря
 """)
 _DAYS_AND_MODALS = _words("""
     monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays
@@ -46,7 +56,8 @@ _DAYS_AND_MODALS = _words("""
     vendredi samedi dimanche lunes martes miércoles jueves viernes sábado domingo lunedì martedì mercoledì
     giovedì venerdì sabato domenica понедельник вторник среда четверг пятница суббота воскресенье today
     tomorrow yesterday daily weekly monthly yearly noon midnight midi minuit täglich wöchentlich monatlich
-    jährlich
+    jährlich spring summer autumn winter frühling sommer herbst printemps automne hiver primavera verano
+    otoño invierno
     must may might can could shall should will would muss müssen darf dürfen kann können soll sollen doit
     doivent peut peuvent debe deben puede pueden deve devono può possono pode podem moet mag kan
 """)
@@ -58,9 +69,13 @@ _NEGATIONS = _words("""
     нет без ни нельзя никогда ні немає değil yok hayır nem nincs sem ei eivät tidak bukan jangan tanpa không
     chưa لا ليس ليست لم لن بدون غير نیست prohibited forbidden verboten untersagt interdit interdite
     prohibido prohibida vietato proibido verboden запрещено запрещается לא אין ללא בלי नहीं मत बिना না নয়
+    δεν δε μην μη όχι χωρίς κανένας καμία κανένα emme ette eivätkä ilman değildir değiller nu fără
+    except hardly barely kaum außer sauf excepto кроме niciun nicio nije nisu ні жоден không
 """)
-_NEGATIONS_WITHIN = _words("不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม")
-"""In scripts that set no blanks between words."""
+_NEGATIONS_WITHIN = _words("""
+    不 没 沒 無 无 非 未 否 勿 禁 ない なし ませ ぬ 않 못 없 아니 불 금지 ไม่ ห้าม 或 又は 또는 หรือ
+""")
+"""In scripts that set no blanks between words; with *or*, which is no *and*."""
 _CONTRACTED = re.compile(r"n'\w+|\w+n't")
 _NUMBERS = _words("""
     zero one two three four five six seven eight nine ten eleven twelve thirteen fifteen eighteen twenty
@@ -88,6 +103,12 @@ _NUMBERS = _words("""
     iki üç dört beş altı yedi sekiz dokuz yirmi otuz kırk elli dua tiga empat lima enam tujuh delapan
     sembilan puluh ratus ribu bốn năm sáu bảy tám chín mười trăm
     واحد اثنان ثلاثة أربعة خمسة ستة سبعة ثمانية تسعة عشرة عشرون ثلاثون مئة مائة ألف
+    yksi kaksi kolme neljä viisi kuusi seitsemän kahdeksan yhdeksän kymmenen sata tuhat puoli
+    ένα δύο τρεις τρία τέσσερις τέσσερα πέντε έξι επτά εφτά οκτώ οχτώ εννέα δέκα είκοσι τριάντα εκατό χίλια
+    kettő két három négy öt hét nyolc kilenc tíz húsz harminc száz ezer
+    sedem osem štyri päť šesť deväť desať četiri devet jeden dva dvě tři čtyři pět
+    šest sedm osm devět deset sto tisíc doi două trei patru cinci șase șapte opt
+    nouă zece sută mie אחד שניים שלושה שלוש ארבעה ארבע חמישה חמש שישה שש שבעה שבע שמונה תשעה תשע עשרה עשר
     एक दो तीन चार पांच पाँच छह सात आठ नौ दस बीस सौ हज़ार
 """)
 _NUMBER_ENDINGS = _words("""
@@ -104,7 +125,7 @@ _NUMBER = re.compile(
     rf"(?!(?:un|ein|een|due|sei)$)(?:{_either(_NUMBERS)})(?:{_either(_NUMBERS | _NUMBER_ENDINGS)})*+"
 )
 """Compounds too. Articles are none."""
-_PREFIXES = _words("dis un in im ir il non mis de anti nicht in- non- anti-")
+_PREFIXES = _words("dis un in im ir il non mis de anti nicht ne nie ن in- non- anti- !")
 _LONGEST = 60
 """Letters of a number in words are fewer."""
 _ENDINGS = (("ee", "er"), ("ee", "or"), ("geber", "nehmer"), ("ful", "less"))
@@ -116,6 +137,11 @@ _OPPOSED = [
     vor/nach über/unter mehr/weniger hoch/niedrig soll/haben käufer/verkäufer mieter/vermieter avant/après
     plus/moins acheteur/vendeur antes/después más/menos male/female open/closed include/exclude
     included/excluded including/excluding increase/decrease increased/decreased ever/never
+    and/or und/oder et/ou и/или en/of och/eller og/eller i/lub ve/veya inclusive/exclusive incl/excl
+    inklusive/exklusive inkl/exkl inkl/zzgl up/down on/off from/to von/nach north/south east/west
+    mr/mrs herr/frau sr/sra least/most mindestens/höchstens
+    upper/lower import/export buy/sell plaintiff/defendant kläger/beklagter gläubiger/schuldner
+    landlord/tenant creditor/debtor accepted/rejected approved/rejected allowed/forbidden
     """)
 ]
 
@@ -148,9 +174,8 @@ def _denials(words: list[str]) -> int:
 
 
 def _counts(word: str) -> bool:
-    return (
-        word in MONTHS or word in _DAYS_AND_MODALS or (len(word) < 50 and _is_number(word.replace("-", "")))
-    )
+    named = any(part in MONTHS or part in _DAYS_AND_MODALS for part in word.split("-"))
+    return named or (len(word) < 50 and _is_number(word.replace("-", "")))
 
 
 def _is_number(word: str) -> bool:

@@ -11,12 +11,13 @@ import unicodedata
 
 from dsocr_core.reading.formulas import LOWERED, printed
 
-_INLINE = "a abbr b big cite code del em font i ins kbd label mark q s samp small span strike strong tt u var"
+_INLINE = "a abbr b big cite code em font i ins kbd label mark q samp small span strong tt u var"
 _BLOCK = """
     address article aside blockquote body br caption center col colgroup dd div dl dt figcaption figure footer
     form h1 h2 h3 h4 h5 h6 head header hr html img input li main math nav ol option p pre section select sub
     sup table tbody td tfoot th thead title tr ul
 """
+_STRUCK_TAG = re.compile(r"</?(?:s|del|strike)(?:\s[^<>]*)?>|(?<!~)~~(?!~)", re.IGNORECASE)
 _COMMENT = re.compile(r"<!--[^<>]*-->")
 _TAG = re.compile(
     rf"<(/?)({'|'.join((*_INLINE.split(), *_BLOCK.split()))})(?:\s+[a-zA-Z:][^<>]*|\s*/?)(?:>|$)",
@@ -29,22 +30,24 @@ _LINK = re.compile(r"(?<!!)\[([^\[\]\n]*)\]\((?:https?:|mailto:|www\.|[#/.])[^()
 _AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^<>\s]+)>")
 _NOTE = re.compile(r"\[\^(\w{1,9})\]")
 
-_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue003]")
+_UNSEEN = re.compile("[\u00ad\u0640\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe0f\ufeff\ue000-\ue003]")
 _SUPERSCRIPT = re.compile("[\u00b2\u00b3\u00b9\u2070-\u207f]+")
 _SUBSCRIPT = re.compile("[\u2080-\u208e]+")
 _SQUARED = re.compile("[\u33a0\u33a1\u33a2\u33a3\u33a4\u33a5\u33a6]")
 _FRACTION = re.compile("(\\d?)([\u00bc-\u00be\u2150-\u215e])")
 _LOOKALIKE = str.maketrans(
     dict.fromkeys("‐‑−–‒—―﹣－", "-")
-    | dict.fromkeys("’‘‛ʼ", "'")
-    | dict.fromkeys("“”„‟", '"')
+    | dict.fromkeys("’‘‛ʼ‚‹›′", "'")
+    | dict.fromkeys("“”„‟«»「」", '"')
     | dict.fromkeys("⋅∙", "·")
     | {"∣": "|", "∶": ":", "∗": "*", "∼": "~", "∥": "‖", "⟶": "→", "∆": "Δ"}
-    | {"⁄": "/", "✓": "☑", "✔": "☑", "✅": "☑", "✘": "✗", "❌": "✗", "☒": "☑", "□": "☐"}
+    | {"⁄": "/", "✓": "☑", "✔": "☑", "✅": "☑", "✘": "✗", "❌": "✗", "☒": "☑", "□": "☐", "″": "''", "º": "°"}
 )
 
 FORMULA, FORMULA_END = "\ue000", "\ue001"
 """Characters around a formula in a text of `marked`."""
+STRUCK, NESTED = "~~", "↳"
+"""Stand before and after what is struck out, and before an item of a list within a list."""
 _STAR = "\ue003"
 """Stands for the sign * of a formula: no emphasis."""
 _DISPLAY = r"(?:equation|align|gather|multline|eqnarray|displaymath|math)\*?\}"
@@ -53,8 +56,8 @@ _UP_TO_BRACKET = r"[^\\]*+(?:\\[^()\[\]][^\\]*+)*+"
 _MATH = re.compile(
     rf"\\\(({_UP_TO_BRACKET})\\\)|\\\[({_UP_TO_BRACKET})\\\]|\$\$([^$]*)\$\$"
     rf"|\\begin\{{{_DISPLAY}({_UP_TO_DELIMITER})\\end\{{{_DISPLAY}"
-    r"|(?<![\w$\\])\$(?=\S)(?P<dollars>[^$\n]++)(?<=\S)\$(?![\d$])"
-    r"|(?<![\w$\\])\$[ \t](?=[^\d\s])(?P<apart>[^$\n]++)(?<=[ \t])\$(?![\w$])"
+    r"|(?<![\w$\\])\$(?=\S)(?P<dollars>[^$\n]++(?:\n[^$\n]++)?)(?<=\S)\$(?![\d$])"
+    r"|(?<![\w$\\])\$[ \t](?=[^\d\s])(?P<apart>[^$\n]++(?:\n[^$\n]++)?)(?<=[ \t])\$(?![\w$])"
 )
 _FORMULA = re.compile(r"[\\^_={]")
 _NO_FORMULA = re.compile(r"[\d\s.,%°'+±~<>≤≥$€£-]*")
@@ -68,10 +71,15 @@ _TIMES = re.compile(r"(?<=\d) ?[xX] ?(?=\d)")
 _SEPARATOR = re.compile(r"\{([.,:])\}")
 
 _BULLET = re.compile(r"[ \t]*(?:[-*+•‣◦▪■●○·>]|#{1,6})[ \t]+")
-_RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*```\w*[ \t]*$")
+_RULE = re.compile(r"(?m)^[ \t]*(?:[-*_=][ \t]*){3,}$|^[ \t]*(?:```|~~~)\w*[ \t]*$")
+_LEADER = re.compile(r"([._])(?: ?\1){2,}")
+"""Dots or a line: what leads to the number of a page, or is to be filled in: as long as there is room."""
+_WIDE = re.compile(r"(?<=\S)[ \t]{2,}")
+_LONG_DASH = re.compile(r"(?<=\w)-{2,3}(?=\w)|(?<=\s)-{2,3}(?=\s)")
+_SECONDS = re.compile(r"(?<=\d)('\d\d?(?:[.,]\d{1,3})?)\"")
 _SIGNED = re.compile(r"\s*[-+][ \t]+[^\w\s]?\s?\d[\d.,' ]*\s?\S{0,4}\s*")
 _LIST_NUMBER = re.compile(
-    r"(?m)^([ \t]*)\(?(?:(\d{1,3})[.)](?=[ \t]|[^\W\d_])|([a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t]))"
+    r"(?m)^([ \t]*)\(?(?:(\d{1,3})[.)](?=[ \t]\S|[^\W\d_])|([a-zA-Z]|[ivxlc]{2,6}|[IVXLC]{2,6})[.)](?=[ \t]))"
 )
 _BOX_MARK = re.compile(r"\[([ xX])\](?=\s)")
 _ROUND_MARK = re.compile(r"(?<!\w)\(([ xX])\)(?=\s)")
@@ -80,7 +88,7 @@ _HYPHEN = re.compile(
     r"(?<=[^\W\d_])-[ \t]*(?:\n[ \t]*|[ \t])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en)\b)(?=[^\W\d_A-ZÀ-Þ])"
 )
 """A word's end on the next line."""
-_BOLD = re.compile(r"(?<![\w*])(\*\*|__|~~)(?=\S)([^*_~\n]{1,400})(?<=\S)\1")
+_BOLD = re.compile(r"(?<![\w*])(\*\*|__)(?=\S)([^*_\n]{1,400})(?<=\S)\1")
 _EMPHASIS = re.compile(r"(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?!\w)|[`]+")
 
 GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ ']\d{3})+(?![\d])")
@@ -96,11 +104,13 @@ def tidy(text: str) -> str:
 def marked(text: str) -> str:
     """A tidy text with marks around its formulas."""
     text = _RAISED.sub(lambda mark: f"{'^' if mark[1].lower() == 'sup' else '_'}{{{mark[2]}}}", text)
-    text = html.unescape(_TAG.sub(_Tags(), _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text))))
+    text = _STRUCK_TAG.sub(f" {STRUCK} ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
+    text = html.unescape(_TAG.sub(_Tags(), text))
     text = _ORDINAL.sub(r"\1", _NOTE.sub(r"^{\1}", _LINK.sub(r"\1", text)))
-    text = _SCRIPT.sub(r"\1{\2\3}", _same_characters(text))
-    text = _TIMES.sub("×", _LETTER_WITH_INDEX.sub(r"\1_{\2}", text))
+    text = _SCRIPT.sub(r"\1{\2\3}", _WIDE.sub(" ", _same_characters(text)))
+    text = _TIMES.sub("×", _LETTER_WITH_INDEX.sub(r"\1_{\2}", _SECONDS.sub(r"\1''", text)))
     text = _without_bullets(_RULE.sub("", _with_formulas(text)))
+    text = _LONG_DASH.sub("-", _LEADER.sub(r"\1\1\1", text))
     marks = (_BOX_MARK, _ROUND_MARK) if "( )" in text else (_BOX_MARK,)
     for mark in marks:
         text = mark.sub(lambda found: "☐" if found[1] == " " else "☑", text)
@@ -143,30 +153,57 @@ class _Tags:
                 self._next.pop()
         elif name == "li" and not tag[1]:
             number = self._next[-1] if self._next else None
+            indent = "\n" + "  " * min(len(self._next) - 1, 9)
             if number is None:
-                return "\n- "
+                return f"{indent}- "
             self._next[-1] = number + 1
-            return f"\n{number}. "
+            return f"{indent}{number}. "
         return " \n"
 
 
 def _without_bullets(text: str) -> str:
-    """Lines without bullets and headings. Before a number on a line with no list around it - is a sign."""
+    """Lines without bullets and headings, those of a list within a list marked.
+
+    Before a number on a line with no list around it - is a sign.
+    """
     lines = [line for line in text.split("\n") if line.strip()]
-    bullets = [None, *map(_BULLET.match, lines), None]
+    radio = "○" in text and "●" in text  # chosen or not
+    bullets = [None if radio and line.lstrip()[0] in "○●" else _BULLET.match(line) for line in lines]
+    bullets = [None, *bullets, None]
+    indents = [_indent(bullet) for bullet in bullets]
+    if lines and indents[1] is not None:  # blanks before a text are cut off
+        indents[1] = min((indent for indent in indents[2:] if indent is not None), default=0)
+    outer: list[int] = []
     for i, line in enumerate(lines):
         bullet = bullets[i + 1]
         if bullet and not (
             _SIGNED.fullmatch(line[:40]) and len(line) < 40 and bullets[i] is bullets[i + 2] is None
         ):
-            lines[i] = line[bullet.end() :]
+            indent, line = indents[i + 1], line[bullet.end() :]
+            bare = line.rstrip(" \t").rstrip("#")  # a heading may be closed: ## Scope ##
+            lines[i] = bare if "#" in bullet[0] and bare.endswith(" ") else line
+            if indent is not None:
+                while outer and indent < outer[-1] + 2:
+                    outer.pop()
+                lines[i] = f"{NESTED} " * min(len(outer), 9) + lines[i]
+                outer.append(indent)
+            elif "#" in bullet[0]:
+                outer.clear()
     return "\n".join(lines)
+
+
+def _indent(bullet: re.Match[str] | None) -> int | None:
+    """Columns before the bullet of a list; None for a heading, a quotation and no bullet."""
+    if not bullet or bullet[0].strip()[0] in "#>":
+        return None
+    before = bullet[0].expandtabs(4)
+    return len(before) - len(before.lstrip())
 
 
 def _of_list_number(found: re.Match[str]) -> str:
     number = found[2] or found[3]
     number = number.upper() if len(number) > 1 else number
-    return f"{found[1]}{number} "
+    return f"{found[1]}{number}. "
 
 
 def _same_characters(text: str) -> str:
@@ -190,9 +227,8 @@ def _with_formulas(text: str) -> str:
         if amounts and not _FORMULA.search(content):
             continue  # two amounts in dollars with words between
         content = _SPACED_DIGITS.sub("", _SEPARATOR.sub(r"\1", content)).replace("~", " ")
-        content = (
-            printed(content, math=True).strip().replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
-        )
+        content = " ".join(printed(content, math=True).split())  # + at a line's start is no bullet
+        content = content.replace("′", "'").replace("*", _STAR).replace("_", LOWERED)
         marks = ("", "") if _NO_FORMULA.fullmatch(content) else (FORMULA, FORMULA_END)
         parts += [printed(_LEFT_OPEN.sub(" ", text[at : found.start()])), f" {marks[0]}{content}{marks[1]} "]
         at = found.end()

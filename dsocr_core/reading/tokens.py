@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dsocr_core.reading.lexicon import CURRENCIES, MONTHS, follows_a_number, is_unit
-from dsocr_core.reading.spelling import FORMULA, FORMULA_END, GROUPS, joined
+from dsocr_core.reading.spelling import FORMULA, FORMULA_END, GROUPS, STRUCK, joined
 
 _NEGATIVE = re.compile(r"\([ \t]*([^\w\s]?[ \t]*\d[\d.,' ]*[ \t]*[^\w\s()]?)[ \t]*\)")
 _CJK_DIGITS = "〇零一二三四五六七八九十百千万億亿兆萬两壹贰叁肆伍陆柒捌玖拾佰仟"
 _CJK_NUMBER = re.compile(rf"第?[{_CJK_DIGITS}]+")
-_MARKS = "☐☑☒✗✘○●◯◉"
-"""Boxes to tick: whether one is ticked is a value."""
+_MARKS = "○●◯◉†‡↳\u2600-\u27bf\U0001f300-\U0001faff"
+"""Boxes to tick, stars and other symbols: whether one is ticked is a value."""
+_MARK = re.compile(f"[{_MARKS}]")
 APART = re.compile(
     rf"第[{_CJK_DIGITS}]+|[{_CJK_DIGITS}]+|[{_MARKS}]|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u3001-\u301f]"
 )
@@ -28,6 +29,7 @@ _CHUNK = re.compile(
 )
 _TRAILING_WORD = re.compile(r"(?<=\d)[^\W\d_]+$")
 _PUNCTUATION = ".,;:!?'*·،؛؟।"
+_ADDRESS = re.compile(r"\w@\w|[^\W\d_][./][a-z]{2,}[/.?#]|\w\.[a-z]{2,6}$")
 
 
 class Token(NamedTuple):
@@ -63,10 +65,13 @@ def is_value(token: str) -> bool:
         or any(map(str.isdigit, token))
         or _is_currency(token)
         or _ROMAN.fullmatch(token)
+        or (("." in token or "@" in token) and _ADDRESS.search(token))
+        or STRUCK in token
+        or token == "&&"
     ):
         return True
     if len(token) == 1:
-        return token in _MARKS or unicodedata.category(token) == "Sm"
+        return _MARK.match(token) is not None or unicodedata.category(token) == "Sm"
     return _CJK_NUMBER.match(token) is not None
 
 
@@ -76,7 +81,7 @@ def _is_currency(token: str) -> bool:
 
 
 def _is_sign(chunk: str) -> bool:
-    return all(character in _PREFIXES for character in chunk)
+    return not chunk.strip(_PREFIXES)
 
 
 def _formula(chunk: str) -> str:
@@ -87,8 +92,10 @@ def _formula(chunk: str) -> str:
 
 
 def _stripped(chunk: str) -> str:
-    chunk = chunk.rstrip(_PUNCTUATION)
-    while chunk and chunk[0] in _PUNCTUATION and not (chunk[0] in ".," and chunk[1:2].isdigit()):
+    """A chunk without punctuation around it; 5' and the code !done keep theirs."""
+    bare = chunk.rstrip(".,;:!?")
+    chunk = bare if bare.endswith("'") and bare.rstrip("'")[-1:].isdigit() else bare.rstrip(_PUNCTUATION)
+    while chunk and chunk[0] in _PUNCTUATION and not re.match(r"[.,]\d|!\w", chunk):
         chunk = chunk[1:]
     return chunk
 

@@ -32,9 +32,11 @@ _NEAR = 4
 """Tokens of a stretch with one value on each side that are named together: a unit read as a word."""
 
 _NAME = re.compile(
-    r"[^\W\d_]{1,2}[+-]|[^\W\d_]|m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})", re.IGNORECASE
+    r"[^\W\d_]{1,2}[+-]|-?[^\W\d_]|(?-i:(?:[A-Z][a-z]?){2,4})"
+    r"|m{0,3}(?:c[md]|d?c{0,3})(?:x[cl]|l?x{0,3})(?:i[xv]|v?i{0,3})",
+    re.IGNORECASE,
 )
-"""A letter, a grade or a Roman number, where it stands against another one."""
+"""A letter, a grade, an abbreviation or a Roman number, where it stands against another one."""
 
 
 @dataclass(frozen=True)
@@ -205,9 +207,12 @@ def _compared(a: str, b: str, place: str) -> TextChanges:
         if any(map(APART.fullmatch, (*words_a, *words_b))):  # no blanks: a word is several tokens
             words_a, words_b = sides[0].around(i, j), sides[1].around(k, m)
         weight = decides(words_a, words_b)
-        if weight == 2 and other and not absent and sides[0].names_value(i, j):
+        named = sides[0].names_value(i, j) if words_a else sides[1].names_value(k, m)
+        if weight == 2 and other and named:
             weight = 1
         words.append(replace(change, weight=weight))
+    moved = {change.a for change in words} & {change.b for change in words} - {""}
+    words = [replace(one, weight=1) if one.weight == 2 and {one.a, one.b} & moved else one for one in words]
     return TextChanges(tuple(values), (), tuple(words))
 
 
