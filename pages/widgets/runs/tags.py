@@ -85,4 +85,4 @@ def _noted(history: History, runs: pd.DataFrame) -> None:
         figure.head(
             f"{plural(len(noted), 'change')} noted since, the last one counts", sql=[sql], noted=noted
         )
-        table.draw(noted)
+        table.draw(noted.dropna(axis="columns", how="all"), missing="–")
