@@ -12,7 +12,7 @@ from analytic_model.recorded import utilised
 from dsocr_core.base.words import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import timings
-from dsocr_core.runs.labels import short_names
+from dsocr_core.runs.labels import short, short_names
 from dsocr_core.runs.measures import MEASURES, OF_MODEL, Measure, measure_of
 from dsocr_core.runs.statistics import changes, levels
 from pages.widgets.shared import bars, figure, navigation, resources, table
@@ -182,11 +182,12 @@ def _trend(shown: Shown) -> None:
     found = _trend_of(shown, measure, value("trend_backend"), value("page"))
     rows, steps, turns = found.rows, found.levels, found.changes
     if rows.empty:
+        of_page = f"of {short(value('page'))} " if value("page") else ""
         st.info(
             "Of no run is it known: it needs a card whose peaks are known, pages read one by one, and the "
             "sizes of the run's model."
             if measure.name in OF_MODEL
-            else "No run timed this stage on this backend."
+            else plain(f"No run timed this stage {of_page}on this backend.")
         )
         return
     drawn = rows, steps, turns
