@@ -226,6 +226,18 @@ def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
     ]  # fmt: skip
 
 
+def test_what_others_write_while_a_form_is_filled_takes_no_words_of_it(history: History) -> None:
+    test = open_page(runs=[EAGER], tab="Tags and notes")
+    test.text_area[0].set_value("mine")
+    history.note(EAGER, "theirs")
+    history.tag(EAGER, "theirs")
+    (save,) = [button for button in test.button if button.label == "Save"]
+    checked(save.click().run())
+    row = history.runs().set_index("run_id").loc[EAGER]
+    assert ({*row["tags"]}, row["note"]) == ({"baseline", "theirs"}, "mine")
+    assert test.text_area[0].value == "mine" and "theirs" in test.dataframe[1].value["value"].tolist()
+
+
 def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(history: History) -> None:
     history.tag(FAST, "baseline")
     history.tag(FAST, "own")
