@@ -260,6 +260,8 @@ def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame, visible: pd.DataFrame,
     conditions = rows["condition"].nunique()
     if conditions > 1:
         words += f" under {conditions} conditions, each a series of its own"
+    if len(rows) < 2:
+        return f"{words}: there is nothing yet to compare it with."
     if turns.empty:
         return f"{words}. No change of level that stands out of the noise."
     last = turns.iloc[-1]
