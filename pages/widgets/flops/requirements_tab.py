@@ -90,7 +90,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
     st.markdown(f"**{plain(_sentence(selection, needed, of_runs))}**")
     needs, devices = frames.needs(needed), frames.devices(needed)
     figure.head(
-        "TFLOP/s and GB/s that the target takes; stages share its time, so their rates add up.",
+        "Compute and bandwidth that the target takes; stages share its time, so their rates add up.",
         reproduce=selection.command("require", f"--{target}", f"{wanted:g}"),
         needs=needs, devices=devices, reached=of_runs,
     )  # fmt: skip
