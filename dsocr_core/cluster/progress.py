@@ -96,13 +96,13 @@ def worker_table(figures: Figures) -> Table:
     slow = set(figures.stragglers)
     ordered = sorted(figures.workers.values(), key=lambda worker: worker.pages_per_s or 0.0)
     for worker in ordered[:SHOWN_WORKERS]:
-        speed, decode = worker.pages_per_s, worker.stages.get("decode")
+        speed, decode = worker.pages_per_s, worker.a_page(worker.stages.get("decode"))
         table.add_row(
             Text(worker.name),
             f"{worker.pages:,}",
             f"{speed:.3g}" if speed else "",
             f"{worker.failed:,}" if worker.failed else "",
-            f"{decode / worker.pages:.0f}" if decode and worker.pages else "",
+            f"{decode:.0f}" if decode else "",
             "straggler" if worker.name in slow else "",
         )
     if len(ordered) > SHOWN_WORKERS:

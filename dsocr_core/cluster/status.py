@@ -64,6 +64,11 @@ class WorkerFigures:
         """Since it began."""
         return self.pages / (self.ended - self.began) if self.ended > self.began else None
 
+    def a_page(self, total: float | None) -> float | None:
+        """Mean of a sum over the pages that it read; those that failed have no part in it."""
+        read = self.pages - self.failed
+        return total / read if total is not None and read else None
+
     @property
     def recent_pages_per_s(self) -> float:
         """Speed of its last minutes; 0 before its first shard."""
@@ -146,7 +151,7 @@ class Figures:
                     "pages_per_s": _rounded(worker.pages_per_s),
                     "straggler": worker.name in slow,
                     "ms_per_page": {
-                        stage: round(milliseconds / worker.pages, 3)
+                        stage: _rounded(worker.a_page(milliseconds))
                         for stage, milliseconds in worker.stages.items()
                     },
                 }

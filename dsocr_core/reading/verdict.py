@@ -149,4 +149,4 @@ def _at_most(limit: str, within: bool) -> str:
 
 
 def _percent(rate: float) -> str:
-    return f"{100 * rate:.2g} %" if rate < 1 else f"{100 * rate:.0f} %"
+    return f"{100 * rate:.3g} %" if rate < 1 else f"{100 * rate:.0f} %"

@@ -41,7 +41,7 @@ class KernelPairs:
         counts = self.rows["found"].value_counts()
         named = f"{plural(int(counts.get(BOTH, 0)), 'kernel')} in both, {counts.get(NEW, 0)} new in B, "
         totals = (amount(self.rows[f"total_s_{side}"].sum(), "s") for side in "ab")
-        named += f"{counts.get(GONE, 0)} gone; {' → '.join(totals)} in all"
+        named += f"{counts.get(GONE, 0)} gone, by name and launch shape; {' → '.join(totals)} in all"
         if not self.by_call:
             return f"{named}."
         both = self.rows[self.rows["found"] == BOTH]

@@ -116,7 +116,7 @@ def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
     labels = {}
     for key in dict.fromkeys(keys):
         told = [
-            _WORK.get(name, "{}").format(short(value, 30) or "not known")
+            _WORK.get(name, "{}" if value else "checkpoint {}").format(short(value, 30) or "not known")
             for name, value in zip(work, key[1:], strict=True)
             if name == "checkpoint" or value != usual[name]
         ]

@@ -19,7 +19,7 @@ SHOWN = {
     "Cost": "What is computed, what has to move",
     "Against measured": "Time recorded on",
     "Sweep": "FLOPs of products and convolutions over tiles",
-    "Requirements": "TFLOP/s and GB/s that the target takes",
+    "Requirements": "Compute and bandwidth that the target takes",
 }
 """What each view says on its picture."""
 

@@ -111,7 +111,7 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
             keyboard.press("j")
             expect(page.locator('.queue button[aria-selected="true"] .name')).not_to_have_text(name)
     assert len(said) == 10
-    page.get_by_text("500 comparable, 10 reviewed").wait_for()
+    page.get_by_text("500 in both, 10 reviewed").wait_for()
     keyboard.press("d")
     page.locator('.viewer:not([data-selected=""])').wait_for()
     keyboard.press("3")

@@ -41,7 +41,7 @@ def test_the_table_follows_the_run(runs_server: Server, tmp_path: Path, open_pag
     made.commit(16)
     page.get_by_text("1,000 of 2,000 pages").wait_for()
     page.get_by_text("stragglers: slow").wait_for()
-    page.get_by_text("40 pages failed, by cause").wait_for()
+    page.get_by_text("40 pages failed or quarantined, by cause").wait_for()
     drawn(page)
     assert ink(page.get_by_test_id("stDataFrame").first) > 0.01
     made.commit(SHARDS - 20)

@@ -70,7 +70,7 @@ def test_a_run_over_a_cluster_is_one_run_of_the_history(tmp_path: Path) -> None:
     worker = facts["workers"]["node-1/0"]
     assert worker == {
         "pages": 150, "pages_per_s": 25.0, "straggler": False,
-        "ms_per_page": {"prefill": pytest.approx(20.16), "decode": pytest.approx(297.6)},
+        "ms_per_page": {"prefill": 21.0, "decode": 310.0},
     }  # fmt: skip
     assert times["decode"]["milliseconds"] == pytest.approx(310.0)
     assert times["decode"]["aggregate"] == "mean"

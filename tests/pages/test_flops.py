@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
+from analytic_model.requirements import TARGETS
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
@@ -28,7 +29,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from pages.widgets.flops import measured_tab as flop_measured
-from pages.widgets.flops.address import VIEWS
+from pages.widgets.flops.address import PARAMETERS, VIEWS
 from pages.widgets.flops.measured_tab import counting_job
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
@@ -239,6 +240,27 @@ def test_own_figures_are_a_device(desk: Desk) -> None:
     assert "--price 3.6" in command(priced)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [{"hardware": "custom"}, {"view": "Sweep"}, *({"view": "Requirements", "target": of} for of in TARGETS)],
+    ids=str,
+)
+def test_a_field_takes_what_a_link_may_say_and_no_more(desk: Desk, address: dict[str, str]) -> None:
+    fields = {str(field.key).removeprefix("flops "): field for field in desk.open(**address).number_input}
+    assert {"width", "height", "prompt", "price"} < {*fields}
+    for name, field in fields.items():
+        assert (field.min, field.max) == (PARAMETERS[name].least, PARAMETERS[name].most), name
+
+
+def test_curves_that_are_the_same_are_one(desk: Desk) -> None:
+    names = {
+        quantity: [trace["name"] for trace in figures(desk.open(view="Sweep", quantity=quantity))[0]["data"]]
+        for quantity in ("flops", "activations")
+    }
+    assert names == {"flops": ["Eager and flash"], "activations": ["Eager", "Flash"]}
+    assert len(figures(desk.open(view="Sweep", sweep_as="stages"))) == 1
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 
@@ -246,7 +268,7 @@ def test_own_figures_are_a_device(desk: Desk) -> None:
     ("address", "field"),
     [
         ({"width": "0"}, "width is 0"),
-        ({"height": "-5"}, "height is -5"),
+        ({"height": "0"}, "height is 0"),
         ({"prompt": "0"}, "prompt_tokens is 0"),
     ],
 )

@@ -11,6 +11,7 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
+from pages.widgets.timing import address as timing
 from tests.support.opened_page import address_of, bodies, checked, opened, words
 
 LINKS = [
@@ -75,6 +76,14 @@ def test_the_page_opens_without_it(page: str, link: dict[str, str]) -> None:
     checked(test.button(key="open without").click().run())
     assert not test.error and "nope" not in str(address_of(test))
     assert test.dataframe
+
+
+@pytest.mark.parametrize("view", timing.VIEWS)
+def test_the_address_that_a_view_writes_is_one_that_it_reads(view: str) -> None:
+    test = checked(opened("timing", view=view).run())
+    address = address_of(test)
+    again = opened("timing", **address)
+    assert not again.error and address_of(again) == address
 
 
 def test_jumps_from_runs_to_a_run_without_pages_say_so(seeds: History) -> None:

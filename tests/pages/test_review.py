@@ -88,7 +88,7 @@ def test_the_newest_run_with_both_backends_is_open_worst_first(history: History)
     test = open_page()
     assert queued(test) == WORST_FIRST
     assert address_of(test) == {"review": ["run-1"], "page": [FAILED]}
-    assert "6 comparable, 0 reviewed" in words(test)
+    assert "6 in both, 0 reviewed" in words(test)
     assert mounted(test, "viewer")["position"] == {"index": 0, "count": 6, "first": True, "last": False}
 
 
@@ -150,7 +150,7 @@ def test_pages_of_one_run_alone_are_one_line_and_come_after_real_differences(
     assert mounted(test, "viewer")["position"]["count"] == 1
     (line,) = [button for button in test.button if button.key == "review absent"]
     assert line.label == "List the 7 pages of one run"
-    assert "1 comparable, 0 reviewed, 2 only in A, 5 only in B" in words(test)
+    assert "1 in both, 0 reviewed, 2 only in A, 5 only in B" in words(test)
     checked(line.click().run())
     assert len(queued(test)) == 7
     review = resources.review("run-3~run-1")
@@ -408,7 +408,7 @@ def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(histo
     assert (row.label, row.comment) == ("grid", "<b>off</b> by a tile")
     assert "you : wrong · grid · <b>off</b> by a tile" in " ".join(words(test).split())
     assert not any("<b>off" in body for body in bodies(test))
-    assert "6 comparable, 1 reviewed" in words(test)
+    assert "6 in both, 1 reviewed" in words(test)
     assert mounted(test, "viewer")["around"]["cookie"] == "dsocr_reviewer=Ann%20Bee"
     line = next(line for line in mounted(test, "gallery")["items"] if line["name"] == MOVED)
     assert line["verdict"] == "wrong"

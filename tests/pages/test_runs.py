@@ -83,7 +83,7 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert table.loc[FAST, "commit"] == "9e3d9e3d + changes"
     assert table.loc[FAST, "note"] == "after the fused kernels"
     assert table.loc[EAGER, "device"] == "cpu"
-    assert table.loc[EAGER, "tags"] == ["baseline"]
+    assert table.loc[EAGER, "tags"] == "baseline"
     assert table.loc[STRANGE, "failed"] == 1
     # What is not known stays so.
     assert table.loc[IMPORTED, ["engine", "device", "pages", "parity", "commit", "host"]].isna().all()
@@ -102,6 +102,7 @@ def test_a_link_filters(history: History) -> None:
         ({"source": "nsys"}, [IMPORTED]),
         ({"profiled": "yes"}, [PROFILED, IMPORTED]),
         ({"since": "2026-11-10", "until": "2026-11-12"}, [PROFILED, FAST]),
+        ({"since": "0001-01-01", "until": "9999-12-31"}, ALL),  # the ends of all days
         ({"text": "FUSED"}, [FAST]),
         ({"text": "drop table"}, [STRANGE]),
         ({"gpu": "no such GPU"}, []),
@@ -124,6 +125,16 @@ def test_the_widgets_filter_and_write_the_link(history: History) -> None:
     assert address_of(test) == {"preset": ["small"], "until": ["2026-11-12"]}
     assert listed(pressed(test, "runs clear")) == ALL
     assert address_of(test) == {}
+
+
+def test_filters_stand_beside_a_list_alone_and_come_back_with_it(history: History) -> None:
+    test = open_page(preset=["small"])
+    for view in ("Import", "Cluster"):
+        checked(test.button_group(key="runs view").set_value(view).run())
+        assert not test.multiselect and not test.selectbox
+    checked(test.button_group(key="runs view").set_value("Runs").run())
+    assert test.multiselect(key="runs preset").value == ["small"]
+    assert {*listed(test)} == {EAGER, PROFILED, STRANGE}
 
 
 def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,13 +216,26 @@ def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
     checked(save.click().run())
     row = history.runs().set_index("run_id").loc[EAGER]
     assert (list(row["tags"]), row["note"]) == (["<b>new</b>"], "line\n<script>'; DROP")
-    assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == ["<b>new</b>"]
+    assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == "<b>new</b>"
     # Nothing is written over: the first tag's coming and going are both there.
     noted = test.dataframe[1].value
+    assert "page" not in noted  # of which none was noted
     assert list(zip(noted["kind"], noted["name"].fillna(""), noted["value"], strict=True)) == [
         ("tag", "baseline", "on"), ("tag", "<b>new</b>", "on"), ("tag", "baseline", "off"),
         ("note", "", "line\n<script>'; DROP"),
     ]  # fmt: skip
+
+
+def test_what_others_write_while_a_form_is_filled_takes_no_words_of_it(history: History) -> None:
+    test = open_page(runs=[EAGER], tab="Tags and notes")
+    test.text_area[0].set_value("mine")
+    history.note(EAGER, "theirs")
+    history.tag(EAGER, "theirs")
+    (save,) = [button for button in test.button if button.label == "Save"]
+    checked(save.click().run())
+    row = history.runs().set_index("run_id").loc[EAGER]
+    assert ({*row["tags"]}, row["note"]) == ({"baseline", "theirs"}, "mine")
+    assert test.text_area[0].value == "mine" and "theirs" in test.dataframe[1].value["value"].tolist()
 
 
 def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(history: History) -> None:

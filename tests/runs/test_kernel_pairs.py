@@ -63,7 +63,10 @@ def test_launches_are_matched_by_name_and_shape_then_by_name(tmp_path: Path) -> 
     assert small["each_s_a"] == pytest.approx(4e-6) and small["each_s_b"] == pytest.approx(4.5e-6)
     split = found.rows[found.rows["kernel"] == "split"].iloc[0]
     assert (split["launch_a"], split["launch_b"]) == ("(10, 1, 1) x (128, 1, 1)", "(12, 1, 1) x (128, 1, 1)")
-    assert found.words == "3 kernels in both, 1 new in B, 1 gone; 26.0 µs → 32.5 µs in all."
+    assert (
+        found.words
+        == "3 kernels in both, 1 new in B, 1 gone, by name and launch shape; 26.0 µs → 32.5 µs in all."
+    )
     assert sorted(found.sides["side"].unique()) == ["A", "B"]
 
 

@@ -50,13 +50,13 @@ def test_another_checkpoint_or_token_limit_is_a_series_of_its_own() -> None:
     found = pd.DataFrame(
         {"run_id": ids, "created": created, "git_commit": None, "n": 5, "p5": 1.0, "p95": 9.0,
          "mean": np.nan, "std": np.nan, "median": [100.0] * 4 + [300.0, 300.0, 30.0, 30.0],
-         "checkpoint": ["small"] * 4 + ["large"] * 4, "prompt": "markdown",
+         "checkpoint": ["small"] * 4 + ["large"] * 3 + [None], "prompt": "markdown",
          "max_new_tokens": ["8192"] * 6 + ["120", None]}
     )  # fmt: skip
     rows = timings.trend_rows(found, runs)
     assert rows["condition"].unique().tolist() == [
         "H200, fast, small", "H200, fast, large", "H200, fast, large, limit 120",
-        "H200, fast, large, limit not known",
+        "H200, fast, checkpoint not known, limit not known",
     ]  # fmt: skip
     assert statistics.changes(statistics.levels(rows)).empty
 

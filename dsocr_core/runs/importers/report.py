@@ -69,6 +69,10 @@ class ImportReport:
     """Runs that the history had before."""
     skipped: list[Skipped] = field(default_factory=list)
 
+    @property
+    def count(self) -> int:
+        return len(self.imported) + len(self.known) + len(self.skipped)
+
     def add(self, other: ImportReport, named: Callable[[Path], Path]) -> None:
         """Take over another report; `named` tells what its paths are called here."""
         for mine, theirs in ((self.imported, other.imported), (self.known, other.known)):

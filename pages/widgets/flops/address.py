@@ -33,10 +33,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "run_model": Parameter("Run", ("Run", "Published", "Embedded", "File")),
     "model": Parameter("Published", ("Published", "Embedded", "File")),
     "config": Parameter(""),
-    "width": Parameter(1654),
-    "height": Parameter(2339),
+    "width": Parameter(1654, (), 0, MOST_VALUE),
+    "height": Parameter(2339, (), 0, MOST_VALUE),
     "preset": Parameter("gundam", tuple(PRESETS)),
-    "prompt": Parameter(10),
+    "prompt": Parameter(10, (), 0, MOST_VALUE),
     "tokens": Parameter(500, (), 1, MOST_TOKENS),
     "batch": Parameter(1, BATCHES),
     # what it runs on
@@ -67,6 +67,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 STATE = LinkedState("flops", PARAMETERS)
 key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
+number_input = STATE.number_input
 
 
 def read() -> None:

@@ -12,7 +12,6 @@ from pages.widgets.flops import stages
 from pages.widgets.flops.address import key, text
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, table
-from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 
 _BARS = {"FLOPs": ("flops", "FLOP"), "bytes": ("compulsory_bytes", "B"), "least time": ("bound_s", "s")}
@@ -76,7 +75,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
 def _operators(selection: Selection) -> None:
     st.segmented_control(
         "Operators of", [str(name) for name in selection.prediction.stages], required=True, key=key("stage"),
-        format_func=stage_name,
+        format_func=stages.row_name,
     )  # fmt: skip
     stage = Stage(text("stage"))
     frame = operators(selection.prediction.stages[stage])

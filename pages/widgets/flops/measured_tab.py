@@ -14,7 +14,7 @@ from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
 from analytic_model.recorded import Recorded, counted_points
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.words import NOT_MEASURED, amount, percent, plural, significant
+from dsocr_core.base.words import amount, percent, plural, significant
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import computed_stages, inside_prefill, row_of
@@ -76,7 +76,7 @@ def _clock(selection: Selection, recorded: Recorded) -> pd.DataFrame | None:
         {"least time": alone["bound_s"].to_dict()} if known else {}
     )
     bars.draw(stages.chart(rows, dict.fromkeys(rows, "s")), "Recorded time of each stage over its bound")
-    table.draw(times, _TIMES, NOT_MEASURED if known else "not known")
+    table.draw(times.dropna(axis="columns", how="all"), _TIMES)  # without a bound none stands beside it
     return times
 
 

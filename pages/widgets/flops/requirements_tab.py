@@ -24,7 +24,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import percent
 from dsocr_core.runs.labels import chart_names
 from pages.widgets.flops import stages
-from pages.widgets.flops.address import key, text, value
+from pages.widgets.flops.address import key, number_input, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import figure, plots, resources, table
 from pages.widgets.shared.labels import mark
@@ -79,7 +79,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
         "Target", TARGETS, required=True, key=key("target"), width="stretch", format_func=_WORDS.__getitem__
     )
     target = cast(Target, text("target"))
-    right.number_input(_UNIT[target], min_value=0.0, key=key(target), format="%g")
+    number_input(right, _UNIT[target], target)
     wanted = float(value(target) or 0)
     try:
         needed = requirements(selection.config, selection.workload, target, wanted, selection.policy)
@@ -90,7 +90,7 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
     st.markdown(f"**{plain(_sentence(selection, needed, of_runs))}**")
     needs, devices = frames.needs(needed), frames.devices(needed)
     figure.head(
-        "TFLOP/s and GB/s that the target takes; stages share its time, so their rates add up.",
+        "Compute and bandwidth that the target takes; stages share its time, so their rates add up.",
         reproduce=selection.command("require", f"--{target}", f"{wanted:g}"),
         needs=needs, devices=devices, reached=of_runs,
     )  # fmt: skip

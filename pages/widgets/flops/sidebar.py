@@ -27,6 +27,7 @@ from pages.widgets.flops.address import (
     PARAMETERS,
     STATE,
     key,
+    number_input,
     put,
     text,
     value,
@@ -84,13 +85,13 @@ def _recorded() -> None:
 def _sizes() -> None:
     models.draw("model")
     left, right = st.columns(2)
-    left.number_input("Width (px)", key=key("width"), step=10)
-    right.number_input("Height (px)", key=key("height"), step=10)
+    number_input(left, "Width (px)", "width", step=10)
+    number_input(right, "Height (px)", "height", step=10)
     _aspect()
     st.selectbox("Preset", list(PRESETS), key=key("preset"), format_func=_preset_words)
     st.slider("New tokens", 1, MOST_TOKENS, key=key("tokens"))
     left, right = st.columns(2)
-    left.number_input("Prompt tokens", step=1, key=key("prompt"), help="Text, without the image's span.")
+    number_input(left, "Prompt tokens", "prompt", help="Text, without the image's span.")
     right.selectbox("Pages at once", BATCHES, key=key("batch"))
     left, right = st.columns(2)
     left.selectbox("Number type", PARAMETERS["dtype"].choices, key=key("dtype"))
@@ -126,17 +127,18 @@ def _whole(name: str) -> int:
 
 
 def _hardware() -> None:
-    names = {OF_RUN: "where it was read", **{name: device.name for name, device in HARDWARE.items()}}
-    names[CUSTOM] = "your own figures"
+    usual = HARDWARE[_USUAL].name
+    names = {name: device.name for name, device in HARDWARE.items()}
+    names = {OF_RUN: f"where it was read, else {usual}", **names, CUSTOM: "your own figures"}
     if text("work") == "Sizes":
-        names[OF_RUN] = f"as usual: {HARDWARE[_USUAL].name}"
+        names[OF_RUN] = f"as usual: {usual}"
     st.selectbox("Hardware", list(names), format_func=names.__getitem__, key=key("hardware"))
     if text("hardware") == CUSTOM:
         left, right = st.columns(2)
-        left.number_input("Peak (TFLOP/s)", key=key("peak"), min_value=0.0)
-        right.number_input("Bandwidth (GB/s)", key=key("bandwidth"), min_value=0.0)
-    st.number_input(
-        "Price an hour", key=key("price"), min_value=0.0, format="%g",
+        number_input(left, "Peak (TFLOP/s)", "peak")
+        number_input(right, "Bandwidth (GB/s)", "bandwidth")
+    number_input(
+        st.container(), "Price an hour", "price",
         help="What you pay for the device, in any currency: 1,000 pages are priced. 0: not known.",
     )  # fmt: skip
 

@@ -25,13 +25,15 @@ from analytic_model.sweep import (
 )
 from dsocr_core.base.words import plural
 from dsocr_core.models.stages import Stage
-from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, put, text, value
+from pages.widgets.flops.address import CUSTOM, LIMITS, PARAMETERS, key, number_input, put, text, value
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import bars, figure, plots
 from pages.widgets.shared.plots import Series
 from pages.widgets.shared.stages import colour, legend, stage_name
 
 POINTS = 60
+_ALIKE = "alike"
+"""Stands for eager and flash where they are one curve."""
 USUAL_END: dict[Axis, int] = {
     "tiles": 40, "image-tokens": 5_000, "decode": 2_000, "prompt": 4_000, "batch": 256, "context": 8_192,
 }  # fmt: skip
@@ -39,11 +41,11 @@ _SHORT: dict[str, str] = {
     "tiles": "Tiles", "image-tokens": "Image tokens", "decode": "New tokens", "prompt": "Prompt",
     "batch": "Batch", "context": "Context", "flops": "FLOPs", "bytes": "Traffic", "kv": "KV cache",
     "activations": "Activations", "time": "Time", LIMITS: "Compute or memory", "both": "Both",
-    "eager": "Eager", "flash": "Flash", "totals": "Totals", "stages": "Stages", "linear": "Linear",
-    "log": "Log",
+    "eager": "Eager", "flash": "Flash", _ALIKE: "Eager and flash", "totals": "Totals",
+    "stages": "Stages", "linear": "Linear", "log": "Log",
 }  # fmt: skip
-_COLOURS = {"eager": "#4C6EF5", "flash": "#B07AA1"}
-_DASHES = {"eager": "solid", "flash": "dash"}
+_LINES = {"eager": ("#4C6EF5", "solid"), "flash": ("#B07AA1", "dash"), _ALIKE: ("#4C6EF5", "solid")}
+"""Colour and dash of each curve."""
 
 
 def draw(selection: Selection, costs: pd.DataFrame) -> None:
@@ -58,22 +60,22 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
     frame = pd.DataFrame(as_rows(points, axis, quantity))
     words = f"{QUANTITY_WORDS[quantity].capitalize().replace('Flops', 'FLOPs').replace('kv', 'KV')}"
     words += f" over {AXIS_WORDS[axis]}; {plural(len(points) // len(engines), 'point')}."
+    figure.head(words, reproduce=_command(selection, quantity, engines), sweep=frame)
     half = len(points) // 2
     if len(engines) > 1 and all(
         a.stages == b.stages for a, b in zip(points[:half], points[half:], strict=True)
     ):
-        words += " Eager and flash attention are the same here: one curve."
-    figure.head(words, reproduce=_command(selection, quantity, engines), sweep=frame)
-    log, unit = text("sweep_scale") == "log", UNITS[quantity]
+        frame = frame[frame["engine"] == engines[0]].assign(engine=_ALIKE)
+    log, unit, drawn = text("sweep_scale") == "log", UNITS[quantity], frame.groupby("engine")
     if text("sweep_as") == "totals":
         series = [
-            Series(str(engine), part[axis], part["total"], _COLOURS[str(engine)], _DASHES[str(engine)])
-            for engine, part in frame.groupby("engine")
+            Series(_SHORT[str(engine)], part[axis], part["total"], *_LINES[str(engine)])
+            for engine, part in drawn
         ]
         figure.plot(plots.lines(series, AXIS_WORDS[axis], unit, log), f"sweep {axis} {quantity}", words)
         return
     bars.draw(legend(selection.prediction.stages), "The colours of the stages")
-    for column, (engine, part) in zip(st.columns(len(engines)), frame.groupby("engine"), strict=True):
+    for column, (engine, part) in zip(st.columns(len(drawn)), drawn, strict=True):
         series = [
             Series(stage_name(stage), part[axis], part[stage], colour(stage), stack=not log)
             for stage in selection.prediction.stages
@@ -131,7 +133,7 @@ def _controls() -> None:
         "Over", AXES, required=True, key=key("axis"), width="stretch", format_func=_SHORT.__getitem__,
         on_change=put, args=("upto", 0),
     )  # fmt: skip
-    right.number_input("Up to", min_value=0, step=10, key=key("upto"), help="0: as far as is usual.")
+    number_input(right, "Up to", "upto", step=10, help="0: as far as is usual.")
     st.segmented_control(
         "Quantity", PARAMETERS["quantity"].choices, required=True, key=key("quantity"), width="stretch",
         format_func=_SHORT.__getitem__, on_change=put, args=("upto", 0),

@@ -185,8 +185,8 @@ def words_for(name: str, own: Judgement | None) -> tuple[str, str]:
 
 
 def reviewed_words(here: Position) -> str:
-    """Count pages: "3 comparable, 0 reviewed, 11 only in A"."""
+    """Count pages: "3 in both, 0 reviewed, 11 only in A"."""
     pages = [page for page in here.review.pages if not page.in_one_run]
     reviewed = sum(page.name in here.given for page in pages)
     alone = one_run_words(here.review.pages, noun=False)
-    return f"{len(pages):,} comparable, {reviewed:,} reviewed{f', {alone}' if alone else ''}"
+    return f"{len(pages):,} in both, {reviewed:,} reviewed{f', {alone}' if alone else ''}"

@@ -142,16 +142,17 @@ def draw(here: Position) -> None:
         "View", ["Page", "Grid"], key=key("view"), required=True, label_visibility="collapsed",
         width="stretch",
     )  # fmt: skip
-    used = address.used_filters() - value("failing")
+    used_filters = address.used_filters()
+    used = used_filters - value("failing")
     # Drawn when it is open: every page shown would bring it to the browser again.
     more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
     if more.open:
         with more:
             draw_filters(here, [name for name in MANY if value("view") == "Page" or name not in COUNTED])
             st.text_input("Name", key=key("text"), placeholder="part of a page's name")
-    if address.used_filters():
+    if used_filters:
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
-    if value("view") == "Page":
+    if value("view") == "Page" and (here.queue or used_filters):
         show_gallery(
             "review queue", "Pages, worst first", "queue", len(here.queue), here.position,
             lambda shown: [line(here, here.queue[number]) for number in shown], address.show_page,

@@ -16,6 +16,7 @@ from PIL import Image
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
 from dsocr_core.reading.records import SIDES, Side
+from dsocr_core.runs.labels import short
 from pages.widgets.pair import sheets, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.review import address, verdict
@@ -170,9 +171,8 @@ def _keys() -> list[dict[str, str]]:
 
 
 def _strip(page: PageReview, note: str) -> Strip:
-    name = page.name if len(page.name) <= 60 else f"…{page.name[-59:]}"
     words = verdict_words(page.verdict)
-    facts: list[Fact] = [("", name), ("", kind_words(page))]
+    facts: list[Fact] = [("", short(page.name, 44)), ("", kind_words(page))]
     if page.report is not None:
         facts += parity_facts(page.report)
     return Strip(words.word, words.tone, tuple(facts), note, icon=words.icon)

@@ -8,7 +8,8 @@ from pages.widgets.runs.tables import COLUMNS
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
-VIEWS = ("Runs", "Trash", "Import", "Cluster")
+LISTS = ("Runs", "Trash")
+VIEWS = (*LISTS, "Import", "Cluster")
 TABS = ("Settings", "Environment", "Tags and notes", "Reproduce")
 NO_GROUP = "no group"
 PROFILED = {"any": None, "no": False, "yes": True}

@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import duration, plural, significant
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.status import Figures, Status, StatusReader, WorkerFigures
+from dsocr_core.cluster.status import Figures, Status, StatusReader
 from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import plain, show_error
@@ -57,7 +57,8 @@ def _draw(location: str) -> None:
         table.draw(workers.head(MOST_WORKERS), _WORKERS, "")
     causes = cause_rows(reader.figures.causes)
     if len(causes):
-        figure.head(f"{plural(int(causes['pages'].sum()), 'page')} failed, by cause", causes=causes)
+        count = plural(int(causes["pages"].sum()), "page")
+        figure.head(f"{count} failed or quarantined, by cause", causes=causes)
         table.draw(causes)
     if status.complete and not was_complete:
         rerun_page()  # ends the polling
@@ -75,10 +76,8 @@ def _reader(location: str) -> StatusReader:
 def _totals(status: Status, figures: Figures) -> None:
     finished = status.pages - status.left
     state = "complete" if status.complete else "not complete"
-    st.progress(
-        finished / status.pages if status.pages else 0.0,
-        text=plain(f"{finished:,} of {status.pages:,} pages, {state}; looked at {time.strftime('%H:%M:%S')}"),
-    )
+    looked = f"{finished:,} of {status.pages:,} pages, {state}; looked at {_utc(time.time())} UTC"
+    st.progress(finished / status.pages if status.pages else 0.0, text=plain(looked))
     speed = status.pages_per_s
     shown = {
         "Read": f"{status.done:,}",
@@ -89,7 +88,18 @@ def _totals(status: Status, figures: Figures) -> None:
         "Workers": f"{len(figures.workers):,}",
     }
     for column, (name, figure_) in zip(st.columns(len(shown)), shown.items(), strict=True):
-        column.metric(name, figure_)
+        column.metric(name, figure_, help=_ABOUT.get(name))
+
+
+_ABOUT = {
+    "Failed": "Pages that could not be read. `dsocr run ... --redo failed` reads them again.",
+    "Quarantined": "Pages that ended every process that read them: they were found, and left out.",
+    "Pages/s": "All workers that take part, in their last five minutes.",
+}
+
+
+def _utc(since_1970_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(since_1970_s))
 
 
 def _left(status: Status) -> str:
@@ -98,8 +108,9 @@ def _left(status: Status) -> str:
 
 _WORKERS = {
     "worker": Column("worker"), "pages": Column("pages", "count"), "pages/s": Column("pages/s", ""),
-    "failed": Column("failed", "count"), "prefill ms/page": Column("prefill / page", "ms"),
-    "decode ms/page": Column("decode / page", "ms"), "tokens/page": Column("tokens/page", "count"),
+    "failed": Column("failed", "count", "With those that are quarantined."),
+    "prefill ms/page": Column("prefill / page", "ms"), "decode ms/page": Column("decode / page", "ms"),
+    "tokens/page": Column("tokens/page", "count"),
     "last commit (UTC)": Column("last commit (UTC)"), "straggler": Column("straggler"),
 }  # fmt: skip
 
@@ -114,19 +125,15 @@ def worker_rows(figures: Figures) -> pd.DataFrame:
             "pages": worker.pages,
             "pages/s": worker.pages_per_s,
             "failed": worker.failed,
-            "prefill ms/page": _mean(worker, worker.stages.get("prefill")),
-            "decode ms/page": _mean(worker, worker.stages.get("decode")),
-            "tokens/page": _mean(worker, worker.tokens),
-            "last commit (UTC)": time.strftime("%H:%M:%S", time.gmtime(worker.ended)),
+            "prefill ms/page": worker.a_page(worker.stages.get("prefill")),
+            "decode ms/page": worker.a_page(worker.stages.get("decode")),
+            "tokens/page": worker.a_page(worker.tokens),
+            "last commit (UTC)": _utc(worker.ended),
             "straggler": "straggler" if worker.name in slow else "",
         }
         for worker in ordered
     ]
     return pd.DataFrame(rows)
-
-
-def _mean(worker: WorkerFigures, total: float | None) -> float | None:
-    return None if total is None or not worker.pages else total / worker.pages
 
 
 def cause_rows(causes: Mapping[str, int]) -> pd.DataFrame:

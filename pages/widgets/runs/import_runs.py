@@ -15,7 +15,7 @@ from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.words import plural
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.reading import clean
-from dsocr_core.runs.importers.report import ImportReport
+from dsocr_core.runs.importers.report import WORDS, ImportReport
 from dsocr_core.runs.storage.entries import checked_relative
 from dsocr_core.runs.storage.store import StorageError
 from dsocr_core.runs.store import History
@@ -93,10 +93,10 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 
 
 def draw(history: History) -> None:
+    forms = ", ".join(words for source, words in WORDS.items() if source)
     st.caption(
-        "Run directories of llm-perf-opt, output folders of the vendor's code, kernel summaries of Nsight "
-        "Systems and tables and folders of Nsight Compute (CSV), analytic sweeps (JSON), and runs exported "
-        "from another history (zip). A run that is here already changes nothing."
+        f"{forms[0].upper()}{forms[1:]}: their files and folders, or a zip archive of them. A run that is "
+        "here already changes nothing."
     )
     kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
                                 key="runs import kind", label_visibility="collapsed")  # fmt: skip

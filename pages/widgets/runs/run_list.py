@@ -31,8 +31,8 @@ _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
 _WIDTHS: dict[str, int] = {
-    "run": 152, "kind": 50, "model": 104, "device": 60, "engine": 76, "dtype": 50, "attention": 62,
-    "preset": 62, "draft": 60, "parity": 84, "commit": 64, "note": 220, "settings": 160,
+    "run": 152, "tags": 70, "kind": 50, "model": 104, "device": 60, "engine": 76, "dtype": 50,
+    "attention": 62, "preset": 62, "draft": 60, "parity": 84, "commit": 64, "note": 220, "settings": 160,
 }  # fmt: skip
 _FIGURES = {
     "s/page": "Latency: median seconds a page, of our engine where it read.",
@@ -88,6 +88,7 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
     if group != address.NO_GROUP:
         shown = [group, *(column for column in shown if column != group)]
     table = table.assign(
+        tags=table["tags"].str.join(", "),
         engine=table["engine"].str.replace(" pages together", "").str.replace(", ", " ×"),
         **{name: table[name].replace(BRIEF) for name in ("dtype", "attention")},
     )
@@ -108,7 +109,6 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
         selection_default={"selection": {"rows": rows}},
         column_config={
             "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
-            "tags": st.column_config.ListColumn(width=70),
             "pages": st.column_config.NumberColumn(width=48),
             "to baseline": st.column_config.Column(
                 width=104, alignment="right",

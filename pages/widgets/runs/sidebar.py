@@ -9,7 +9,7 @@ import streamlit as st
 
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address
-from pages.widgets.runs.address import NO_GROUP, PROFILED, STATE, VIEWS, key, put, value
+from pages.widgets.runs.address import LISTS, NO_GROUP, PROFILED, STATE, VIEWS, key, put, value
 from pages.widgets.runs.tables import COLUMNS
 from pages.widgets.shared import new_runs, resources, run_filters
 
@@ -17,11 +17,13 @@ _PROFILED_WORDS = {"any": "All", "no": "Unprofiled", "yes": "Profiled"}
 
 
 def draw(history: History) -> Mapping[str, Any]:
-    """Draw the choice of the view and the filters; returns these as parameters of the query `runs`."""
+    """Draw the choice of the view, and a list's filters; returns these as parameters of the query `runs`."""
     st.segmented_control(
         "View", VIEWS, required=True, key=key("view"), label_visibility="collapsed", width="stretch"
     )
     new_runs.refresh_button(history)
+    if value("view") not in LISTS:
+        return {}
     st.text_input("Search", key=key("text"), placeholder="id, command, note or tag")
     there, _ = history.query("filter_values")
     run_filters.draw_first(STATE, there)

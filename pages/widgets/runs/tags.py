@@ -16,6 +16,7 @@ from pages.widgets.shared.messages import show_error
 
 MOST_TAG, MOST_NOTE = 200, 20_000
 """Characters."""
+_FAILED = "runs marks failed"
 
 
 def draw(history: History, runs: pd.DataFrame) -> None:
@@ -24,27 +25,34 @@ def draw(history: History, runs: pd.DataFrame) -> None:
     common = _common(runs["tags"])
     note = runs["note"].iloc[0]
     note = note if len(runs) == 1 and has_value(note) else ""
-    # A form of its own for each state of the runs: what others wrote meanwhile is not overwritten unread.
+    # A form of its own for each state of the runs: it shows what others wrote meanwhile.
     state = f"{hash((*run_ids, *common, note)):x}"
     with st.form(f"runs marks {state}", border=False):
         words = "Tags" if len(runs) == 1 else f"Tags that all {len(runs)} runs have"
         options = sorted({*common, *_all_tags(history)})
-        chosen = st.multiselect(
+        st.multiselect(
             words, options, default=common, accept_new_options=True, key=f"runs tags {state}",
             placeholder="choose or type",
         )  # fmt: skip
-        text = note
         if len(runs) == 1:
-            text = st.text_area("Note", value=note, max_chars=MOST_NOTE, key=f"runs note {state}")
-        if st.form_submit_button("Save", type="primary", key=f"runs save {state}"):
-            try:
-                save(history, run_ids, common, chosen, None if text == note else text)
-            except DsocrError as error:
-                show_error(error)
-            else:
-                st.rerun()
+            st.text_area("Note", value=note, max_chars=MOST_NOTE, key=f"runs note {state}")
+        st.form_submit_button(
+            "Save", type="primary", key=f"runs save {state}", on_click=_take,
+            args=(history, run_ids, common, note, state),
+        )  # fmt: skip
+    if failed := st.session_state.pop(_FAILED, None):
+        show_error(failed)
     if len(runs) == 1:
         _noted(history, runs)
+
+
+def _take(history: History, run_ids: list[str], tags: list[str], note: str, state: str) -> None:
+    """A callback: of what others wrote while this form was filled, the page has another form."""
+    text = st.session_state.get(f"runs note {state}", note)
+    try:
+        save(history, run_ids, tags, st.session_state[f"runs tags {state}"], None if text == note else text)
+    except DsocrError as error:
+        st.session_state[_FAILED] = str(error)
 
 
 def save(
@@ -85,4 +93,4 @@ def _noted(history: History, runs: pd.DataFrame) -> None:
         figure.head(
             f"{plural(len(noted), 'change')} noted since, the last one counts", sql=[sql], noted=noted
         )
-        table.draw(noted)
+        table.draw(noted.dropna(axis="columns", how="all"), missing="–")

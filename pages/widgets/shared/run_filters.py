@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -71,13 +71,8 @@ def _is_commit(option: str) -> bool:
 def parameters(state: LinkedState) -> dict[str, Any]:
     """Give what the filters say, as parameters of the query `runs`."""
     chosen: dict[str, Any] = {f"{name}s": list(state.value(name)) or None for name in NAMES}
-    until: date | None = state.value("until")
+    # Days are UTC's, as the times of runs are.
     return chosen | {
-        "since": _midnight(state.value("since")),
-        "until": _midnight(until + timedelta(days=1)) if until else None,
+        name: datetime.combine(day, moment) if (day := state.value(name)) else None
+        for name, moment in (("since", time.min), ("until", time.max))
     }
-
-
-def _midnight(day: date | None) -> datetime | None:
-    """Days are UTC's, as the times of runs are."""
-    return datetime.combine(day, time()) if day else None

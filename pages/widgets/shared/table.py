@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 
 import pandas as pd
 import streamlit as st
+from pandas.api.types import is_numeric_dtype
 
 from dsocr_core.base.words import NOT_MEASURED, percent, scale_of, signed, significant
 from dsocr_core.reading.spreadsheet import frame_csv
@@ -20,6 +22,8 @@ _FEW = 12
 _TALL, _LESS_TALL = 640, 420
 """Pixels of a table that scrolls."""
 
+_BEYOND, _DIGITS = 2**53, 30
+"""A browser takes no number from here on: it gets its digits, so many that they sort as numbers do."""
 _MARKED = "background-color: rgb(192 54 44 / 0.3)"
 
 _WRITERS: Mapping[str, Callable[[Any], str]] = {
@@ -109,6 +113,10 @@ def draw(
     there = in_one_unit({name: column for name, column in (columns or {}).items() if name in frame}, frame)
     shown = frame[list(there)].reset_index(drop=True) if columns is not None else frame
     written = {name: column.write for name, column in there.items() if column.is_written}
+    for name in written:
+        if is_numeric_dtype(shown[name]) and shown[name].abs().max() >= _BEYOND:
+            shown = shown.assign(**{name: shown[name].map(f"{{:{_DIGITS}.0f}}".format, na_action="ignore")})
+            written[name] = partial(_of_digits, there[name].write)
     style = shown.style.format(written) if written or marked else shown
     if marked:
         style = style.apply(lambda column: [_MARKED * one for one in marked])
@@ -117,6 +125,10 @@ def draw(
         height="content" if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
         column_config={name: column.config for name, column in there.items()}, **more,
     )  # fmt: skip
+
+
+def _of_digits(write: Callable[[Any], str], digits: Any) -> str:
+    return write(float(digits) if has_value(digits) else None)
 
 
 def in_one_unit(columns: Mapping[str, Column], frame: pd.DataFrame) -> dict[str, Column]:

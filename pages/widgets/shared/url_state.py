@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 
 import duckdb
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
 from pages.widgets.shared import navigation
@@ -71,7 +72,7 @@ class Parameter:
             return list(value)
         if isinstance(value, bool):
             return ["on" if value else "off"]
-        return [f"{value:g}" if isinstance(value, float) else str(value)]
+        return [f"{value:.12g}" if isinstance(value, float) else str(value)]
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class LinkedState:
             link = linked(self.parameters)
             st.session_state[f"{self.page} values"] = standard | {**first()} | link
             self.follow(*link)
-        values, drawn = self.values, f"{self.page} drawn"
+        values, drawn = self.values, f"{self.page} view before"  # no parameter has a name of two words
         for name, parameter in self.parameters.items():
             if not parameter.widget:
                 continue
@@ -140,6 +141,13 @@ class LinkedState:
             values[name] = parameter.held(st.session_state[self.key(name)])
         st.session_state[drawn] = values.get("view")
         return navigation.taken_request(self.page)
+
+    def number_input(self, place: DeltaGenerator, label: str, name: str, **more: Any) -> None:
+        """A field for a number that takes what a link may say, no more."""
+        of = self.parameters[name]
+        bounds = (None if abs(bound) == inf else type(of.default)(bound) for bound in (of.least, of.most))
+        shown = "%g" if isinstance(of.default, float) else "%d"
+        place.number_input(label, *bounds, key=self.key(name), format=shown, **more)
 
     def follow(self, *names: str) -> None:
         """Note that a link, or another page, gave these: `missing` asks whether they are there."""
@@ -235,7 +243,7 @@ def refuse(name: str, value: str) -> None:
 def refused() -> bool:
     """Say what the address asks for and the page does not know; then nothing else is shown."""
     if found := st.session_state.get(_REFUSED):
-        _say(f"This page does not know {', '.join(found)}.", _forget_refused)
+        _say(f"This page does not know {', '.join(dict.fromkeys(found))}.", _forget_refused)
     return bool(found)
 
 

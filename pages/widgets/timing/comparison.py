@@ -149,8 +149,8 @@ def _sides(shown: Shown, run_ids: list[str], backends: dict[str, list[str]]) -> 
                 "Swap", icon=":material/swap_vert:", on_click=_swap, width="stretch", key="timing swap"
             )
         else:
-            more.number_input(
-                "Band (%)", 0.0, 50.0, step=0.5, key=key("neutral"),
+            STATE.number_input(
+                more, "Band (%)", "neutral", step=0.5,
                 help="Ratios of medians within this band count as equal; a verdict needs the whole interval "
                 "beyond it.",
             )  # fmt: skip

@@ -32,6 +32,7 @@ _COLUMNS = {
     "median_b": Column("B, after", "ms"),
     "lost_ms": Column("B − A", "+ms", "Time of B less time of A, a page: above 0 B is slower."),
     "lost_share": Column("of A's page", _percent, "Of A's whole page."),
+    "why": Column("why", width=200),
     "backend": Column("backend"),
     "under": Column("under", width=216),
     "speed": tables.SPEED,
@@ -41,7 +42,6 @@ _COLUMNS = {
     "runs_b": Column("runs B", "count"),
     "pages": Column("pages", "count"),
     "commits": Column("commits"),
-    "why": Column("why"),
 }
 
 
@@ -54,8 +54,8 @@ def draw(shown: Shown) -> None:
     )
     if found.empty:
         st.info(
-            "No workload was timed at two commits under one setting. Record a bench of each: "
-            "`dsocr gate --baseline HEAD~1`, or `dsocr bench --save` before and after a change."
+            "No workload that passes the filters was timed at two commits under one setting. Record a bench "
+            "of each: `dsocr gate --baseline HEAD~1`, or `dsocr bench --save` before and after a change."
         )
         return
     strip = strip_of(found)

@@ -12,7 +12,7 @@ from analytic_model.recorded import utilised
 from dsocr_core.base.words import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import timings
-from dsocr_core.runs.labels import short_names
+from dsocr_core.runs.labels import short, short_names
 from dsocr_core.runs.measures import MEASURES, OF_MODEL, Measure, measure_of
 from dsocr_core.runs.statistics import changes, levels
 from pages.widgets.shared import bars, figure, navigation, resources, table
@@ -182,11 +182,12 @@ def _trend(shown: Shown) -> None:
     found = _trend_of(shown, measure, value("trend_backend"), value("page"))
     rows, steps, turns = found.rows, found.levels, found.changes
     if rows.empty:
+        of_page = f"of {short(value('page'))} " if value("page") else ""
         st.info(
             "Of no run is it known: it needs a card whose peaks are known, pages read one by one, and the "
             "sizes of the run's model."
             if measure.name in OF_MODEL
-            else "No run timed this stage on this backend."
+            else plain(f"No run timed this stage {of_page}on this backend.")
         )
         return
     drawn = rows, steps, turns
@@ -259,6 +260,8 @@ def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame, visible: pd.DataFrame,
     conditions = rows["condition"].nunique()
     if conditions > 1:
         words += f" under {conditions} conditions, each a series of its own"
+    if len(rows) < 2:
+        return f"{words}: there is nothing yet to compare it with."
     if turns.empty:
         return f"{words}. No change of level that stands out of the noise."
     last = turns.iloc[-1]

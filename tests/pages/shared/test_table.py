@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pandas as pd
+import re
 
+import pandas as pd
+import pytest
+
+from pages.widgets.shared import table
 from pages.widgets.shared.table import Column, in_one_unit
 
 COLUMNS = {
@@ -36,3 +40,18 @@ def test_a_table_without_numbers_has_units_all_the_same() -> None:
     empty = in_one_unit(COLUMNS, FRAME.assign(a_ms=None, b_s=float("nan"), gap=0.0))
     assert [empty[name].head for name in ("a_ms", "b_s", "gap")] == ["A (s)", "B (s)", "B − A (s)"]
     assert empty["gap"].write(0.0) == "0"
+
+
+@pytest.mark.parametrize("kind", ["float64", "int64", "Int64"])
+def test_numbers_that_no_browser_has_are_written_and_sort_as_such(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr(table.st, "dataframe", lambda style, **_: drawn.append(style))
+    speeds = [2**53, 4_555_000_000_000_000_000, 3_440_000_000_000_000]
+    frame = pd.DataFrame({"speed": pd.Series(speeds, dtype=kind)})
+    table.draw(frame, {"speed": Column("speed", "FLOP/s")})
+    (style,) = drawn
+    assert re.findall(r">([\d.,]+)</td>", style.to_html()) == ["9.01", "4,555", "3.44"]
+    assert style.data["speed"].sort_values().index.tolist() == [2, 0, 1]
+    assert all(isinstance(text, str) for text in style.data["speed"])

@@ -32,6 +32,7 @@ PARAMETERS = {
         ("day", ["2026-11-12"], date(2026, 11, 12)),
         ("whole", ["9"], 9),
         ("number", ["0.5"], 0.5),
+        ("number", ["49.1234567"], 49.1234567),  # every digit that was typed
     ],
 )
 def test_a_value_is_read_and_written_as_it_was(name: str, texts: Sequence[str], value: Any) -> None:

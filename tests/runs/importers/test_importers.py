@@ -629,6 +629,14 @@ def test_a_pipe_and_a_link_are_not_read(tmp_path):
 # --- archives -----------------------------------------------------------------------------------
 
 
+def test_a_folder_and_an_archive_of_nothing_are_named(history, tmp_path):
+    (folder := tmp_path / "folder" / "below").mkdir(parents=True)
+    with zipfile.ZipFile(archive := tmp_path / "none.zip", "w") as zipped:
+        zipped.mkdir("below")
+    report = import_paths(history, [folder.parent, archive])
+    assert by_path(report) == {folder.parent: "nothing in it", archive: "nothing in it"}
+
+
 def test_an_archive_is_a_tree(history, tmp_path, run):
     file = tmp_path / "upload.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as zipped:
