@@ -91,22 +91,19 @@ def _repeats(unit: str, count: int) -> bool:
 
 def _numbered_loop(text: str) -> Loop | None:
     """A loop of the text whose numbers are all alike: a box that moves, a row that counts."""
-    places, ends = [], []  # in the text, of each character of the masked one
-    masked, last = [], 0
-    for match in _DIGITS.finditer(text):
-        masked += [text[last : match.start()], "0"]
-        places += [*range(last, match.start()), match.start()]
-        ends += [*range(last + 1, match.start() + 1), match.end()]
-        last = match.end()
-    masked.append(text[last:])
-    places += range(last, len(text))
-    ends += range(last + 1, len(text) + 1)
     found = _longest(
-        "".join(masked),
+        _DIGITS.sub("0", text),
         lambda unit, count: count >= NUMBERED_TURNS and _letters(unit, alone=True) >= NUMBERED_LETTERS,
     )
     if found is None:
         return None
+    places, ends, last = list[int](), list[int](), 0  # in the text, of each character of the masked one
+    for match in _DIGITS.finditer(text):
+        places += [*range(last, match.start()), match.start()]
+        ends += [*range(last + 1, match.start() + 1), match.end()]
+        last = match.end()
+    places += range(last, len(text))
+    ends += range(last + 1, len(text) + 1)
     starts = range(found.start, found.end, found.period)
     turns = [text[places[start] : ends[start + found.period - 1]] for start in starts]
     if not _counts_on(turns):

@@ -92,7 +92,7 @@ CASES: list[tuple[str, dict[str, object], tuple[str | None, str | None], Verdict
         {"character_error_rate": 0.0105, "boxes_vendor": 5, "max_coordinate_difference_percent": 1.5},
         ("eos", "eos"), "within_tolerance",
         ["4 boxes and 5", "boxes agree within 1.5 %",
-         "text differs by 1.1 %"],
+         "text differs by 1.05 %"],
     ),
     (
         "a green page with 7.8 % of its characters changed", {"character_error_rate": 0.078}, ("eos", "eos"),
