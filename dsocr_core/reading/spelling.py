@@ -12,6 +12,7 @@ import unicodedata
 from dsocr_core.reading.formulas import LOWERED, printed
 
 _INLINE = "a abbr b big cite code em font i ins kbd label mark q samp small span strong tt u var"
+_WITHIN_LINES = frozenset(_INLINE.split())
 _BLOCK = """
     address article aside blockquote body br caption center col colgroup dd div dl dt figcaption figure footer
     form h1 h2 h3 h4 h5 h6 head header hr html img input li main math nav ol option p pre section select sub
@@ -143,7 +144,7 @@ class _Tags:
 
     def __call__(self, tag: re.Match[str]) -> str:
         name = tag[2].lower()
-        if name in _INLINE.split():
+        if name in _WITHIN_LINES:
             return ""
         if name in ("ol", "ul"):
             if not tag[1]:

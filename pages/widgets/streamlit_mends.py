@@ -65,15 +65,8 @@ def rerun_page() -> NoReturn:
                 clicks.append(WidgetState(id=name, trigger_value=value))
             elif known.value_type == "json_trigger_value":
                 clicks.append(WidgetState(id=name, json_trigger_value=json.dumps(value)))
-        context.script_requests.request_rerun(
-            RerunData(
-                query_string=context.query_string,
-                page_script_hash=context.page_script_hash,
-                cached_message_hashes=context.cached_message_hashes,
-                context_info=context.context_info,
-                replay_trigger_states=WidgetStates(widgets=clicks),
-            )
-        )
+        # One run with the next request, which says of which page.
+        context.script_requests.request_rerun(RerunData(replay_trigger_states=WidgetStates(widgets=clicks)))
     st.rerun()
 
 

@@ -35,10 +35,7 @@ def import_paths(history: History, paths: Iterable[Path]) -> ImportReport:
     history.refresh()
     walk = _Import(history)
     for path in paths:
-        before = walk.report.count
         walk.path(Path(path))
-        if walk.report.count == before:
-            walk.skip(Path(path), "nothing in it")
     history.refresh()
     return walk.report
 
@@ -52,14 +49,17 @@ class _Import:
 
     def path(self, path: Path) -> None:
         """One path as it was given; a link is followed here and nowhere below."""
+        before = self.report.count
         if path.is_dir():
             self._tree(path)
         elif not path.exists():
-            self.skip(path, "not there")
+            self._skip(path, "not there")
         elif archive.is_archive(path):
             self._archive(path)
         else:
             self._loose(path.resolve() if path.is_symlink() else path)
+        if self.report.count == before:
+            self._skip(path, "nothing in it")
 
     # --- finding --------------------------------------------------------------------------------
 
@@ -98,11 +98,11 @@ class _Import:
     def _name(self, files: Iterable[Path], kind: Kind[Path], taken: frozenset[Path]) -> None:
         for file in files:
             if file not in taken and kind.why_not is not None:
-                self.skip(file, why_by_name(file) or kind.why_not(file), kind.source)
+                self._skip(file, why_by_name(file) or kind.why_not(file), kind.source)
 
     def _listed(self, directory: Path, depth: int) -> tuple[list[Path], list[Path]] | None:
         if depth > DEPTH_LIMIT:
-            self.skip(directory, f"deeper than {DEPTH_LIMIT} folders")
+            self._skip(directory, f"deeper than {DEPTH_LIMIT} folders")
             return None
         return self._children(directory)
 
@@ -116,33 +116,33 @@ class _Import:
                     self._looked_at += 1
                     if self._looked_at > FILE_LIMIT:
                         if self._looked_at == FILE_LIMIT + 1:
-                            self.skip(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
+                            self._skip(directory, f"stopped here: more than {FILE_LIMIT:,} files and folders")
                         break
                     if entry.is_symlink():
-                        self.skip(Path(entry.path), "a link; give the path it leads to")
+                        self._skip(Path(entry.path), "a link; give the path it leads to")
                     elif entry.is_dir(follow_symlinks=False):
                         folders.append(Path(entry.path))
                     elif entry.is_file(follow_symlinks=False):
                         files.append(Path(entry.path))
                     else:
-                        self.skip(Path(entry.path), "not a regular file")
+                        self._skip(Path(entry.path), "not a regular file")
         except OSError as error:
-            self.skip(directory, f"cannot be read ({error.strerror})")
+            self._skip(directory, f"cannot be read ({error.strerror})")
         return sorted(folders), sorted(files)
 
     def _loose(self, file: Path) -> None:
         """A file that is not part of a run's folder."""
         if archive.is_archive(file):
-            self.skip(file, "an archive inside a folder; import it by itself")
+            self._skip(file, "an archive inside a folder; import it by itself")
             return
         try:
             head = Head.of(file)
         except Refused as error:
-            self.skip(file, str(error))
+            self._skip(file, str(error))
             return
         kind = next((kind for kind in FILES if kind.recognises(head)), None)
         if kind is None:
-            self.skip(file, why_a_stranger(head))
+            self._skip(file, why_a_stranger(head))
         else:
             self._read(kind, file)
 
@@ -156,7 +156,7 @@ class _Import:
                 self.report.skipped += left_out
                 self.report.add(inside.report, lambda path: file / path.relative_to(directory))
         except Refused as error:
-            self.skip(file, str(error))
+            self._skip(file, str(error))
 
     # --- taking ---------------------------------------------------------------------------------
 
@@ -166,10 +166,10 @@ class _Import:
             runs = kind.reads(place)
         except NothingTaken as error:
             self._left_out(error.skipped, kind.source)
-            self.skip(place / kind.document, str(error), kind.source)
+            self._skip(place / kind.document, str(error), kind.source)
             return frozenset(item.path for item in error.skipped)
         except Refused as error:
-            self.skip(place / kind.document, str(error), kind.source)
+            self._skip(place / kind.document, str(error), kind.source)
             return frozenset()
         for run in runs:
             self._left_out(run.skipped, kind.source)
@@ -195,9 +195,9 @@ class _Import:
         except EntryExists:
             self.report.known.append(taken)
         except (DsocrError, pa.ArrowException) as error:  # the latter for a column of another type
-            self.skip(run.origin, one_line(error, 300))
+            self._skip(run.origin, one_line(error, 300))
         except OSError as error:
-            self.skip(run.origin, f"could not be written ({error.strerror})")
+            self._skip(run.origin, f"could not be written ({error.strerror})")
         else:
             self.report.imported.append(taken)
         self._taken.add(run.record.id)
@@ -209,13 +209,13 @@ class _Import:
         had = self.history.tables(run.record.id).get("readings", ())
         has = run.tables.get("readings", ())
         if len(had) < len(has):
-            self.skip(
+            self._skip(
                 run.origin,
                 f"the history has {len(had)} of its {len(has)} readings, from before it was finished; delete "
                 f"run {run.record.id} there and import again",
             )
 
-    def skip(self, path: Path, reason: str, kind: str = "") -> None:
+    def _skip(self, path: Path, reason: str, kind: str = "") -> None:
         self.report.skipped.append(Skipped(path, reason, kind))
 
     def _left_out(self, items: Iterable[Skipped], kind: str) -> None:

@@ -71,6 +71,7 @@ class ImportReport:
 
     @property
     def count(self) -> int:
+        """Runs and files that are named."""
         return len(self.imported) + len(self.known) + len(self.skipped)
 
     def add(self, other: ImportReport, named: Callable[[Path], Path]) -> None:
