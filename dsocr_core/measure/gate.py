@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.errors import Cancelled, one_line
 from dsocr_core.base.words import plural
 from dsocr_core.measure.processes import (
     RATES,
@@ -233,7 +233,8 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
             at = looks(plan.most)
             for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
                 made.append(round_)
-                if len(made) == 1:  # a metric that is not there is named before the rest is measured
+                if len(made) == 1:  # what cannot be judged is named before the rest is measured
+                    _read_back(plan.location, sides, round_)
                     metrics = metrics_of(made[0][0].bench, plan.work.engine, plan.on)
                     question = Question(metrics, plan.neutral, len(at), plan.contended)
                 if len(made) in at:
@@ -244,6 +245,21 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
         count = sum(map(len, made))
         raise Cancelled(f"cancelled; {plural(count, 'bench', 'benches')} measured in full") from None
     return replace(gated, parity=parity, seconds=time.monotonic() - started)
+
+
+def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured]) -> None:
+    """Hold that this code reads what each side's has recorded, as forms change. Raises GateError."""
+    from dsocr_core.runs.store import History, HistoryError
+
+    with History(location) as history:
+        for code, each in zip(sides, measured, strict=True):
+            try:
+                history.record(each.run_id)
+            except HistoryError as error:
+                raise GateError(
+                    f"gate: what {code.name} records is not read here ({one_line(error)}): name a commit "
+                    "whose runs this code reads"
+                ) from error
 
 
 def _judged(

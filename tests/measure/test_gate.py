@@ -228,6 +228,16 @@ def test_what_cannot_be_judged_is_one_line(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_commit_that_records_in_an_earlier_form_ends_the_gate_after_one_round(
+    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benches = install(monkeypatch, clone, Benches(earlier="0"))
+    assert main(["gate", f"--history={history}", "--repeats=4"]) == 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert "gate: what " in said and "records is not read here" in said and "name a commit" in said
+    assert len(benches.ran) == 2 and len(worktrees(clone)) == 1
+
+
 def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -31,6 +32,7 @@ from dsocr_core.settings import Settings
 from pages.widgets.flops import measured_tab as flop_measured
 from pages.widgets.flops.address import PARAMETERS, VIEWS
 from pages.widgets.flops.measured_tab import counting_job
+from pages.widgets.flops.runs import newest
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
@@ -431,6 +433,16 @@ def test_a_run_opens_on_its_page_of_median_time_not_on_the_one_that_has_the_warm
     opens_on = test.session_state["flops page"]
     assert (times < times[opens_on]).sum() == len(times) // 2
     assert times.idxmax() != opens_on
+
+
+def test_a_run_that_names_no_checkpoint_is_not_what_the_page_opens_on() -> None:
+    columns = ["run_id", "gpu", "profiled", "checkpoint"]
+    rows = [
+        ("nameless", "H100", False, None), ("profiled", "H100", True, "c"), ("cpu", None, False, "c"),
+        ("h100", "H100", False, "c"),
+    ]  # fmt: skip
+    for count, expected in ((4, "h100"), (3, "profiled"), (1, "nameless")):
+        assert newest(pd.DataFrame(rows[:count], columns=columns)) == expected
 
 
 def test_the_page_opens_on_the_newest_run_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,8 @@ class Benches:
     """Numbers of the processes beside which something else ran."""
     parity: int = 0
     """Exit code of `compare` and `verify`."""
+    earlier: str = ""
+    """Number of a commit whose runs have the form of an earlier version."""
     cancel_at: int | None = None
     seed: int = 0
     ran: list[tuple[str, str]] = field(default_factory=list)
@@ -132,6 +134,8 @@ class Benches:
         drift = 1 + self.drift * (number // 2)
         of = {name: drift * self.factors.get(commit, {}).get(name, 1.0) for name in BASE_MS}
         document = write_bench(Path(options["--history"]), run, of, random, self.noise)
+        if commit == self.earlier:
+            (Path(options["--history"]) / "runs" / run.id / "run.json").write_text('{"schema_version": 3}')
         return 0, "a table\n" + json.dumps(document | {"saved": [run.id]}) + "\n", ""
 
 

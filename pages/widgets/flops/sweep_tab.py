@@ -90,10 +90,11 @@ def draw(selection: Selection, costs: pd.DataFrame) -> None:
 def _swept(selection: Selection, quantity: Quantity, engines: Sequence[Engine]) -> list[Point]:
     axis = cast(Axis, text("axis"))
     values = spread(1, _end(), POINTS)
-    return sweep(
-        selection.config, selection.workload, axis, values, quantity, engines, selection.hardware,
-        selection.policy,
-    )  # fmt: skip
+    with st.spinner(f"Computing {len(values)} points"):  # a million tiles take seconds
+        return sweep(
+            selection.config, selection.workload, axis, values, quantity, engines, selection.hardware,
+            selection.policy,
+        )  # fmt: skip
 
 
 def _end() -> int:
