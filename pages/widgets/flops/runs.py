@@ -91,7 +91,8 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
 
 def newest(runs: pd.DataFrame) -> str:
     """The newest run on a GPU that was not under a profiler, else the newest; of those with a checkpoint."""
-    runs = runs[runs["checkpoint"].notna()] if runs["checkpoint"].notna().any() else runs
+    known = runs["checkpoint"].notna()
+    runs = runs[known] if known.any() else runs
     on_gpu = runs[runs["gpu"].notna() & ~runs["profiled"].astype(bool)]
     return str((on_gpu if len(on_gpu) else runs)["run_id"].iloc[0])
 
