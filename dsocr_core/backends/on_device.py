@@ -46,6 +46,7 @@ class OnDevice(Backend):
         opening = opening or Opening()
         self.kind = spec.kind
         self._marks, self._ignore_eos = opening.marks or Marks.TIMED, opening.ignore_eos
+        self._drafts = opening.drafts
         self._caches, self._stores = opening.cached, opening.cached and opening.stores
         self.results = ResultCache(settings, opening.results)
         self._building = threading.Lock()
@@ -134,7 +135,7 @@ class EngineBackend(OnDevice):
                         ignore_eos=self._ignore_eos,
                         marks=self._marks,
                         top_two=self._caches,
-                        drafts=drafts_of(settings),
+                        drafts=self._drafts or drafts_of(settings),
                         precision=settings.precision,
                     ),
                 )

@@ -27,7 +27,7 @@ from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
 from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.engine.views import Views, together, uploaded, views_of
+from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
 from dsocr_core.models.blocks.attention import AttentionCore, attention_core
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
@@ -189,7 +189,10 @@ class Engine:
         hashes = _view_hashes(image, preset.base_size)
         early = (drafts := self.options.drafts) is not None and drafts.known_early
         draft = self.draft_of(request, None) if early else None
-        return replace(opened, milliseconds=milliseconds, image=image, hashes=hashes, draft=draft)
+        held = staged(image, self.checkpoint.model.device)
+        return replace(
+            opened, milliseconds=milliseconds, image=image, staged=held, hashes=hashes, draft=draft
+        )
 
     def draft_of(self, request: OcrRequest, prepared: PreparedPage | None) -> tuple[int, ...]:
         """The tokens that a page may have; empty without a draft."""
@@ -273,7 +276,7 @@ class Engine:
                     f"{request.name}: {len(request.images)} images, and a prompt takes {allowed}"
                 )
             if prepared is not None and prepared.image is not None:
-                views = uploaded(prepared.image, model.device)
+                views = uploaded(prepared.image, model.device, prepared.staged)
             else:
                 views = self._views_of(request, prepared)
             if prepared is not None:

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.engine.views import Staged
 from dsocr_core.models.ocr_model import Tokens
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import load_image
@@ -37,6 +38,8 @@ class PreparedPage:
     milliseconds: float | None = None
     image: PreparedImage | None = None
     """All images of the prompt; None where the first is only opened."""
+    staged: Staged | None = None
+    """Their views, ready to be copied to the device."""
     hashes: tuple[str, str] | None = None
     """Hashes of the global view and of the tiles, as ModelInputs has them."""
     draft: tuple[int, ...] | None = None

@@ -34,6 +34,8 @@ from dsocr_core.page.tiling import NO_TILES, Grid, page_grid
 
 Size = tuple[int, int]
 """Width and height in pixels."""
+Staged = tuple[Tensor, Tensor]
+"""Global views (I, S, S, 3) and tiles (T, 640, 640, 3) or of another tile size: bytes in host memory."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,26 @@ def together(pages: Sequence[Views]) -> Views:
     return replace(pages[0], global_view=view, on_host=on_host, more_sizes=sizes)
 
 
-def uploaded(image: PreparedImage, device: torch.device) -> Views:
-    """Views that the host has made."""
+def staged(image: PreparedImage, device: torch.device) -> Staged:
+    """Views that the host has made, where a copy to that device waits for nothing. On any thread."""
     whole = image.global_view.reshape(-1, *image.global_view.shape[-3:])
-    view, tiles = (_on(device, part) for part in (whole, image.tiles))
+    return _staged(whole, device), _staged(image.tiles, device)
+
+
+def _staged(views: Bytes, device: torch.device) -> Tensor:
+    if device.type != "cuda" or not len(views):
+        return torch.from_numpy(np.require(views, requirements="W"))
+    # From pageable memory the copy would wait for the device. On this thread alone: torch's own copy asks all
+    # cores, and waits for those that prepare other pages.
+    held = torch.empty(views.shape, dtype=torch.uint8, pin_memory=True)
+    np.copyto(held.numpy(), views)
+    return held
+
+
+def uploaded(image: PreparedImage, device: torch.device, held: Staged | None = None) -> Views:
+    """Views that the host has made, staged before or here."""
+    view, tiles = (part.to(device, non_blocking=True) for part in held or staged(image, device))
     return Views(view, tiles, image.grid, image.image_size, lambda: image, image.more_sizes)
-
-
-def _on(device: torch.device, views: Bytes) -> Tensor:
-    values = torch.from_numpy(np.require(views, requirements="W"))
-    if device.type == "cuda" and len(views):
-        values = values.pin_memory()  # from pageable memory the copy would wait for the device
-    return values.to(device, non_blocking=True)
 
 
 def can_resize(device: torch.device) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dsocr_core.backends.on_device import EngineBackend
@@ -15,7 +15,11 @@ from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 
 
 def read_pass(
-    backend: EngineBackend, requests: Sequence[OcrRequest], slots: int, cancel: CancelToken | None
+    backend: EngineBackend,
+    requests: Sequence[OcrRequest],
+    slots: int,
+    cancel: CancelToken | None = None,
+    page_done: Callable[[], None] = lambda: None,
 ) -> list[OcrResult]:
     """Every page once, files opened and all, in the order they end. Raises the first error as DsocrError."""
     results: list[OcrResult] = []
@@ -33,6 +37,7 @@ def read_pass(
             errors.append(str(outcome))
         else:
             results.append(outcome)
+        page_done()
 
     def on_other(page: PageDone | PageFailed) -> None:
         assert isinstance(page, PageFailed)

@@ -34,10 +34,10 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.state import POSITION
 from dsocr_core.measure.device import milliseconds, require_fast_engine_for
+from dsocr_core.measure.drafted_pages import PagesGain, pages_gains, settings_for
 from dsocr_core.measure.drafted_picture import draw
 from dsocr_core.measure.rows import Rows
 from dsocr_core.models.blocks.attention import sdpa_core
-from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
@@ -45,6 +45,7 @@ from dsocr_core.settings import SettingsError
 
 SHARES = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6, 0.0)
 TOGETHER = (1.0, 0.98, 0.9, 0.6, 0.0)
+WHOLE = (1.0, 0.9, 0.0)
 SHORT = 10
 """A short page has that part of the tokens and half of the prompt."""
 _FILE_LIMIT = 2**20
@@ -254,6 +255,7 @@ def run(
     tokens: int = 1000,
     context: int = 741,
     streams: int = 256,
+    pages: int = 0,
     repeat: int = 3,
     read: Path | None = None,
     svg: Path | None = None,
@@ -266,6 +268,7 @@ def run(
         tokens: new tokens of a page
         context: prompt tokens
         streams: pages of the batch; 0 leaves it out
+        pages: whole pages that the batch reads, opened and prefilled too
         repeat: measured passes of one page
         read: instead of measuring, the JSON document of an earlier run
         svg: where the picture goes: tokens a second over the share of right tokens
@@ -274,7 +277,7 @@ def run(
         document = _read(read)
     elif config is not None:
         require_fast_engine_for("measure drafted")
-        document = measured(load_config(config), tokens, context, streams, repeat)
+        document = measured(config, tokens, context, streams, pages, repeat)
         print_json(document)
     else:
         raise SettingsError("measure drafted: give --config to measure, or --read of an earlier run to draw")
@@ -282,10 +285,12 @@ def run(
         svg.write_text(draw(document))
 
 
-def measured(sizes: ModelConfig, tokens: int, context: int, streams: int, repeat: int) -> dict[str, Any]:
+def measured(
+    config: Path, tokens: int, context: int, streams: int, pages: int, repeat: int
+) -> dict[str, Any]:
     """All rows, printed as they come, and the document."""
     device = torch.device("cuda")
-    model, rows = random_model(sizes, device, torch.bfloat16), Rows(device)
+    model, rows = random_model(load_config(config), device, torch.bfloat16), Rows(device)
     with torch.inference_mode():
         decoder = FastDecoder(model, NO_TOKEN, torch.bfloat16, drafts=True)
         page = OnePage(model, decoder, context, tokens, _NGRAM)
@@ -298,18 +303,34 @@ def measured(sizes: ModelConfig, tokens: int, context: int, streams: int, repeat
         batch, batch_costs = [], {}
         if streams:
             del decoder, page, brief
-            pages = Together(
+            together = Together(
                 BatchWeights.of(PackedDecoder.of(model.decoder)), model, streams, context, tokens
             )
-            batch = _said(rows, f"{streams} pages together", pages.gains(TOGETHER))
-            with pages.decoder(True) as slots:
-                batch_costs = pages.costs_ms(slots)
+            batch = _said(rows, f"{streams} pages together", together.gains(TOGETHER))
+            with together.decoder(True) as slots:
+                batch_costs = together.costs_ms(slots)
             rows.say(f"ms a step of {streams} slots by rows: {batch_costs}")
+            del together, slots
+    del model
+    whole = list(_whole(rows, config, tokens, pages, streams)) if pages else []
     return rows.document(
         tokens=tokens, context=context, streams=streams, costs_ms=costs, batch_costs_ms=batch_costs,
         single=[asdict(each) for each in single], short=[asdict(each) for each in short],
-        batch=[asdict(each) for each in batch],
+        batch=[asdict(each) for each in batch], pages=[asdict(each) for each in whole],
     )  # fmt: skip
+
+
+def _whole(rows: Rows, config: Path, tokens: int, pages: int, streams: int) -> Iterator[PagesGain]:
+    settings = settings_for(config, tokens)
+    vocabulary = load_config(config).decoder.vocab_size
+
+    def plant(true: tuple[int, ...], right: float, seed: int) -> tuple[int, ...]:
+        return planted(true, right, vocabulary, seed)
+
+    rows.say(f"\n{pages} whole pages, {streams} together")
+    for gain in pages_gains(settings, pages, streams, WHOLE, plant):
+        rows.say(gain.words)
+        yield gain
 
 
 def _said(rows: Rows, title: str, gains: Iterator[Gain]) -> list[Gain]:

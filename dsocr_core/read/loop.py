@@ -46,11 +46,13 @@ def read_each(
     read: Callable[[PageToRead, CancelToken], T],
     concurrency: int = 1,
     cancel: CancelToken | None = None,
+    beside: bool = False,
 ) -> Generator[Outcome[T]]:
     """Read pages 0 to `count` - 1 in order, `concurrency` at a time.
 
     Several at a time are read on threads. One at a time is read when it is asked for, on the caller's thread:
-    while a page is timed nothing else of the run is recorded.
+    while a page is timed nothing else of the run is recorded. With `beside` it is recorded while the next one
+    is read, as where the time is another processor's.
 
     Raises what `take` and `read` raise, and Cancelled when `cancel` is set, after the pages that were through
     by then; of one that was not, what it had finished (`PageCancelled`) comes too. Left early, it stops.
@@ -91,12 +93,13 @@ def read_each(
         ThreadPoolExecutor(concurrency, "read") as reading,
     ):
         try:
+            threads = beside or concurrency > 1
             for number in range(count):
                 if stop.is_set():
                     cancelled = True
                     break
                 taken = taking.submit(take, number)
-                waiting.append(reading.submit(one, taken).result if concurrency > 1 else partial(one, taken))
+                waiting.append(reading.submit(one, taken).result if threads else partial(one, taken))
                 yield from ended(concurrency + PREFETCHED - 1)
             yield from ended(0)
         except BaseException:

@@ -22,8 +22,8 @@ def page(number: int) -> PageToRead:
     return PageToRead(str(number), OcrRequest(Path(str(number))), {}, PIXELS)
 
 
-@pytest.mark.parametrize("concurrency", [1, 2, 5])
-def test_pages_come_in_order_whichever_ends_first_and_few_are_held(concurrency: int) -> None:
+@pytest.mark.parametrize(("concurrency", "beside"), [(1, False), (1, True), (2, False), (5, False)])
+def test_pages_come_in_order_whichever_ends_first_and_few_are_held(concurrency: int, beside: bool) -> None:
     taken: list[int] = []
     last_of_group = [threading.Event() for _ in range(4)]
 
@@ -41,11 +41,24 @@ def test_pages_come_in_order_whichever_ends_first_and_few_are_held(concurrency: 
             last_of_group[number // 5].set()
         return number
 
-    for number, (came, outcome) in enumerate(read_each(take, 20, read, concurrency)):
+    for number, (came, outcome) in enumerate(read_each(take, 20, read, concurrency, None, beside)):
         assert came.source == str(number)
         assert outcome == (number if number % 5 < 3 else None)
         assert len(taken) <= number + 1 + concurrency + PREFETCHED
     assert sorted(taken) == list(range(20))
+
+
+def test_beside_the_next_page_is_read_before_the_last_one_is_taken() -> None:
+    second = threading.Event()
+
+    def read(one: PageToRead, stop: CancelToken) -> int:
+        if one.source == "1":
+            second.set()
+        return 0
+
+    with closing(read_each(page, 3, read, beside=True)) as outcomes:
+        next(outcomes)
+        assert second.wait(30)
 
 
 def test_an_error_that_concerns_all_pages_stops_those_in_flight() -> None:

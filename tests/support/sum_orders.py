@@ -60,16 +60,16 @@ def main() -> None:
         "norm": sums(products._norm_rows, 4, eps, **shared),
         "qkv": sums(qkv_rotary._qkv_rotary, 4, {**eps, **state, **index}, **head),
         "qkv rows": sums(
-            products._qkv_rows, 4, {**state, **index}, K=K, HEADS=HEADS, **(head | {"PAIRS": 4})
+            products._qkv_rows, 4, {**state, **index}, GROUP=K, HEADS=HEADS, **(head | {"PAIRS": 4})
         ),
         "output": sums(
             attention_output._attention_output, 4, {**state, **parts, "out_width": "i32"},
             HEADS=HEADS, HEAD_DIM=HEAD_DIM, SPLITS=8, AT_ONCE=256, **(output | {"ROWS": 16}),
         ),
-        "output rows": sums(products._output_rows, 4, {"out_width": "i32"}, K=K, WIDTH=WIDTH, **output),
+        "output rows": sums(products._output_rows, 4, {"out_width": "i32"}, GROUP=K, WIDTH=WIDTH, **output),
         "gate_up": sums(expert_gate_up._gate_up, 4, {**eps, "ids": COUNT}, LOOPS=2, **mixture),
         "gate_up rows": sums(
-            gate_up._gate_up_rows, 4, {"ids": COUNT}, K=K, EVERY=32, BY_EXPERT=True, **mixture
+            gate_up._gate_up_rows, 4, {"ids": COUNT}, K=K, GROUP=K, EVERY=32, BY_EXPERT=True, **mixture
         ),
         "route": sums(
             router._route, 8, {**eps, **scalar, "ids": COUNT, "weights": REAL},

@@ -10,14 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
+from math import sqrt
 
-COSTS = {1: 1.0, 4: 2.4, 8: 3.6, 16: 5.8}
+COSTS = {1: 1.0, 4: 2.4, 8: 3.6, 16: 5.8, 32: 9.0}
 """Time of a pass by its rows, in single steps (docs/performance.md)."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
 """As `kernels.verify.draft` looks for a lost place."""
 
-_TRIED, _RIGHT, _FADES = 2.0, 1.8, 0.65
+_TRIED, _RIGHT = 2.0, 1.8
+_FADES, _FORGETS, _SURPRISE = 0.9, 0.3, 2.0
+"""What is left of what was seen before: usually, and where what came is so many deviations from it."""
 _CANDIDATES = 64
 
 
@@ -107,9 +110,12 @@ class Pace:
 
     def took(self, right: int, wrong: int) -> None:
         """Count drafted tokens that were right, and those at which a pass ended."""
-        if right or wrong:
-            self._right = self._right * _FADES + right
-            self._tried = self._tried * _FADES + right + wrong
+        if not (some := right + wrong):
+            return
+        usual = some * self.right
+        surprise = abs(right - usual) / sqrt(usual * (1.0 - self.right) + 0.25)
+        left = _FORGETS if surprise >= _SURPRISE else _FADES
+        self._right, self._tried = self._right * left + right, self._tried * left + some
 
     @property
     def right(self) -> float:

@@ -26,7 +26,7 @@ from dsocr_core.kernels.verify.draft import accept, embed_draft
 from dsocr_core.kernels.verify.gate_up import dense_gate_up_rows, mixture_gate_up_rows
 from dsocr_core.kernels.verify.products import join_rows, norm_rows, output_rows, qkv_rows
 
-MOST_ROWS = 16
+MOST_ROWS = 32
 MOST_DRAFTED = 16384
 """Tokens of a draft that the device holds; the rest is left out."""
 
@@ -128,8 +128,8 @@ class DraftPass:
     def __init__(
         self, step: DecodeStep, draft: PageDraft, rows: int, launches: PassLaunches | None = None
     ) -> None:
-        if rows not in (2, 4, 8, MOST_ROWS) or rows >= MATCHED_ROWS:
-            raise ValueError(f"a pass of {rows} rows: 2, 4, 8 or {MOST_ROWS}")
+        if rows not in (2, 4, 8, 16, MOST_ROWS) or rows >= MATCHED_ROWS:
+            raise ValueError(f"a pass of {rows} rows: 2, 4, 8, 16 or {MOST_ROWS}")
         if step.ring and step.spare < rows - 1:
             raise ValueError(f"a pass of {rows} rows overwrites what a ring with {step.spare} to spare holds")
         self._step, self._draft, self.rows = step, draft, rows

@@ -31,7 +31,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
 
-MATCHED_ROWS = 32
+MATCHED_ROWS = 64
 """Rows of the n-gram rule's counts: one a position, in turn. A pass of K drafted rows needs K + 1."""
 
 

@@ -49,6 +49,9 @@ DRAFT_SIZE = 7
 NOTHING = -1
 """A draft's token where it proposes none."""
 
+MOST_CANDIDATES = 8192
+"""Candidates of all rows that a program compares at once: more do not fit its registers."""
+
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
 """Distance that is near, and how many tokens must match there, elsewhere and at most."""
 
@@ -253,8 +256,8 @@ def accept(
     _accept[(slots,)](
         *best, tokens, tokens if logits is None else logits, states, draft, draft_states, count, ids[0],
         ids[1] - 1, held, draft.shape[1], K=rows // slots,
-        BLOCK=min(launch.rows, triton.next_power_of_2(count)), SPAN=launch.rows, LOGITS=logits is not None,
-        **launch.options(),
+        BLOCK=min(launch.rows, MOST_CANDIDATES * slots // rows, triton.next_power_of_2(count)),
+        SPAN=launch.rows, LOGITS=logits is not None, **launch.options(),
     )  # fmt: skip
 
 

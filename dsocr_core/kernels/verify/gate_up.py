@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all, rows_at_once
 from dsocr_core.kernels.matvec import dot_row, extended, load_row, load_rows, rounded, silu
 
 
@@ -33,28 +33,29 @@ def _gated(
 @triton.jit
 def _gate_up_rows(
     y, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed,
-    K: tl.constexpr, WIDTH: tl.constexpr, SHARED: tl.constexpr, INNER: tl.constexpr, CHOSEN: tl.constexpr,
-    EVERY: tl.constexpr, BY_EXPERT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
-    PDL: tl.constexpr,
+    K: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, SHARED: tl.constexpr, INNER: tl.constexpr,
+    CHOSEN: tl.constexpr, EVERY: tl.constexpr, BY_EXPERT: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = y.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    SHARED_PROGRAMS: tl.constexpr = (SHARED + ROWS - 1) // ROWS
+    A_GROUP: tl.constexpr = (SHARED + ROWS - 1) // ROWS
+    SHARED_PROGRAMS: tl.constexpr = A_GROUP * (K // GROUP)
     program = tl.program_id(0)
     if program < SHARED_PROGRAMS:
-        row = program * ROWS + tl.arange(0, ROWS)
+        row, ahead = program % A_GROUP * ROWS + tl.arange(0, ROWS), program // A_GROUP * GROUP
         live = row < SHARED
         gate_rows = load_rows(shared_gate + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
         up_rows = load_rows(shared_up + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
         if CHOSEN == 0:
             await_previous(PDL)  # for the norm; before a mixture it ended with the kernel before the last
         outs = ()
-        for r in tl.static_range(K):
-            vector = load_row(y + r * WIDTH, WIDTH, ROWS, CHUNK, "" if CHOSEN == 0 else ".cg")
+        for r in tl.static_range(GROUP):
+            vector = load_row(y + (ahead + r) * WIDTH, WIDTH, ROWS, CHUNK, "" if CHOSEN == 0 else ".cg")
             outs = extended(outs, _gated(gate_rows, up_rows, vector, COUNT, ROWS, CHUNK, DTYPE))
         # All sums before the first store: a store's barriers would keep the next row's loads behind them.
-        for r in tl.static_range(K):
-            tl.store(shared + r * SHARED + row, outs[r], mask=live)
+        for r in tl.static_range(GROUP):
+            tl.store(shared + (ahead + r) * SHARED + row, outs[r], mask=live)
     elif CHOSEN > 0:
         PER_EXPERT: tl.constexpr = (INNER + ROWS - 1) // ROWS
         owner = (program - SHARED_PROGRAMS) // PER_EXPERT
@@ -109,10 +110,11 @@ def mixture_gate_up_rows(
     expect("ids", ids, (rows, chosen), torch.int32, y.device)
     by_expert = rows * chosen > experts
     groups = experts if by_expert else rows * chosen
-    programs = triton.cdiv(part, launch.rows) + groups * triton.cdiv(inner, launch.rows)
+    at_once = rows_at_once(rows)
+    programs = rows // at_once * triton.cdiv(part, launch.rows) + groups * triton.cdiv(inner, launch.rows)
     _gate_up_rows[(programs,)](
         y, ids, shared_gate, shared_up, routed_gate, routed_up, shared, routed,
-        K=rows, WIDTH=width, SHARED=part, INNER=inner, CHOSEN=chosen,
+        K=rows, GROUP=at_once, WIDTH=width, SHARED=part, INNER=inner, CHOSEN=chosen,
         EVERY=triton.next_power_of_2(rows * chosen), BY_EXPERT=by_expert, ROWS=launch.rows,
         CHUNK=chunk_width(width), **launch.options(),
     )  # fmt: skip
@@ -128,9 +130,10 @@ def dense_gate_up_rows(y: Tensor, gate: Tensor, up: Tensor, gated: Tensor, launc
         y.dtype, y.device, y=(y, (rows, width)), gate=(gate, (inner, width)), up=(up, (inner, width)),
         gated=(gated, (rows, inner)),
     )  # fmt: skip
-    _gate_up_rows[(triton.cdiv(inner, launch.rows),)](
+    at_once = rows_at_once(rows)
+    _gate_up_rows[(rows // at_once * triton.cdiv(inner, launch.rows),)](
         # Without experts nothing of them is read; any tensors do.
         y, gated, gate, up, gate, up, gated, gated,
-        K=rows, WIDTH=width, SHARED=inner, INNER=1, CHOSEN=0, EVERY=1, BY_EXPERT=False, ROWS=launch.rows,
-        CHUNK=chunk_width(width), **launch.options(),
+        K=rows, GROUP=at_once, WIDTH=width, SHARED=inner, INNER=1, CHOSEN=0, EVERY=1, BY_EXPERT=False,
+        ROWS=launch.rows, CHUNK=chunk_width(width), **launch.options(),
     )  # fmt: skip

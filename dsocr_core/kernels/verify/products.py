@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.decode.attention_output import filled_parts, load_parts, merged
-from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all, rows_at_once
 from dsocr_core.kernels.matvec import dot_row, extended, load_row, load_rows, load_vector, rounded
 from dsocr_core.kernels.rms_norm import normed
 from dsocr_core.kernels.state import AT_POSITION, SIZE, place
@@ -35,22 +35,23 @@ def _norm_rows(x, gain, y, eps, WIDTH: tl.constexpr, CHUNK: tl.constexpr, PDL: t
 @triton.jit
 def _qkv_rows(
     y, q_weight, k_weight, v_weight, cos, sin, state, q, keys, values, capacity,
-    K: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, PAIRS: tl.constexpr,
-    CHUNK: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
+    GROUP: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr,
+    PAIRS: tl.constexpr, CHUNK: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = y.dtype.element_ty
     HALF: tl.constexpr = HEAD_DIM // 2
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    head, part = tl.program_id(1), tl.program_id(2)
+    head, part = tl.program_id(1), tl.program_id(2) % 3
+    ahead = tl.program_id(2) // 3 * GROUP
     pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
     live = pair < HALF
     weight = tl.where(part == 0, q_weight, tl.where(part == 1, k_weight, v_weight))
     rows = weight + (head * HEAD_DIM + pair).to(tl.int64) * WIDTH
     first_rows = load_rows(rows, live, WIDTH, CHUNK)
     second_rows = load_rows(rows + HALF * WIDTH, live, WIDTH, CHUNK)
-    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg") + ahead
     turns = ()
-    for r in tl.static_range(K):
+    for r in tl.static_range(GROUP):
         turn = (position + r) * HEAD_DIM + pair
         turns = extended(turns, tl.load(cos + turn, mask=live))
         turns = extended(turns, tl.load(cos + turn + HALF, mask=live))
@@ -59,11 +60,11 @@ def _qkv_rows(
     await_previous(PDL)
     # All sums before the first store: a store's barriers would keep the next row's loads behind them.
     firsts, seconds = (), ()
-    for r in tl.static_range(K):
-        vector = load_row(y + r * WIDTH, WIDTH, PAIRS, CHUNK, "")
+    for r in tl.static_range(GROUP):
+        vector = load_row(y + (ahead + r) * WIDTH, WIDTH, PAIRS, CHUNK, "")
         firsts = extended(firsts, rounded(dot_row(first_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
         seconds = extended(seconds, rounded(dot_row(second_rows, vector, COUNT, PAIRS, CHUNK), DTYPE))
-    for r in tl.static_range(K):
+    for r in tl.static_range(GROUP):
         first, second = firsts[r], seconds[r]
         cos_first, cos_second = turns[4 * r].to(tl.float32), turns[4 * r + 1].to(tl.float32)
         sin_first, sin_second = turns[4 * r + 2].to(tl.float32), turns[4 * r + 3].to(tl.float32)
@@ -71,7 +72,7 @@ def _qkv_rows(
         turned_second = rounded(second * cos_second, DTYPE) + rounded(first * sin_second, DTYPE)
         slot, _ = place(position + r, state, RING)
         cached = head.to(tl.int64) * capacity * HEAD_DIM + slot * HEAD_DIM + pair
-        asked = q + (r * HEADS + head) * HEAD_DIM + pair
+        asked = q + ((ahead + r) * HEADS + head) * HEAD_DIM + pair
         if part == 0:
             tl.store(asked, turned_first.to(DTYPE), mask=live)
             tl.store(asked + HALF, turned_second.to(DTYPE), mask=live)
@@ -86,23 +87,23 @@ def _qkv_rows(
 @triton.jit
 def _output_rows(
     mixed, weight, x, out_width,
-    K: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
+    GROUP: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row, ahead = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * GROUP
     live = row < out_width
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
     await_previous(PDL)
     outs, residuals = (), ()
-    for r in tl.static_range(K):
-        residuals = extended(residuals, tl.load(x + r * out_width + row, mask=live, other=0.0))
-    for r in tl.static_range(K):
-        vector = load_row(mixed + r * WIDTH, WIDTH, ROWS, CHUNK, "")
+    for r in tl.static_range(GROUP):
+        residuals = extended(residuals, tl.load(x + (ahead + r) * out_width + row, mask=live, other=0.0))
+    for r in tl.static_range(GROUP):
+        vector = load_row(mixed + (ahead + r) * WIDTH, WIDTH, ROWS, CHUNK, "")
         outs = extended(outs, rounded(dot_row(rows, vector, COUNT, ROWS, CHUNK), DTYPE))
-    for r in tl.static_range(K):
+    for r in tl.static_range(GROUP):
         total = residuals[r].to(tl.float32) + outs[r]
-        tl.store(x + r * out_width + row, total.to(DTYPE), mask=live)
+        tl.store(x + (ahead + r) * out_width + row, total.to(DTYPE), mask=live)
 
 
 @triton.jit
@@ -165,9 +166,10 @@ def qkv_rows(
     )  # fmt: skip
     expect("state", state, (SIZE,), torch.int32, y.device)
     pairs = min(launch.rows, triton.next_power_of_2(head_dim // 2))
-    _qkv_rows[(triton.cdiv(head_dim // 2, pairs), heads, 3)](
+    group = rows_at_once(rows)
+    _qkv_rows[(triton.cdiv(head_dim // 2, pairs), heads, 3 * rows // group)](
         y, q_weight, k_weight, v_weight, cos, sin, state, q, keys, values, capacity,
-        K=rows, HEADS=heads, WIDTH=width, HEAD_DIM=head_dim, PAIRS=pairs, CHUNK=chunk_width(width),
+        GROUP=group, HEADS=heads, WIDTH=width, HEAD_DIM=head_dim, PAIRS=pairs, CHUNK=chunk_width(width),
         RING=ring, **launch.options(),
     )  # fmt: skip
 
@@ -208,7 +210,8 @@ def output_rows(mixed: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> Non
     expect_all(
         x.dtype, x.device, x=(x, (rows, out)), mixed=(mixed, (rows, width)), weight=(weight, (out, width))
     )
-    _output_rows[(triton.cdiv(out, launch.rows),)](
+    group = rows_at_once(rows)
+    _output_rows[(triton.cdiv(out, launch.rows), rows // group)](
         mixed, weight, x, out,
-        K=rows, WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width), **launch.options(),
+        GROUP=group, WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width), **launch.options(),
     )  # fmt: skip

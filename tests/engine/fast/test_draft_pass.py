@@ -190,6 +190,19 @@ def test_the_end_token_and_the_limit_cut_inside_a_pass(model: OcrModel, place: i
 
 
 @torch.inference_mode()
+def test_groups_of_rows_have_programs_of_their_own(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr_core.kernels.launch.MOST_AT_ONCE", 2)
+    page = Page(model, 4)
+    page.begin((), 24, 3)
+    plain = page.decoded(page.step.run)
+    page.begin(changed(plain[0], 5, 13), 24, 3)
+    assert_same(page.decoded(page.passes.run), plain)
+    monkeypatch.setattr("dsocr_core.kernels.launch.MOST_AT_ONCE", 3)
+    with pytest.raises(ValueError, match="4 rows are not groups of 3"):
+        page.passes.run()
+
+
+@torch.inference_mode()
 def test_the_limit_at_the_caches_end(model: OcrModel) -> None:
     """The last pass has rows past the limit: their places are the cache's last."""
     page = Page(model, 8, capacity=32)
@@ -202,6 +215,6 @@ def test_the_limit_at_the_caches_end(model: OcrModel) -> None:
 
 def test_a_number_of_rows_that_no_graph_has_is_refused(model: OcrModel) -> None:
     page = Page(model, 2)
-    for rows in (0, 1, 3, 32):
+    for rows in (0, 1, 3, 64):
         with pytest.raises(ValueError, match=f"a pass of {rows} rows"):
             DraftPass(page.step, page.draft, rows)
