@@ -55,7 +55,13 @@ def main() -> None:
     output: dict[str, Any] = {"ROWS": 4, "CHUNK": 256}
     attention = {**state, **parts, **index, "scale": "fp32"}
     slots = {**attention, "states": COUNT, "slots": "i32"}
-    block: dict[str, Any] = {"HEAD_DIM": HEAD_DIM, "EVERY_DIM": HEAD_DIM, "BLOCK": 32, "STAGES": 3}
+    block: dict[str, Any] = {
+        "HEAD_DIM": HEAD_DIM,
+        "EVERY_DIM": HEAD_DIM,
+        "BLOCK": 32,
+        "STAGES": 3,
+        "TILE": 16,
+    }
     found = {
         "norm": sums(products._norm_rows, 4, eps, **shared),
         "qkv": sums(qkv_rotary._qkv_rotary, 4, {**eps, **state, **index}, **head),

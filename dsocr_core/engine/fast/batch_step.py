@@ -34,7 +34,6 @@ from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.packed import GatedWeights
 from dsocr_core.kernels import state as decode_state
-from dsocr_core.kernels.batch.attention import MOST_TOGETHER
 from dsocr_core.kernels.batch.embed import Drafts
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
@@ -72,8 +71,6 @@ class BatchLaunches:
     accept: Launch = field(default=Launch(512, 8))
     gate_up: GroupedLaunch | None = None
     down: GroupedLaunch | None = None
-    together: int = MOST_TOGETHER
-    """Rows of a slot that share a program of attention."""
 
     def splits_for(self, slots: int, heads: int) -> int:
         if self.splits is not None:
@@ -325,7 +322,6 @@ class BatchStep:
                 b.log_sums,
                 at.attention,
                 at.stages,
-                at.together,
                 self.ring,
                 scales,
                 self.spare,

@@ -5,14 +5,14 @@ Letters: S slots, K rows a slot, R = K S, h heads, D head dim, P positions a slo
 p a row's position.
 
 A program takes one head of one slot and one of N equal parts of the positions up to p, or of all that the
-cache has once a ring is full. Every lane of its block has a softmax of its own over every `rows`-th position,
-so that inside the loop only the product of query and key crosses threads; the lanes are merged once, at the
-end. It is bound by reading the cache: 2 h D (p + 1) elements a slot, once.
+cache has once a ring is full. It is bound by reading the cache: 2 h D (p + 1) elements a slot, once.
 
 Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a program, which reads the cache
-once for all. Each row has its own parts, softmax and order of sums: those that it has alone. Most blocks
-belong to all rows; where one belongs to some only, it has no weight for the others, and adds nothing. In a
-ring with places to spare rows find some slots in other places than each other, and each row reads its own.
+once for all. They are rows of a tile of the matrix units, which has room for 16 whether there is one or more:
+a row's sums are the same wherever it stands and whatever the others are. Each row has its own parts and
+softmax. Most blocks belong to all rows; where one belongs to some only, it has no weight for the others, and
+adds nothing. In a ring with places to spare rows find some slots in other places than each other, and each
+row reads its own.
 
 Keys, values or both may be 8-bit floats (e4m3) with a scale for each slot and head: a query takes its keys'
 scale, an average its values'.
@@ -30,8 +30,8 @@ from torch import Tensor
 
 from dsocr_core.kernels.batch.scales import NO_SCALES, Scales, expect_cache
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
-from dsocr_core.kernels.matvec import extended
 from dsocr_core.kernels.state import (
+    AT_POSITION,
     AT_PROMPT,
     AT_SIZE,
     SIZE,
@@ -42,188 +42,102 @@ from dsocr_core.kernels.state import (
     stored_reference,
 )
 
-MOST_TOGETHER = 4
-"""Rows of a program at most: with more their sums do not fit the registers."""
+TILE = 16
+"""Rows of a tile of the matrix units: the most of a slot."""
 
 
 @triton.jit
-def _folded(scores, value, inside, top, total, mixed):
-    """A block's positions taken into the softmax of each lane: (top, total, mixed)."""
+def _folded(query, key, value, inside, scale, top, total, mixed, CLEAN: tl.constexpr):
+    """Softmaxes of the rows with a block of positions more: of each those `inside` (TILE, BLOCK)."""
+    scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision="ieee") * scale
     scores = tl.where(inside, scores, float("-inf"))
-    new_top = tl.maximum(top, scores)
-    # A lane without positions on either side would make -inf - -inf.
+    new_top = tl.maximum(top, tl.max(scores, axis=1))
+    # A row without positions on either side would make -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
-    shrink = tl.exp2(top - shift)
-    weight = tl.exp2(scores - shift)
-    return new_top, total * shrink + weight, mixed * shrink[:, None] + weight[:, None] * value
-
-
-@triton.jit
-def _with_block(
-    block, keys, values, first, stop, queries, starts, ends, owns, position, prompt, top, total, mixed,
-    HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    RING: tl.constexpr, SPARE: tl.constexpr, SHARED: tl.constexpr,
-):  # fmt: skip
-    """The rows' softmaxes with one block of positions more, which is all of it every row's where SHARED."""
-    dims, n = tl.arange(0, EVERY_DIM), block + tl.arange(0, BLOCK)
-    at = first + n[:, None] * HEAD_DIM + dims[None, :]
-    mask = (dims < HEAD_DIM)[None, :]
-    if not SHARED:
-        mask = (n < stop)[:, None] & mask
-    if SPARE == 0:
-        key = tl.load(keys + at, mask=mask, other=0.0)
-        value = tl.load(values + at, mask=mask, other=0.0)
-    tops, totals, mixes = (), (), ()
-    for r in tl.static_range(ROWS):
-        inside = (n >= starts[r]) & (n < ends[r])
-        if SPARE:
-            where = stored(n, owns[r], position + r, prompt, RING, SPARE)
-            at = first + where[:, None] * HEAD_DIM + dims[None, :]
-            mask = inside[:, None] & (dims < HEAD_DIM)[None, :]
-            key = tl.load(keys + at, mask=mask, other=0.0)
-            value = tl.load(values + at, mask=mask, other=0.0)
-        scores = tl.sum(key.to(tl.float32) * queries[r][None, :], axis=1)
-        weighed = value.to(tl.float32)
-        if SHARED:
-            inside = n >= 0
-        elif ROWS > 1:  # another row's position may hold anything
-            weighed = tl.where(inside[:, None], weighed, 0.0)
-        one, two, three = _folded(scores, weighed, inside, top[r], total[r], mixed[r])
-        tops, totals, mixes = extended(tops, one), extended(totals, two), extended(mixes, three)
-    return tops, totals, mixes
+    shrink, weight = tl.exp2(top - shift), tl.exp2(scores - shift[:, None])
+    value = value.to(query.dtype)
+    if not CLEAN:  # another row's position may hold anything: what is no number is left to those that see it
+        good = tl.abs(value.to(tl.float32)) < float("inf")
+        broken = tl.dot(
+            inside.to(query.dtype), (1 - good.to(tl.int32)).to(query.dtype), input_precision="ieee"
+        )
+        value = tl.where(good, value, 0.0)
+        mixed = tl.where(broken > 0, float("nan"), mixed)
+    mixed = tl.dot(weight.to(query.dtype), value, mixed * shrink[:, None], input_precision="ieee")
+    return new_top, total * shrink + tl.sum(weight, axis=1), mixed
 
 
 @triton.jit
 def _attend_rows(
     q, keys, values, states, partial, log_sums, scale, capacity, slots, key_scales, value_scales,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-    ROWS: tl.constexpr, RING: tl.constexpr, SPARE: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, RING: tl.constexpr, SPARE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
-    head, split = tl.program_id(0), tl.program_id(1)
+    head, split, slot = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     heads, splits = tl.num_programs(0), tl.num_programs(1)
-    # Programs of one slot's rows stand side by side: what one reads the other finds in the L2 cache.
-    groups = tl.num_programs(2) // slots
-    slot, ahead = tl.program_id(2) // groups, tl.program_id(2) % groups * ROWS
-    dims = tl.arange(0, EVERY_DIM)
+    dims, row = tl.arange(0, EVERY_DIM), tl.arange(0, TILE)
+    real = (dims < HEAD_DIM)[None, :]
+    state = states + slot * AT_SIZE
     if key_scales is not None:
         scale *= tl.load(key_scales + slot * heads + head)
-    begin, stop = capacity, 0
-    all_from, all_to = 0, capacity
-    starts, ends, owns, queries = (), (), (), ()
-    top, total, mixed = (), (), ()
-    for r in tl.static_range(ROWS):
-        position, live = standing(states, slot, ahead + r)
-        own, before = place(position, states + slot * AT_SIZE, RING)
-        held = tl.where(live, tl.maximum(own + 1, before), 0)
-        share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK
-        start = tl.minimum(split * share, held)
-        end = tl.minimum(start + share, held)
-        some = end > start  # else its start may lie within a block
-        begin = tl.where(some, tl.minimum(begin, start), begin)
-        stop = tl.where(some, tl.maximum(stop, end), stop)
-        all_from = tl.where(some, tl.maximum(all_from, start), all_from)
-        all_to = tl.where(some, tl.minimum(all_to, end), 0)
-        starts, ends, owns = extended(starts, start), extended(ends, end), extended(owns, own)
-        row = ((ahead + r) * slots + slot) * heads + head
-        query = tl.load(q + row * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0)
-        queries = extended(queries, query.to(tl.float32) * scale)
-        top = extended(top, tl.full([BLOCK], float("-inf"), tl.float32))
-        total = extended(total, tl.zeros([BLOCK], tl.float32))
-        mixed = extended(mixed, tl.zeros([BLOCK, EVERY_DIM], tl.float32))
-
-    first_position, _ = standing(states, slot, ahead)
-    prompt = tl.load(states + slot * AT_SIZE + AT_PROMPT)
+    position, live = standing(states, slot, row)
+    own, before = place(position, state, RING)
+    held = tl.where(live & (row < ROWS), tl.maximum(own + 1, before), 0)
+    share = tl.cdiv(tl.cdiv(held, splits), BLOCK) * BLOCK  # parts begin at whole blocks
+    start = tl.minimum(split * share, held)
+    end = tl.minimum(start + share, held)
+    some = end > start  # else its start may lie within a block
+    begin, stop = tl.min(tl.where(some, start, capacity), axis=0), tl.max(tl.where(some, end, 0), axis=0)
+    all_from = tl.max(tl.where(some, start, 0), axis=0)
+    all_to = tl.minimum(tl.min(tl.where(some, end, capacity), axis=0), stop)
+    first_position, prompt = tl.load(state + AT_POSITION), tl.load(state + AT_PROMPT)
     if SPARE:
         all_to = tl.minimum(all_to, prompt)  # only the prompt's blocks are in one place for all rows
+    asked = ((row * slots + slot) * heads + head)[:, None] * HEAD_DIM + dims[None, :]
+    query = tl.load(q + asked, mask=(row < ROWS)[:, None] & real, other=0.0)
+    top, total = tl.full([TILE], float("-inf"), tl.float32), tl.zeros([TILE], tl.float32)
+    mixed = tl.zeros([TILE, EVERY_DIM], tl.float32)
     first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
-    # Parts begin at whole blocks. In turn: blocks before every row's part, those of all, the rest.
-    for before in range(begin, tl.minimum(all_from, stop), BLOCK):
-        top, total, mixed = _with_block(
-            before,
-            keys,
-            values,
-            first,
-            stop,
-            queries,
-            starts,
-            ends,
-            owns,
-            first_position,
-            prompt,
-            top,
-            total,
-            mixed,
-            HEAD_DIM,
-            EVERY_DIM,
-            BLOCK,
-            ROWS,
-            RING,
-            SPARE,
-            False,
-        )
+    # In turn: blocks before every row's part, those of all rows, the rest.
     whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
-    for block in tl.range(all_from, whole, BLOCK, num_stages=STAGES):
-        top, total, mixed = _with_block(
-            block,
-            keys,
-            values,
-            first,
-            stop,
-            queries,
-            starts,
-            ends,
-            owns,
-            first_position,
-            prompt,
-            top,
-            total,
-            mixed,
-            HEAD_DIM,
-            EVERY_DIM,
-            BLOCK,
-            ROWS,
-            RING,
-            0,
-            True,
-        )
-    for after in range(tl.maximum(whole, begin), stop, BLOCK):
-        top, total, mixed = _with_block(
-            after,
-            keys,
-            values,
-            first,
-            stop,
-            queries,
-            starts,
-            ends,
-            owns,
-            first_position,
-            prompt,
-            top,
-            total,
-            mixed,
-            HEAD_DIM,
-            EVERY_DIM,
-            BLOCK,
-            ROWS,
-            RING,
-            SPARE,
-            False,
-        )
+    for part in tl.static_range(3):
+        low, high = begin, tl.minimum(all_from, stop)
+        if part == 1:
+            low, high = all_from, whole
+        if part == 2:
+            low, high = tl.maximum(whole, begin), stop
+        for block in tl.range(low, high, BLOCK, num_stages=STAGES if part == 1 else 1):
+            n = block + tl.arange(0, BLOCK)
+            if part == 1 or SPARE == 0:
+                mask = real if part == 1 else (n < stop)[:, None] & real
+                at = first + n[:, None] * HEAD_DIM + dims[None, :]
+                key = tl.load(keys + at, mask=mask, other=0.0)
+                value = tl.load(values + at, mask=mask, other=0.0)
+                inside = some[:, None] & (n >= 0)[None, :]
+                if part != 1:
+                    inside = (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
+                top, total, mixed = _folded(query, key, value, inside, scale, top, total, mixed, part == 1)
+            else:
+                for r in tl.static_range(ROWS):
+                    inside = (
+                        (row == r)[:, None] & (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
+                    )
+                    seen = tl.max(inside.to(tl.int32), axis=0) > 0
+                    slot_of, _ = place(first_position + r, state, RING)
+                    where = stored(n, slot_of, first_position + r, prompt, RING, SPARE)
+                    at = first + where[:, None] * HEAD_DIM + dims[None, :]
+                    key = tl.load(keys + at, mask=seen[:, None] & real, other=0.0)
+                    value = tl.load(values + at, mask=seen[:, None] & real, other=0.0)
+                    top, total, mixed = _folded(query, key, value, inside, scale, top, total, mixed, False)
 
-    for r in tl.static_range(ROWS):
-        best = tl.max(top[r], axis=0)
-        part = tl.exp2(top[r] - tl.where(best == float("-inf"), 0.0, best))
-        total_all = tl.sum(total[r] * part, axis=0)
-        # A split without positions has no weight: an average of 0 and a maximum of -inf.
-        total_all = tl.where(total_all == 0.0, 1.0, total_all)
-        average = tl.sum(mixed[r] * part[:, None], axis=0) / total_all
-        if value_scales is not None:
-            average *= tl.load(value_scales + slot * heads + head)
-        out = (((ahead + r) * slots + slot) * splits + split) * heads + head
-        tl.store(partial + out * HEAD_DIM + dims, average, mask=dims < HEAD_DIM)
-        tl.store(log_sums + out, best + tl.log2(total_all))
+    # A part without positions has no weight: an average of 0 and a maximum of -inf.
+    average = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
+    if value_scales is not None:
+        average *= tl.load(value_scales + slot * heads + head)
+    out = ((row * slots + slot) * splits + split) * heads + head
+    tl.store(partial + out[:, None] * HEAD_DIM + dims[None, :], average, mask=(row < ROWS)[:, None] & real)
+    tl.store(log_sums + out, top + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=row < ROWS)
 
 
 @triton.jit
@@ -258,7 +172,6 @@ def attend_rows(
     log_sums: Tensor,
     launch: Launch,
     stages: int = 2,
-    together: int = MOST_TOGETHER,
     ring: int = 0,
     scales: Scales = NO_SCALES,
     spare: int = 0,
@@ -266,17 +179,18 @@ def attend_rows(
     """Write each part's average to `partial` (R, N, h, D) and its weight to `log_sums` (R, N, h), float32.
 
     `q` (R, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
-    read at a time, `stages` of them in flight, for `together` rows of a slot; `ring` slots behind each prompt
-    are taken in turn, and have `spare` places more in memory; `scales` (S, h) float32 are those of keys and
-    of values that are float8_e4m3fn. Raises ValueError when these do not fit each other.
+    read at a time, 16 at least, `stages` of them in flight; `ring` slots behind each prompt are taken in
+    turn, and have `spare` places more in memory; `scales` (S, h) float32 are those of keys and of values that
+    are float8_e4m3fn. Raises ValueError when these do not fit each other.
     """
     _check(q, keys, values, states, partial, log_sums, scales)
     slots, heads, capacity, head_dim = keys.shape
-    scale, each = math.log2(math.e) / math.sqrt(head_dim), min(together, len(q) // slots)
-    _attend_rows[(heads, partial.shape[1], len(q) // each)](
+    scale = math.log2(math.e) / math.sqrt(head_dim)
+    _attend_rows[(heads, partial.shape[1], slots)](
         q, keys, values, states, partial, log_sums, scale, capacity, slots, *scales,
-        HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), BLOCK=launch.rows, STAGES=stages,
-        ROWS=each, RING=ring, SPARE=spare, num_warps=launch.warps, **overlapping(q.device),
+        HEAD_DIM=head_dim, EVERY_DIM=max(16, triton.next_power_of_2(head_dim)), BLOCK=launch.rows,
+        STAGES=stages, ROWS=len(q) // slots, TILE=TILE, RING=ring, SPARE=spare, num_warps=launch.warps,
+        **overlapping(q.device),
     )  # fmt: skip
 
 
@@ -289,7 +203,6 @@ def attend_rows_reference(
     log_sums: Tensor,
     launch: Launch | None = None,
     stages: int = 2,
-    together: int = MOST_TOGETHER,
     ring: int = 0,
     scales: Scales = NO_SCALES,
     spare: int = 0,
@@ -345,7 +258,7 @@ def _check(
 ) -> None:
     slots, heads, _, head_dim = keys.shape
     rows, splits = len(q), partial.shape[1]
-    if not rows or rows % slots:
+    if not rows or rows % slots or rows > TILE * slots:
         raise ValueError(f"{rows} rows for {slots} slots")
     expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)))
     expect_cache(q, keys, values, scales)

@@ -119,7 +119,7 @@ def test_each_slot_has_a_ring_behind_its_own_prompt(dtype: torch.dtype, device: 
         assert changed == [[number, slot] for number, slot in enumerate(slots)]
         partial = new.poison(4, 2, heads, dim, dtype=torch.float32)
         log_sums, mixed = new.poison(4, 2, heads, dtype=torch.float32), new.poison(4, heads * dim)
-        attend(q, keys, values, at, partial, log_sums, Launch(2), ring=4)
+        attend(q, keys, values, at, partial, log_sums, AT, ring=4)
         join_rows(partial, log_sums, mixed, AT)
         for number, (slot, count, position) in enumerate(zip(slots, held, (7, 6, 12), strict=True)):
             first, second = turned[number, 1].float().chunk(2, dim=-1)

@@ -43,6 +43,11 @@ def ahead(states: Tensor, by: int) -> Tensor:
     return moved
 
 
+def within(dtype: torch.dtype) -> dict[str, float]:
+    """The tolerance of an average whose weights are rounded to that type."""
+    return {"rtol": 0.0, "atol": 1e-2 if dtype == torch.bfloat16 else 1e-4}
+
+
 def drafts(device: torch.device, *texts: list[int], shift: int = 0) -> tuple[Tensor, Tensor]:
     most = max(map(len, texts)) + 2
     tokens = torch.full((len(texts), most), 3, dtype=torch.int32)
@@ -55,9 +60,8 @@ def drafts(device: torch.device, *texts: list[int], shift: int = 0) -> tuple[Ten
 
 @DTYPES
 @pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("together", [2, 4])
 def test_rows_of_a_slot_attend_as_each_does_alone(
-    splits: int, together: int, dtype: torch.dtype, device: torch.device
+    splits: int, dtype: torch.dtype, device: torch.device
 ) -> None:
     """Parts that grow between two rows (47 to 50 positions, by 16), rows past the limit, a finished slot.
 
@@ -75,7 +79,7 @@ def test_rows_of_a_slot_attend_as_each_does_alone(
         half[2, :, positions[2] + ROWS - 1 :] = float("nan")
     partial = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
     log_sums = new.poison(ROWS * slots, splits, heads, dtype=torch.float32)
-    attend_rows(q, keys, values, at, partial, log_sums, AT, 1, together)
+    attend_rows(q, keys, values, at, partial, log_sums, AT, 1)
     for r in range(ROWS):
         rows = slice(r * slots, (r + 1) * slots)
         alone = new.poison(slots, splits, heads, dim, dtype=torch.float32)
@@ -88,7 +92,7 @@ def test_rows_of_a_slot_attend_as_each_does_alone(
     wanted = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
     attend_rows_reference(q, keys, values, at, wanted, log_sums)
     if splits == 1:
-        torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], **within(dtype))
 
 
 @DTYPES
@@ -119,17 +123,17 @@ def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
     partial = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
     log_sums = new.poison(ROWS * slots, splits, heads, dtype=torch.float32)
     keys, values = filled(rings[1], ROWS - 1)
-    attend_rows(q, keys, values, at, partial, log_sums, Launch(8), 1, ring=window, spare=spare)
+    attend_rows(q, keys, values, at, partial, log_sums, Launch(16), 1, ring=window, spare=spare)
     wanted = new.poison(ROWS * slots, splits, heads, dim, dtype=torch.float32)
     attend_rows_reference(q, keys, values, at, wanted, log_sums.clone(), ring=window, spare=spare)
     for r in range(ROWS):
         rows = slice(r * slots, (r + 1) * slots)
         alone = new.poison(slots, splits, heads, dim, dtype=torch.float32)
         sums = new.poison(slots, splits, heads, dtype=torch.float32)
-        attend_rows(q[rows], *filled(window, r), ahead(at, r), alone, sums, Launch(8), 1, ring=window)
+        attend_rows(q[rows], *filled(window, r), ahead(at, r), alone, sums, Launch(16), 1, ring=window)
         assert torch.equal(partial[rows], alone) and torch.equal(log_sums[rows], sums)
         if splits == 1:
-            torch.testing.assert_close(wanted[rows], alone, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(wanted[rows], alone, **within(dtype))
 
 
 @DTYPES

@@ -82,7 +82,7 @@ def test_rows_over_a_cache_of_8_bits_match_their_references(
         partial = new.poison(rows * slots, 3, heads, dim, dtype=torch.float32)
         log_sums = new.poison(rows * slots, 3, heads, dtype=torch.float32)
         mixed.append(new.poison(rows * slots, heads * dim))
-        attend(q, *halves, at, partial, log_sums, Launch(8), scales=by)
+        attend(q, *halves, at, partial, log_sums, Launch(16), scales=by)
         join_rows(partial, log_sums, mixed[-1], Launch(16))
     assert_close(*mixed)
     # By hand: slot 0's first row sees its own value alone.
