@@ -228,7 +228,7 @@ class BatchDecoder:
             running.queued -= group.steps
             steps = taken = running.tokens - before
             if drafts is not None:
-                passes = running.draft.take(drafts[running.slot])
+                passes = running.draft.take(drafts[running.slot], group.rows)
                 steps = taken if group.rows == 1 else passes
             tokens += taken
             middle = before - 1 + taken // 2

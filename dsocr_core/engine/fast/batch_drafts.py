@@ -7,14 +7,14 @@ again is noticed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from dsocr_core.engine.drafts.pace import Pace, tokens_a_pass
-from dsocr_core.engine.fast.batch_step import ROWS_A_PASS
 from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFT_SIZE, DRAFTED, PASSES, RIGHT, WRONG
 
-COST = 1.3
-"""Time of a pass in single steps (docs/performance.md)."""
+COSTS = {1: 1.0, 4: 1.4, 8: 2.0}
+"""Time of a step of all slots by its rows, in single steps (docs/performance.md)."""
 
 
 class SlotDraft:
@@ -24,17 +24,18 @@ class SlotDraft:
         self._pace = Pace(hopeful=drafted)
         self._drafted = drafted
         self._last = [0] * DRAFT_SIZE
+        self._made: Counter[int] = Counter()
 
-    @property
-    def expected(self) -> float:
-        """Tokens of a pass, as the draft was so far."""
-        return tokens_a_pass(ROWS_A_PASS, self._pace.right) if self._drafted else 1.0
+    def expected(self, rows: int) -> float:
+        """Tokens of a pass of so many rows, as the draft was so far."""
+        return tokens_a_pass(rows, self._pace.right) if self._drafted else 1.0
 
-    def take(self, state: Sequence[int]) -> int:
-        """Take in a newer state: the passes made since."""
+    def take(self, state: Sequence[int], rows: int) -> int:
+        """Take in the state after steps of so many rows: the passes made since."""
         since = [now - before for now, before in zip(state, self._last, strict=True)]
         self._pace.took(since[RIGHT], since[WRONG])
         self._last = list(state)
+        self._made[rows] += since[PASSES]
         return since[PASSES]
 
     def facts(self, tokens: int) -> dict[str, str] | None:
@@ -42,13 +43,14 @@ class SlotDraft:
         if not self._drafted:
             return None
         passes, drafted, accepted = (self._last[at] for at in (PASSES, DRAFTED, ACCEPTED))
-        cost = tokens - 1 - passes - accepted + COST * passes
+        cost = tokens - 1 - passes - accepted + sum(COSTS[rows] * n for rows, n in self._made.items())
         found = {"passes": passes, "drafted": drafted, "accepted": accepted}
-        rows = {"rows": f"{ROWS_A_PASS}:{passes}"} if passes else {}
+        made = " ".join(f"{rows}:{count}" for rows, count in sorted(self._made.items()) if count)
+        rows = {"rows": made} if made else {}
         won = {"won": f"{(tokens - 1) / cost:.2f}"} if cost else {}
         return {name: str(value) for name, value in found.items()} | rows | won
 
 
 def rows_of(drafts: Collection[SlotDraft]) -> int:
     """Rows a slot with which these pages get the most tokens in a time."""
-    return ROWS_A_PASS if sum(each.expected for each in drafts) > COST * len(drafts) else 1
+    return max(COSTS, key=lambda rows: sum(each.expected(rows) for each in drafts) / COSTS[rows])

@@ -50,7 +50,9 @@ PROGRAMS = 2560
 rows.
 """
 
-ROWS_A_PASS = 4
+PASS_ROWS = (4, 8)
+"""Rows that a slot may have in a pass."""
+MOST_ROWS = max(PASS_ROWS)
 FEWEST_SPLITS, MOST_SPLITS = 4, 32
 POSITIONS_STEP = 64
 """Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
@@ -86,7 +88,7 @@ def positions_of(prompt_tokens: int, limit: int) -> int:
 
 def spare_places(config: DecoderConfig, drafted: bool) -> int:
     """Places that a slot's ring has beside its window: a refused row then overwrites nothing that is seen."""
-    return ROWS_A_PASS - 1 if drafted and config.window is not None else 0
+    return MOST_ROWS - 1 if drafted and config.window is not None else 0
 
 
 def slot_bytes(
@@ -99,7 +101,7 @@ def slot_bytes(
 ) -> int:
     """Device memory of one slot: its cache, and per position a token and match lengths; its logits."""
     cache = position_bytes(config, dtype, precision)
-    rows = ROWS_A_PASS if drafted else 1
+    rows = MOST_ROWS if drafted else 1
     return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
 
 
@@ -150,7 +152,7 @@ class BatchStep:
         self.tokens = zeros(slots, written, dtype=torch.int32)
         self.states = zeros(slots, decode_state.SIZE, dtype=torch.int32)
         self.states[:, decode_state.DONE] = 1
-        turns = 2 * ROWS_A_PASS if drafted else 2
+        turns = 2 * MOST_ROWS if drafted else 2
         self._matched = zeros(slots, turns, written, dtype=torch.int32)
 
         self.drafts: Drafts | None = None
@@ -160,14 +162,14 @@ class BatchStep:
             )  # fmt: skip
         splits = self.launches.splits_for(slots, heads)
         rows = BatchRows.of(config, slots * turns // 2, splits, dtype, device)
-        self.rows = {each: rows.first(slots * each) for each in ((1, ROWS_A_PASS) if drafted else (1,))}
+        self.rows = {each: rows.first(slots * each) for each in ((1, *PASS_ROWS) if drafted else (1,))}
         """Buffers by the rows that a slot has in a step."""
         self._first_logits = zeros(1, config.vocab_size)
         gate_up, down = grouped_launches(slots * config.experts_per_token, config.routed_experts)
         self._gate_up_launch = self.launches.gate_up or gate_up
         self._down_launch = self.launches.down or down
-        self._at_once: dict[torch.Size, bool] = {}
-        self._tiles: Tiles | None = None
+        self._at_once: dict[tuple[int, ...], bool] = {}
+        self._tiles: dict[int, Tiles] = {}
         self._beside = Beside(device)
 
     @property
@@ -377,19 +379,20 @@ class BatchStep:
         return run
 
     def _alike_at_once(self, x: Tensor, weight: Tensor) -> bool:
-        if self.device.type == "cuda" and weight.shape not in self._at_once:
-            self._at_once[weight.shape] = one_product_is_alike(x, weight, self.slots)
-        return self._at_once.get(weight.shape, False)
+        shape = (len(x), *weight.shape)
+        if self.device.type == "cuda" and shape not in self._at_once:
+            self._at_once[shape] = one_product_is_alike(x, weight, self.slots)
+        return self._at_once.get(shape, False)
 
     def _tiles_for(self, b: BatchRows, experts: GatedWeights) -> Tiles:
         """Tiles of a row a slot, or those for more rows where these give the same bits."""
         own, chosen = (self._gate_up_launch, self._down_launch), self.config.experts_per_token
         if len(b.x) == self.slots or self.device.type != "cuda":
             return own
-        if self._tiles is None:
+        if len(b.x) not in self._tiles:
             wider = grouped_launches(b.order.numel(), self.config.routed_experts)
-            self._tiles = wider if tiles_are_alike(b.y, chosen, experts, own, wider) else own
-        return self._tiles
+            self._tiles[len(b.x)] = wider if tiles_are_alike(b.y, chosen, experts, own, wider) else own
+        return self._tiles[len(b.x)]
 
     def _take(
         self,
