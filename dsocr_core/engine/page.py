@@ -39,7 +39,7 @@ class PreparedPage:
     image: PreparedImage | None = None
     """All images of the prompt; None where the first is only opened."""
     staged: Staged | None = None
-    """Their views, ready to be copied to the device."""
+    """Views of them, ready to be copied to the device."""
     hashes: tuple[str, str] | None = None
     """Hashes of the global view and of the tiles, as ModelInputs has them."""
     draft: tuple[int, ...] | None = None

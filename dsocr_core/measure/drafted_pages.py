@@ -54,7 +54,7 @@ class KnownDrafts:
         self.of: Tokens = {}
 
     def told(self, request: OcrRequest, other: OcrResult) -> None:
-        """What another side read is not asked for."""
+        """Hear nothing: drafts are known before."""
 
     def tokens(self, request: OcrRequest, encode: Callable[[str], list[int]]) -> tuple[int, ...]:
         return self.of.get(request.name, ())

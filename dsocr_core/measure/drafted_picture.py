@@ -29,7 +29,7 @@ def draw(document: Mapping[str, Any]) -> str:
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="13" '
         f'font-family="system-ui, sans-serif" role="img" aria-label="{_TITLE}">',
-        f"<style>{STYLE} path{{fill:none;stroke-width:2}} path.soft{{stroke:#9aa7b8}}</style>",
+        f"<style>{STYLE} path.soft{{fill:none;stroke:#9aa7b8;stroke-width:2}}</style>",
         f'<rect class="page" width="{width}" height="{height}"/>',
         text(16, 24, f"{_TITLE}: points measured, line predicted", "text"),
     ]

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import torch
+from PIL import Image
 
+from dsocr_core.backends.backend import Opening
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.engine.page import PreparedPage
+from dsocr_core.engine.source import OnResult, Source
+from dsocr_core.measure import drafted_pages
 from dsocr_core.measure.drafted import OnePage, Together, planted, run
 from dsocr_core.measure.drafted_picture import predicted
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.settings import SettingsError
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.settings import Settings, SettingsError
+from tests.support.results import make_result
 from tests.support.small_decoder import FEW, small_model
 
 
@@ -81,3 +89,40 @@ def test_what_is_neither_measured_nor_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DsocrError, match="not a document of measure drafted"):
         run(read=tmp_path / "other.json")
+
+
+def test_whole_pages_are_held_to_those_without_drafts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A backend that says a page's number, and on one page what its draft has: that share is not equal."""
+    said: list[tuple[str, ...]] = []
+
+    class Backend:
+        def __init__(self, opening: Opening) -> None:
+            self._drafts = opening.drafts
+
+        def prepare(self, request: OcrRequest) -> PreparedPage:
+            return PreparedPage(Image.new("RGB", (4, 4)))
+
+        def read_many(self, source: Source, on_result: OnResult, slots: int, cancel: None) -> None:
+            while (work := source.take(1.0)) is not None:
+                tokens = (len(work.request.name), 7)
+                drafted = self._drafts.tokens(work.request, lambda text: []) if self._drafts else ()
+                if drafted and drafted[1] != 7 and work.request.name == "page 3":
+                    tokens = drafted
+                on_result(work.key, replace(make_result(), token_ids=tokens, request=work.request))
+            said.append((str(slots),))
+
+        def close(self) -> None:
+            said.append(("closed",))
+
+    monkeypatch.setattr(drafted_pages, "engine_backend", lambda settings, opening: Backend(opening))
+    monkeypatch.setattr(drafted_pages, "SIZE", (40, 40))
+
+    def plant(true: tuple[int, ...], right: float, number: int) -> tuple[int, ...]:
+        return true if right == 1.0 else (true[0], 8)
+
+    plain, same, other = drafted_pages.pages_gains(Settings(history=""), 6, 2, (1.0, 0.0), plant)
+    assert (plain.right, plain.equal, same.equal, other.equal) == (None, None, True, False)
+    assert plain.pages == 6 and "6 pages" in plain.words and "NOT EQUAL" in other.words
+    assert said.count(("closed",)) == 2

@@ -13,7 +13,9 @@ from collections.abc import Collection, Sequence
 from dsocr_core.engine.drafts.pace import Pace, tokens_a_pass
 from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFT_SIZE, DRAFTED, PASSES, RIGHT, WRONG
 
-COSTS = {1: 1.0, 4: 1.4, 8: 2.0}
+FIRST_ROWS = 4
+"""Rows that a draft is trusted with before its first pass."""
+COSTS = {1: 1.0, 4: 1.4, 8: 1.85}
 """Time of a step of all slots by its rows, in single steps (docs/performance.md)."""
 
 
@@ -28,7 +30,9 @@ class SlotDraft:
 
     def expected(self, rows: int) -> float:
         """Tokens of a pass of so many rows, as the draft was so far."""
-        return tokens_a_pass(rows, self._pace.right) if self._drafted else 1.0
+        if not self._drafted:
+            return 1.0
+        return tokens_a_pass(rows if self._made else min(rows, FIRST_ROWS), self._pace.right)
 
     def take(self, state: Sequence[int], rows: int) -> int:
         """Take in the state after steps of so many rows: the passes made since."""
