@@ -20,7 +20,7 @@ NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
 
 _TRIED, _RIGHT = 2.0, 1.8
 _FADES, _FORGETS, _SURPRISE = 0.9, 0.3, 2.0
-"""What is left of what was seen before: usually, and where what came is so many deviations from it."""
+"""Shares left of what was seen before: usually, and where what came is so many deviations from it."""
 _CANDIDATES = 64
 
 
