@@ -106,11 +106,14 @@ def run(
         cells = ("-" if (mean := given.tokens_a_pass) is None else f"{mean:.2f}" for given in sums)
         table.add_row(Name(name), str(len(drafted)), *cells, f"{sums[-1].won or 1:.2f}x")
     console.print(table)
-    if chosen := [experts_of(engine, *page) for page in pages if len(page[1]) > max(ROWS)]:
+    if chosen := [experts_of(engine, *page) for page in pages if len(page[1]) > min(ROWS)]:
         config = engine.checkpoint.model.config.decoder
         console.print(f"of {config.routed_experts} experts a layer K neighbouring tokens go to (by chance):")
         for rows in ROWS:
-            together = torch.cat([distinct(each, rows).flatten() for each in chosen]).float().mean()
+            groups = [distinct(each, rows).flatten() for each in chosen if each.shape[1] >= rows]
+            if not groups:
+                continue
+            together = torch.cat(groups).float().mean()
             chance = by_chance(config.routed_experts, config.experts_per_token, rows)
             console.print(f"K = {rows:2}: {together:.1f} ({chance:.1f})")
 

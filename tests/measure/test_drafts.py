@@ -69,3 +69,4 @@ def test_every_source_has_a_row(settings: Settings, page: Path, tmp_path: Path) 
     run(settings, (str(page),), draft=("lookup", f"folder:{texts}", "text-layer"), console=console)
     printed = console.export_text()
     assert "1 pages, 20 tokens" in printed and "lookup" in printed and "of 4 experts a layer" in printed
+    assert "K = 16: " in printed and "K = 32: " not in printed  # of 32 neighbours there are none

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from math import sqrt
 
 COSTS = {1: 1.0, 4: 2.4, 8: 3.6, 16: 5.8, 32: 9.0}
-"""Time of a pass by its rows, in single steps (docs/performance.md)."""
+"""Time of a pass by its rows, in single steps, on an H100 (docs/performance.md)."""
+COSTS_ON = {"H200": {1: 1.0, 4: 2.43, 8: 3.84, 16: 6.47, 32: 10.9}}
+"""Times on cards whose name has that."""
 
 NEAR, LEAST_NEAR, LEAST_FAR, LONGEST = 32, 2, 4, 8
 """As `kernels.verify.draft` looks for a lost place."""
@@ -22,6 +24,11 @@ _TRIED, _RIGHT = 2.0, 1.8
 _FADES, _FORGETS, _SURPRISE = 0.9, 0.3, 2.0
 """Shares left of what was seen before: usually, and where what came is so many deviations from it."""
 _CANDIDATES = 64
+
+
+def costs_on(card: str) -> dict[int, float]:
+    """Times of passes on a card of that name; an H100's where it was not measured."""
+    return next((costs for name, costs in COSTS_ON.items() if name in card), COSTS)
 
 
 def tokens_a_pass(rows: int, right: float) -> float:

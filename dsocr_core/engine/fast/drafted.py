@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.drafts.pace import COSTS, Pace, Place
+from dsocr_core.engine.drafts.pace import COSTS, Pace, Place, costs_on
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.draft_pass import DraftPass, PageDraft, PassLaunches
 from dsocr_core.kernels import state as decode_state
@@ -35,11 +35,12 @@ class PassGraphs:
         self, step_graph: StepGraph, rows: Sequence[int] = tuple(COSTS), launches: PassLaunches | None = None
     ) -> None:
         step = step_graph.step
-        self.draft = PageDraft(step)
+        self.draft, self.costs = PageDraft(step), COSTS
         self.draft.begin((), 1)
         passes = {k: DraftPass(step, self.draft, k, launches) for k in rows if k > 1}
         self._runs = {k: each.run for k, each in passes.items()}
         if step.device.type == "cuda":
+            self.costs = costs_on(torch.cuda.get_device_name(step.device))
             log.info("drafts: compiling the kernels of passes, minutes the first time on a machine")
             # Compiling takes most of the time, and does not hold the interpreter.
             with ThreadPoolExecutor(len(passes)) as pool:
@@ -89,7 +90,7 @@ class DraftedPage:
         self._graph, self._passes, self._first, self._group = graph, passes, first, group
         passes.draft.begin(draft or (), first)
         self._own = draft is None
-        self._pace, self._place = Pace(hopeful=not self._own), Place(draft)
+        self._pace, self._place = Pace(passes.costs, hopeful=not self._own), Place(draft)
         self._new: list[int] = []
         self._last = [0] * draft_state.DRAFT_SIZE
         self._made: Counter[int] = Counter()
@@ -99,11 +100,11 @@ class DraftedPage:
     def facts(self) -> dict[str, str]:
         """Passes made, tokens proposed in them and accepted, passes by their rows, and the time won.
 
-        That is estimated: single steps over what passes and steps cost (`drafts.pace.COSTS`).
+        That is estimated: single steps over what passes and steps cost (`drafts.pace.costs_on`).
         """
         passes, drafted, accepted = self._last[draft_state.PASSES : draft_state.RIGHT]
         steps = max(len(self._new) - 1 - passes - accepted, 0)
-        cost = steps + sum(COSTS[rows] * count for rows, count in self._made.items())
+        cost = steps + sum(self._passes.costs[rows] * count for rows, count in self._made.items())
         rows = " ".join(f"{rows}:{count}" for rows, count in sorted(self._made.items()))
         found = {"passes": str(passes), "drafted": str(drafted), "accepted": str(accepted), "rows": rows}
         return found | ({"won": f"{(steps + passes + accepted) / cost:.2f}"} if cost else {})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from dsocr_core.engine.drafts.given import Given, simulated
-from dsocr_core.engine.drafts.pace import COSTS, Pace, Place, tokens_a_pass
+from dsocr_core.engine.drafts.pace import COSTS, Pace, Place, costs_on, tokens_a_pass
 
 
 def test_expected_tokens_by_hand() -> None:
@@ -30,6 +30,11 @@ def test_rows_follow_what_was_right() -> None:
         pace.took(16, 0)
     assert pace.rows == 16
     assert set(COSTS) == {1, 4, 8, 16, 32}
+
+
+def test_a_card_that_was_measured_has_its_own_costs() -> None:
+    assert costs_on("NVIDIA H200")[32] == 10.9 and costs_on("NVIDIA H100 80GB HBM3") == costs_on("") == COSTS
+    assert costs_on("NVIDIA H200").keys() == COSTS.keys()
 
 
 def followed(draft: list[int], tokens: list[int]) -> list[bool]:

@@ -56,7 +56,7 @@ def true(model: OcrModel) -> list[int]:
 def four_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of four rows only: the interpreter takes its time."""
     monkeypatch.setattr(drafted.PassGraphs.__init__, "__defaults__", ((4,), None))
-    monkeypatch.setattr(drafted, "Pace", lambda **given: drafted_pace({1: 1.0, 4: 2.0}, **given))
+    monkeypatch.setattr(drafted, "Pace", lambda costs, **given: drafted_pace({1: 1.0, 4: 2.0}, **given))
 
 
 @pytest.fixture
