@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -254,7 +254,7 @@ def run(
     config: Path | None = None,
     tokens: int = 1000,
     context: int = 741,
-    streams: int = 256,
+    streams: Annotated[int, 0] = 256,
     pages: int = 0,
     repeat: int = 3,
     read: Path | None = None,

@@ -13,6 +13,7 @@ from PIL import Image
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.cli.main import main
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.decode import FastDecoder
@@ -81,6 +82,13 @@ def test_the_picture_has_every_measured_point(tmp_path: Path) -> None:
     assert "one page" in words and "8 pages together" in words and "no draft: 2,000" in words
     # By hand: 4 tokens a millisecond all right, 2 without a draft.
     assert predicted({1: 0.5, 4: 1.0}, 1.0) == 4000 and predicted({1: 0.5, 4: 1.0}, 0.0, 3) == 6000
+
+
+def test_no_batch_and_no_pages_are_numbers_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "drafted", "--streams", "0", "--pages", "0"]) == 2
+    assert "give --config to measure" in "".join(capsys.readouterr())
+    assert main(["measure", "drafted", "--streams", "-1"]) == 2
+    assert "give 0 or more" in "".join(capsys.readouterr())
 
 
 def test_what_is_neither_measured_nor_read_is_refused(tmp_path: Path) -> None:
