@@ -34,7 +34,7 @@ from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.state import POSITION
 from dsocr_core.measure.device import milliseconds, require_fast_engine_for
-from dsocr_core.measure.drafted_pages import PagesGain, pages_gains, settings_for
+from dsocr_core.measure.drafted_pages import FEWEST, PagesGain, pages_gains, settings_for
 from dsocr_core.measure.drafted_picture import draw
 from dsocr_core.measure.rows import Rows
 from dsocr_core.models.blocks.attention import sdpa_core
@@ -275,6 +275,10 @@ def run(
     """
     if read is not None:
         document = _read(read)
+    elif pages and (pages < FEWEST or not streams):
+        raise SettingsError(
+            f"measure drafted: --pages takes {FEWEST} or more, and --streams of them together"
+        )
     elif config is not None:
         require_fast_engine_for("measure drafted")
         document = measured(config, tokens, context, streams, pages, repeat)

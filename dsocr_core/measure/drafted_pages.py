@@ -16,8 +16,8 @@ from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import InferSettings, Settings
 
-SIZE, DRAWN = (1280, 1280), 32
-"""Pixels of a page, and how many pages there are to see: each stands for many."""
+SIZE, DRAWN, FEWEST = (1280, 1280), 32, 4
+"""Pixels of a page; how many pages there are to see, each for many; the fewest that have a middle half."""
 
 Tokens = Mapping[str, tuple[int, ...]]
 
@@ -69,17 +69,17 @@ def pages_gains(
 ) -> Iterator[PagesGain]:
     """No draft first, then each share of right tokens; every page has its own errors.
 
-    `plant` makes a page's draft of its tokens, the share and a number.
+    `plant` makes a page's draft of its tokens, the share and a number. Takes `FEWEST` pages at least.
     """
     with tempfile.TemporaryDirectory() as folder:
         drawn = [draw_page(Path(folder) / f"{n}.png", SIZE, n) for n in range(min(DRAWN, pages))]
         requests = [settings.request(drawn[n % len(drawn)], f"page {n}") for n in range(pages)]
-        backend = engine_backend(settings, Opening(ignore_eos=True))
+        backend = _warm(settings, Opening(ignore_eos=True), requests, slots)
         true, off, between = _read(backend, requests, slots)
         backend.close()  # two readers' slots may not fit
         yield PagesGain(None, pages, off, between, 1.0, 1.0)
         drafts = KnownDrafts()
-        backend = engine_backend(settings, Opening(ignore_eos=True, drafts=drafts))
+        backend = _warm(settings, Opening(ignore_eos=True, drafts=drafts), requests, slots)
         for right in shares:
             drafts.of = {name: plant(tokens, right, n) for n, (name, tokens) in enumerate(true.items())}
             found, rate, middle = _read(backend, requests, slots)
@@ -87,10 +87,15 @@ def pages_gains(
         backend.close()
 
 
+def _warm(settings: Settings, opening: Opening, requests: Sequence[OcrRequest], slots: int) -> EngineBackend:
+    """A backend whose kernels are compiled."""
+    backend = engine_backend(settings, opening)
+    read_pass(backend, [replace(request, source="warm") for request in requests[:2]], slots)
+    return backend
+
+
 def _read(backend: EngineBackend, requests: Sequence[OcrRequest], slots: int) -> tuple[Tokens, float, float]:
     """Tokens by page, pages a second of all, and of the middle half."""
-    warm = [replace(request, source="warm") for request in requests[: min(len(requests), 2)]]
-    read_pass(backend, warm, slots)
     ended: list[float] = []
     started = time.perf_counter()
     results = read_pass(backend, requests, slots, page_done=lambda: ended.append(time.perf_counter()))
@@ -98,7 +103,7 @@ def _read(backend: EngineBackend, requests: Sequence[OcrRequest], slots: int) ->
     middle = ended[quarter : len(ended) - quarter]
     found = {result.request.name: result.token_ids or () for result in results}
     tokens = {request.name: found[request.name] for request in requests}
-    return tokens, len(ended) / (ended[-1] - started), (len(middle) - 1) / max(middle[-1] - middle[0], 1e-9)
+    return tokens, len(ended) / (ended[-1] - started), (len(middle) - 1) / (middle[-1] - middle[0])
 
 
 def settings_for(config: Path, tokens: int) -> Settings:

@@ -87,6 +87,9 @@ def test_the_picture_has_every_measured_point(tmp_path: Path) -> None:
 def test_no_batch_and_no_pages_are_numbers_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "drafted", "--streams", "0", "--pages", "0"]) == 2
     assert "give --config to measure" in "".join(capsys.readouterr())
+    for few in (["--pages", "3"], ["--pages", "9", "--streams", "0"]):
+        assert main(["measure", "drafted", "--config", "c.json", *few]) == 2
+        assert "--pages takes 4 or more" in "".join(capsys.readouterr())
     assert main(["measure", "drafted", "--streams", "-1"]) == 2
     assert "give 0 or more" in "".join(capsys.readouterr())
 

@@ -16,7 +16,7 @@ from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFT_SIZE, DRAFTED, PASSE
 FIRST_ROWS = 4
 """Rows that a draft is trusted with before its first pass."""
 COSTS = {1: 1.0, 4: 1.4, 8: 1.85}
-"""Time of a step of all slots by its rows, in single steps (docs/performance.md)."""
+"""Time of a step of all slots by its rows, in single steps, on an H200 (docs/performance.md)."""
 
 
 class SlotDraft:
