@@ -49,21 +49,26 @@ TILE = 16
 @triton.jit
 def _folded(query, key, value, inside, scale, top, total, mixed, CLEAN: tl.constexpr):
     """Softmaxes of the rows with a block of positions more: of each those `inside` (TILE, BLOCK)."""
-    scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision="ieee") * scale
+    # Numbers of 8 bits are float16's too, which takes one instruction for two; bfloat16 takes six.
+    NARROW: tl.constexpr = tl.float16 if query.dtype == tl.bfloat16 else query.dtype
+    if key.dtype != query.dtype:
+        query, key = query.to(NARROW), key.to(NARROW)
+    if value.dtype == tl.float8e4nv:
+        value = value.to(NARROW)
+    scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     scores = tl.where(inside, scores, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, axis=1))
     # A row without positions on either side would make -inf - -inf.
     shift = tl.where(new_top == float("-inf"), 0.0, new_top)
     shrink, weight = tl.exp2(top - shift), tl.exp2(scores - shift[:, None])
-    value = value.to(query.dtype)
     if not CLEAN:  # another row's position may hold anything: what is no number is left to those that see it
         good = tl.abs(value.to(tl.float32)) < float("inf")
         broken = tl.dot(
-            inside.to(query.dtype), (1 - good.to(tl.int32)).to(query.dtype), input_precision="ieee"
+            inside.to(value.dtype), (1 - good.to(tl.int32)).to(value.dtype), input_precision="ieee"
         )
         value = tl.where(good, value, 0.0)
         mixed = tl.where(broken > 0, float("nan"), mixed)
-    mixed = tl.dot(weight.to(query.dtype), value, mixed * shrink[:, None], input_precision="ieee")
+    mixed = tl.dot(weight.to(value.dtype), value, mixed * shrink[:, None], input_precision="ieee")
     return new_top, total * shrink + tl.sum(weight, axis=1), mixed
 
 
@@ -92,13 +97,15 @@ def _attend_rows(
     all_from = tl.max(tl.where(some, start, 0), axis=0)
     all_to = tl.minimum(tl.min(tl.where(some, end, capacity), axis=0), stop)
     first_position, prompt = tl.load(state + AT_POSITION), tl.load(state + AT_PROMPT)
-    if SPARE:
+    if SPARE and ROWS > 1:
         all_to = tl.minimum(all_to, prompt)  # only the prompt's blocks are in one place for all rows
     asked = ((row * slots + slot) * heads + head)[:, None] * HEAD_DIM + dims[None, :]
     query = tl.load(q + asked, mask=(row < ROWS)[:, None] & real, other=0.0)
     top, total = tl.full([TILE], float("-inf"), tl.float32), tl.zeros([TILE], tl.float32)
     mixed = tl.zeros([TILE, EVERY_DIM], tl.float32)
     first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
+    first_slot, _ = place(first_position, state, RING)
+    last_slot, _ = place(first_position + ROWS - 1, state, RING)
     # In turn: blocks before every row's part, those of all rows, the rest.
     whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
     for part in tl.static_range(3):
@@ -109,26 +116,30 @@ def _attend_rows(
             low, high = tl.maximum(whole, begin), stop
         for block in tl.range(low, high, BLOCK, num_stages=STAGES if part == 1 else 1):
             n = block + tl.arange(0, BLOCK)
-            if part == 1 or SPARE == 0:
+            where = n
+            if ROWS == 1 or part != 1:
+                where = stored(n, first_slot, first_position, prompt, RING, SPARE)
+            seen = some[:, None] & (n >= 0)[None, :]
+            if part != 1:
+                seen = (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
+            if part == 1 or SPARE == 0 or ROWS == 1:
                 mask = real if part == 1 else (n < stop)[:, None] & real
-                at = first + n[:, None] * HEAD_DIM + dims[None, :]
+                at = first + where[:, None] * HEAD_DIM + dims[None, :]
                 key = tl.load(keys + at, mask=mask, other=0.0)
                 value = tl.load(values + at, mask=mask, other=0.0)
-                inside = some[:, None] & (n >= 0)[None, :]
-                if part != 1:
-                    inside = (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
-                top, total, mixed = _folded(query, key, value, inside, scale, top, total, mixed, part == 1)
+                top, total, mixed = _folded(query, key, value, seen, scale, top, total, mixed, part == 1)
             else:
-                for r in tl.static_range(ROWS):
-                    inside = (
-                        (row == r)[:, None] & (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
-                    )
-                    seen = tl.max(inside.to(tl.int32), axis=0) > 0
-                    slot_of, _ = place(first_position + r, state, RING)
-                    where = stored(n, slot_of, first_position + r, prompt, RING, SPARE)
+                # If the last row finds what the first does, all between do: one turn for all, else one each.
+                last = stored(n, last_slot, first_position + ROWS - 1, prompt, RING, SPARE)
+                turns = tl.where(tl.max((where != last).to(tl.int32), axis=0) > 0, ROWS, 1)
+                for turn in tl.range(0, turns, num_stages=1):
+                    inside = seen & ((row == turn) | (turns == 1))[:, None]
+                    turn_slot, _ = place(first_position + turn, state, RING)
+                    where = stored(n, turn_slot, first_position + turn, prompt, RING, SPARE)
+                    mask = (tl.max(inside.to(tl.int32), axis=0) > 0)[:, None] & real
                     at = first + where[:, None] * HEAD_DIM + dims[None, :]
-                    key = tl.load(keys + at, mask=seen[:, None] & real, other=0.0)
-                    value = tl.load(values + at, mask=seen[:, None] & real, other=0.0)
+                    key = tl.load(keys + at, mask=mask, other=0.0)
+                    value = tl.load(values + at, mask=mask, other=0.0)
                     top, total, mixed = _folded(query, key, value, inside, scale, top, total, mixed, False)
 
     # A part without positions has no weight: an average of 0 and a maximum of -inf.

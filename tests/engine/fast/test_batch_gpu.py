@@ -154,7 +154,7 @@ def test_other_blocks_give_the_same_logits(weights: tuple[object, BatchWeights])
         step.run()
         found.append(step.logits[:3].float())
     for other in found[1:]:
-        assert _row_errors(other, found[0]).median() < 2e-2
+        assert _row_errors(other, found[0]).median() < 3e-2
 
 
 def _row_errors(logits: Tensor, exact: Tensor) -> Tensor:
