@@ -68,9 +68,9 @@ def bench(
     share, location = share_of(fail_above), history_location(settings)
     before = _baseline(plan, location, baseline) if baseline is not None else None
     machine = MachineWatch()
+    machine.look()
     with cancelled_by_interrupt() as cancel:
         measured = measured_bench(plan, cancel)
-    machine.look()
     document, code = measured.document(), OK
     if price is not None:
         document |= {"price_an_hour": price, "cost_of_1000_pages": measured.costs(price)}

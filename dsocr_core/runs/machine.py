@@ -10,7 +10,10 @@ import os
 import shutil
 import statistics
 import subprocess
+import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +25,15 @@ TREE = "DSOCR_MACHINE_TREE"
 """Variable that names the process whose children are all one work, as a gate's benches are."""
 _SHORTEST_S = 1.0
 """The clock ticks of a shorter time say nothing of others."""
-_GPU_EVERY_S = 2.0
+_GPU_EVERY_MS = 500
+_BUSY_PERCENT = 50
+"""From this share of time with work on it, by its driver, a GPU is busy. While a model loads it is not."""
+_MOST_LINES = 100_000
+"""Those of the last 14 hours."""
 _GPU_FIELDS = {
     "clocks.sm": "gpu_sm_mhz", "clocks.mem": "gpu_memory_mhz", "power.draw": "gpu_power_w",
     "temperature.gpu": "gpu_temperature_c",
 }  # fmt: skip
-_GPU_TIMEOUT_S = 5
 _TICKS_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat: user, nice, system, irq, softirq, steal; idle and iowait are left out."""
@@ -83,40 +89,75 @@ def others_share(begin: CpuTime | None, end: CpuTime | None) -> float | None:
     return min(1.0, max(0.0, others / there))
 
 
-def gpu_state() -> dict[str, float]:
-    """Clocks, power and temperature of the first GPU now; empty where there is none that tells."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return {}
-    ask = [command, f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits", "--id=0"]
+class GpuWatch:
+    """The first GPU's driver, clocks, power and temperature, from its making to `facts`."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+        self._process: subprocess.Popen[str] | None = None
+        command = shutil.which("nvidia-smi")
+        if command is None:
+            return
+        fields = ",".join(("driver_version", "utilization.gpu", *_GPU_FIELDS))
+        ask = [command, f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
+        try:  # it ends with its reader: a pipe that nobody has kills who writes to it
+            process = subprocess.Popen(
+                [*ask, f"--loop-ms={_GPU_EVERY_MS}"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                text=True, errors="replace",
+            )  # fmt: skip
+        except OSError:
+            return
+        self._process = process
+        self._reading = threading.Thread(target=_read, args=(process, self._lines), daemon=True)
+        self._reading.start()
+        weakref.finalize(self, process.kill)
+
+    def facts(self) -> dict[str, Any]:
+        """End the watch: medians of the moments at which the GPU was busy; empty where nothing tells."""
+        if self._process is not None:
+            self._process.kill()
+            self._reading.join()
+        busy = [cells for cells in map(_cells, self._lines) if _number(cells[1]) >= _BUSY_PERCENT]
+        facts: dict[str, Any] = {"driver": busy[0][0]} if busy else {}
+        for at, name in enumerate(_GPU_FIELDS.values(), 2):
+            seen = [_number(cells[at]) for cells in busy]
+            if known := [each for each in seen if each >= 0]:
+                facts[name] = round(statistics.median(known), 1)
+        return facts
+
+
+def _read(process: subprocess.Popen[str], lines: deque[str]) -> None:
+    """Collect the lines until it ends, and see it off."""
+    assert process.stdout is not None
+    with process.stdout as stream:
+        lines.extend(stream)
+    process.wait()
+
+
+def _cells(line: str) -> list[str]:
+    """As many cells as were asked for."""
+    cells = [cell.strip() for cell in line.split(",")]
+    return (cells + [""] * (len(_GPU_FIELDS) + 2))[: len(_GPU_FIELDS) + 2]
+
+
+def _number(cell: str) -> float:
     try:
-        said = subprocess.run(ask, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    found = {}
-    for name, cell in zip(_GPU_FIELDS.values(), said.partition("\n")[0].split(","), strict=False):
-        try:
-            found[name] = float(cell)
-        except ValueError:  # "[N/A]"
-            continue
-    return found
+        return float(cell)
+    except ValueError:  # "[N/A]"
+        return -1.0
 
 
 class MachineWatch:
-    """Looks at the machine while a run is made: from its making to `facts`."""
+    """Looks at the machine while a run is made: from its making to `facts`, at the GPU from `look` on."""
 
     def __init__(self) -> None:
         self._begin = cpu_time()
-        self._gpu: list[dict[str, float]] = []
-        self._asked = -_GPU_EVERY_S
+        self._gpu: GpuWatch | None = None
 
     def look(self) -> None:
-        """To be called now and then while pages are read; asks the GPU every other second at most."""
-        now = time.monotonic()
-        if now - self._asked >= _GPU_EVERY_S:
-            self._asked = now
-            if state := gpu_state():
-                self._gpu.append(state)
+        """Look at the GPU from now on. To be called when pages are read, as often as one likes."""
+        self._gpu = self._gpu or GpuWatch()
 
     def facts(self) -> Mapping[str, Any]:
         """Take what a record's environment says of the machine."""
@@ -126,7 +167,4 @@ class MachineWatch:
         others = others_share(self._begin, cpu_time())
         if others is not None:
             facts |= {"others_cpu_share": round(others, 3), "contended": others > CONTENDED}
-        for name in _GPU_FIELDS.values():
-            if seen := [state[name] for state in self._gpu if name in state]:
-                facts[name] = round(statistics.median(seen), 1)
-        return facts
+        return facts | (self._gpu.facts() if self._gpu else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.runs import machine
-from dsocr_core.runs.machine import CpuTime, MachineWatch, cpu_time, gpu_state, others_share
+from dsocr_core.runs.machine import CpuTime, MachineWatch, cpu_time, others_share
 
 
 def write_proc(root: Path, busy: int, processes: dict[int, tuple[int, int]]) -> Path:
@@ -53,25 +54,51 @@ def test_what_others_take_is_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatc
 def test_a_machine_that_does_not_tell_has_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cpu_time(tmp_path) is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpu_state() == {}
     monkeypatch.setattr(machine, "cpu_time", lambda: None)
-    facts = MachineWatch().facts()
+    watch = MachineWatch()
+    watch.look()
+    facts = watch.facts()
     assert "contended" not in facts and not any(name.startswith("gpu") for name in facts)
 
 
-def test_the_gpu_is_asked_through_its_drivers_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho '1980, 3201, 412.55, [N/A]'\n")
+def give_program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """An nvidia-smi that does what the script says."""
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert gpu_state() == {"gpu_sm_mhz": 1980, "gpu_memory_mhz": 3201, "gpu_power_w": 412.55}
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading, three moments of work, and the end."""
+    told = ("0, 345, 3201, 75", "98, 1980, 3201, 690", "99, 1965, 3201, 680.26", "97, 1980, 3201, [N/A]",
+            "3, 1980, 3201, 130", "garbage")  # fmt: skip
+    script = "\n".join(f"echo '580.159.04, {line}, [N/A]'" for line in told)
+    give_program(tmp_path, monkeypatch, script)
     watch = MachineWatch()
     watch.look()
-    watch.look()  # within two seconds: not asked again
-    assert len(watch._gpu) == 1
-    assert watch.facts()["gpu_power_w"] == 412.6 or watch.facts()["gpu_power_w"] == 412.5
+    watch.look()
+    watch._gpu._reading.join()
+    facts = watch.facts()
+    assert {name: facts[name] for name in facts if name.startswith(("gpu", "driver"))} == {
+        "driver": "580.159.04", "gpu_sm_mhz": 1980, "gpu_memory_mhz": 3201, "gpu_power_w": 685.1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["told", "forgotten"])
+def test_nothing_asks_the_gpu_on_when_the_watch_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    give_program(tmp_path, monkeypatch, "exec sleep 600")
+    watch = MachineWatch()
+    watch.look()
+    reading = watch._gpu._reading
+    if ended:
+        assert "gpu_power_w" not in watch.facts()
+    del watch
+    gc.collect()
+    reading.join(60)
+    assert not reading.is_alive()
 
 
 def test_a_run_beside_others_is_contended(monkeypatch: pytest.MonkeyPatch) -> None:
