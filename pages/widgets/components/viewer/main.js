@@ -275,16 +275,17 @@ class Viewer {
   keyAround(event) {
     const key = this.around?.keys.find(({ key }) => key === event.key);
     if (!key) return false;
-    const field = key.field ? document.querySelector(`.st-key-${key.field} input`) : null;
-    if (key.act) this.actAround(key.act);
-    field?.focus();
+    if (key.act) {
+      this.actAround(key.act);
+      this.askName(key);
+    } else if (key.field) fieldOf(key)?.focus();
     return true;
   }
 
-  // Without a name what is said leads to its field.
-  askName() {
-    const asks = this.around.keys.find(({ act, field }) => act && field);
-    if (asks) document.querySelector(`.st-key-${asks.field} input`)?.focus();
+  // Without a name what is said leads to its field. A name that stands there is on its way: no key after it is typed.
+  askName(key = this.around.keys.find(({ act, field }) => act && field)) {
+    const field = key?.field && fieldOf(key);
+    if (field && !field.value.trim()) field.focus();
   }
 
   key(event) {
@@ -431,6 +432,11 @@ class Viewer {
       b: this.items.b.length,
     });
   }
+}
+
+// The field of the page around that a key leads to.
+function fieldOf({ field }) {
+  return document.querySelector(`.st-key-${field} input`);
 }
 
 function show(component) {
