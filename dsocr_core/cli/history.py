@@ -379,7 +379,7 @@ def loops(where: Where, runs: tuple[str, ...] = (), *, console: Console) -> int:
     for each in found:
         for loop in each.loops:
             begins = (
-                f"token {loop.from_token}"
+                f"token {loop.from_token:,}"
                 if loop.from_token is not None
                 else f"character {loop.from_character}"
             )

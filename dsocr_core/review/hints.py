@@ -87,7 +87,7 @@ def _tie_words(divergence: Divergence) -> str:
     assert divergence.margins is not None
     what = margin_words(divergence.margins)
     means = "rounding can explain it" if divergence.margins.tie else "rounding does not explain it"
-    return f"the tokens diverge at step {divergence.index}, {what}: {means}"
+    return f"the tokens diverge at step {divergence.index:,}, {what}: {means}"
 
 
 def _length_words(item: Difference, limits: InputLine | None) -> str:

@@ -99,7 +99,7 @@ def ratio_of_runs(
 
 _LARGEST_LOG = 700.0
 """The exponential of more is no float: two runs that differ much may say nothing."""
-_ONE_RUN = "how much runs of one commit differ is not known; record more"
+_ONE_RUN = "spread not known, record more"
 
 
 @cache

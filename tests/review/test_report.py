@@ -82,8 +82,8 @@ class _Elements(HTMLParser):
 
 def test_the_headline_says_speed_pages_and_failures(review: Review) -> None:
     assert headline(review) == (
-        "vendor against eager: speed inconclusive (one run a side: how much runs of one commit differ is not "
-        "known; record more), 3 of 9 pages changed, 3 fail"
+        "vendor against eager: speed inconclusive (one run a side: spread not known, record more), "
+        "3 of 9 pages changed, 3 fail"
     )
 
 

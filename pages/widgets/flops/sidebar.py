@@ -135,10 +135,10 @@ def _hardware() -> None:
     st.selectbox("Hardware", list(names), format_func=names.__getitem__, key=key("hardware"))
     if text("hardware") == CUSTOM:
         left, right = st.columns(2)
-        number_input(left, "Peak (TFLOP/s)", "peak")
-        number_input(right, "Bandwidth (GB/s)", "bandwidth")
+        number_input(left, "Peak (TFLOP/s)", "peak", step=10.0)
+        number_input(right, "Bandwidth (GB/s)", "bandwidth", step=100.0)
     number_input(
-        st.container(), "Price an hour", "price",
+        st.container(), "Price an hour", "price", step=0.1,
         help="What you pay for the device, in any currency: 1,000 pages are priced. 0: not known.",
     )  # fmt: skip
 

@@ -81,11 +81,8 @@ def draw_tokens(shown: Shown) -> None:
             marked = (frame["step"] == divergence.index).tolist()
     elif shown.report is not None and shown.report.tokens_equal:
         st.caption(f"All {plural(len(frame), 'token')} are equal.")
-    heads = {
-        name: Column(
-            name, "" if name.endswith((" margin", " ULP")) else "text", width=60 if name == "step" else None
-        )
-        for name in frame
+    heads = {name: Column(name, "" if name.endswith((" margin", " ULP")) else "text") for name in frame} | {
+        "step": Column("step", "count", width=68)
     }
     table.draw(frame, heads, "", FEW, marked)
 
@@ -96,7 +93,7 @@ def _divergence(shown: Shown, divergence: Divergence) -> None:
     row = None if divergence.box_a is None else shown.row_of(divergence.box_a, None)
     where = "before the first box" if row is None else f"in box {(divergence.box_a or 0) + 1} of A"
     st.caption(
-        f"Tokens diverge at step {divergence.index} of {' and '.join(f'{count:,}' for count in counts)}, "
+        f"Tokens diverge at step {divergence.index:,} of {' and '.join(f'{count:,}' for count in counts)}, "
         f"{where}; {divergence_words(divergence, min(counts))}. Before it:"
     )
     st.code(divergence.context[-300:] or "(the start)", language=None, wrap_lines=True)

@@ -85,7 +85,7 @@ def _divergence(shown: Shown) -> dict[str, Any] | None:
     return {
         "a": None if divergence.box_a is None else shown.row_of(divergence.box_a, None),
         "b": None if divergence.box_b is None else shown.row_of(None, divergence.box_b),
-        "words": f"diverges at token {divergence.index}",
+        "words": f"diverges at token {divergence.index:,}",
     }
 
 

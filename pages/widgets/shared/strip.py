@@ -101,6 +101,6 @@ def parity_facts(report: ParityReport) -> tuple[Fact, ...]:
         ("boxes", boxes),
         ("largest shift", percent(report.max_coordinate_difference_percent)),
         ("CER", percent(report.character_error_rate * 100)),
-        ("first divergence", tokens if divergence is None else f"token {divergence.index}"),
+        ("first divergence", tokens if divergence is None else f"token {divergence.index:,}"),
     )
     return (inputs, *facts) if inputs[1] == "differ" else (*facts, inputs)

@@ -32,7 +32,7 @@ _COLUMNS = {
     "median_b": Column("B, after", "ms"),
     "lost_ms": Column("B − A", "+ms", "Time of B less time of A, a page: above 0 B is slower."),
     "lost_share": Column("of A's page", _percent, "Of A's whole page."),
-    "why": Column("why", width=200),
+    "why": Column("why", width=264),
     "backend": Column("backend"),
     "under": Column("under", width=216),
     "speed": tables.SPEED,
