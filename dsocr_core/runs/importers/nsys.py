@@ -99,7 +99,7 @@ def read_file(file: Path) -> list[ImportedRun]:
     content = read_bytes(file, TABLE_LIMIT)
     found = tables(as_text(content))
     rows: dict[str, tuple[Row, ...]] = {}
-    of = {table.report: table for table in found}
+    of = _by_report(found)
     by_name = next((of[name] for name in _KERNELS if name in of), None)
     found_kernels = () if by_name is None else _kernels(by_name)
     ranges = next((of[name] for name in _RANGES if name in of), None)
@@ -125,6 +125,16 @@ def read_file(file: Path) -> list[ImportedRun]:
         notes=" ".join(filter(None, notes)),
     )
     return [ImportedRun(record, file, rows, {f"imported/{KERNEL_SUMMARY}": content})]
+
+
+def _by_report(found: Iterable[Table]) -> dict[str, Table]:
+    """Raises Refused where one report has two tables that say different things."""
+    of: dict[str, Table] = {}
+    for table in found:
+        first = of.setdefault(table.report, table)
+        if [row for _, row in first.rows] != [row for _, row in table.rows]:
+            raise Refused(f"{table.report} stands in it twice, of two profiles: give each a file of its own")
+    return of
 
 
 _KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_sum", "cuda_gpu_trace")

@@ -255,6 +255,19 @@ def test_a_kernel_summary_that_is_not_whole_is_refused(text: str) -> None:
         kernels(text)
 
 
+def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Taken, tmp_path: Path) -> None:
+    again = CSV.replace("75.0,3000,2,1500.0,1500.0", "75.0,3000,2,1500.0,1400.0")
+    file = tmp_path / "two.csv"
+    file.write_text(f"{CSV}\n{again}")
+    with History(tmp_path / "other") as history:
+        report = import_paths(history, [file])
+    assert not report.imported
+    assert "cuda_gpu_kern_sum stands in it twice" in report.skipped[0].reason
+    assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == figures(
+        taken("one.csv", CSV)["kernels"]
+    )
+
+
 def test_names_are_bounded(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches, "KERNEL_LIMIT", 1)
     with pytest.raises(AssertionError, match="more than 1 kernels by name"):
