@@ -11,6 +11,7 @@ import codecs
 import gzip
 import json
 import math
+import os
 import re
 import zlib
 from array import array
@@ -170,13 +171,24 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
+def _too_long() -> Refused:
+    return Refused(
+        f"more than {TRACE_LIMIT // MIB:,} MiB unpacked: profile fewer steps, with schedule(active=...)"
+    )
+
+
 class _Stream:
     """A JSON document read piece by piece: its events one by one, other values whole if they are small."""
 
     def __init__(self, file: Path) -> None:
         try:
-            with file.open("rb") as start:
-                packed = start.read(2) == GZIP
+            with file.open("rb") as ends:
+                packed, size = ends.read(2) == GZIP, ends.seek(0, os.SEEK_END)
+                if packed:  # its last four bytes are how much the last part of it is unpacked
+                    ends.seek(max(size - 4, 0))
+                    size = int.from_bytes(ends.read(4), "little")
+            if size > TRACE_LIMIT:  # before all of it is read
+                raise _too_long()
             handle = cast(IO[bytes], (gzip.open if packed else Path.open)(file, "rb"))
         except OSError as error:
             raise Refused(f"cannot be read ({error.strerror})") from error
@@ -257,10 +269,7 @@ class _Stream:
             raise Refused(f"not a whole gzip file ({error})") from error
         self._read += len(content)
         if self._read > TRACE_LIMIT:
-            raise Refused(
-                f"more than {TRACE_LIMIT // MIB:,} MiB unpacked: profile fewer steps, with schedule(active="
-                f"...)"
-            )
+            raise _too_long()
         self._whole = not content
         self._text = self._text[self._at :] + self._decoder.decode(content, not content)
         self._at = 0

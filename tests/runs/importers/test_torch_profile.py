@@ -154,8 +154,13 @@ def test_a_trace_of_gigabytes_is_refused_within_its_limit(
         file.write('{"traceEvents": [')
         for _ in range(200):
             file.write(one * 1000)
-    with pytest.raises(Refused, match=r"more than 12 MiB unpacked: profile fewer steps"):
-        read_trace(tmp_path / "t.json.gz")
+    packed = (tmp_path / "t.json.gz").read_bytes()
+    with (tmp_path / "plain.json").open("wb") as file:
+        file.truncate(13 * 1024 * 1024)  # of its size alone it is known before it is read
+    (tmp_path / "parts.json.gz").write_bytes(packed + gzip.compress(b" "))  # the end tells of its last part
+    for name in ("t.json.gz", "plain.json", "parts.json.gz"):
+        with pytest.raises(Refused, match=r"more than 12 MiB unpacked: profile fewer steps"):
+            read_trace(tmp_path / name)
     monkeypatch.setattr(torch_profile, "EVENT_LIMIT", 5)
     (tmp_path / "t.json").write_text(trace())
     with pytest.raises(Refused, match="more than 5 events"):
