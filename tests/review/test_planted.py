@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import pytest
@@ -24,29 +23,6 @@ CONSEQUENCES = {"truncated": {"no_eos", "text"}, "loop": {"truncated", "no_eos",
 def review(planted: tuple[History, Planted]) -> Review:
     history, made = planted
     return open_review(history, made.run_id)
-
-
-def test_opening_costs_no_more_than_seconds(planted: tuple[History, Planted]) -> None:
-    history, made = planted
-    times = []
-    for _ in range(3):
-        # The processor's time, all threads of it: what else the machine does is not counted.
-        start = time.process_time()
-        with History(history.storage.location) as opened:
-            assert len(open_review(opened, made.run_id).pages) == planting.PAGES
-        times.append(time.process_time() - start)
-    assert min(times) < 4  # under 2 where nothing else runs; beside two busy cores 2.1 were seen
-
-
-def test_a_page_is_there_at_once(review: Review) -> None:
-    times = []
-    for page in review.pages[:10]:
-        start = time.perf_counter()
-        detail = review.detail(page.name)
-        assert review.picture(page.name) is not None
-        times.append(time.perf_counter() - start)
-        assert detail.a is not None and detail.a.timings
-    assert min(times) < 0.1  # what it costs, whatever else the machine does
 
 
 def test_every_planted_page_is_among_the_first(review: Review, planted: tuple[History, Planted]) -> None:
