@@ -50,7 +50,7 @@ def test_compare_and_review_have_no_serious_violation(
 
 
 def test_by_keyboard_alone(server: Server, open_page) -> None:
-    """From the gallery to a page, through the viewer, to a run on Runs and out of its table."""
+    """From the gallery through the viewer to a run on Runs, out of its table, and to a pair of Timing."""
     page = rested(open_page(server.url))
     keys, focused = (
         page.keyboard,
@@ -84,6 +84,14 @@ def test_by_keyboard_alone(server: Server, open_page) -> None:
     for _ in range(6):  # its own tools come after it, not its thousand cells
         keys.press("Tab")
     assert not page.evaluate(inside)
+    go(page, "Timing")
+    page.get_by_text("by keyboard: Shift and Space").wait_for()
+    page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
+    tab_to('[data-testid="stDataFrame"] canvas')
+    keys.press("ArrowDown")
+    keys.press("Shift+Space")
+    tab = page.get_by_role("tab", name="B against A", exact=True)
+    expect(tab).to_have_attribute("aria-selected", "true")
 
 
 def go(page: Page, name: str) -> Page:

@@ -63,7 +63,7 @@ def draw(shown: Shown) -> None:
     pairs = plural(len(found[["a", "b", "backend"]].drop_duplicates()), "pair")
     words = (
         f"{pairs}: the newest commit (B) of each workload, setting, card and backend beside the commit "
-        "before it (A), the surest loss first. Choose a row to open its pair."
+        "before it (A), the surest loss first. Choose a row (by keyboard: Shift and Space) to open its pair."
     )
     reproduce = "dsocr history regressions" + " --contended" * contended
     figure.head(words, sql=sql, reproduce=reproduce, regressions=found)
