@@ -68,7 +68,8 @@ def bench(
     share, location = share_of(fail_above), history_location(settings)
     before = _baseline(plan, location, baseline) if baseline is not None else None
     machine = MachineWatch()
-    machine.look()
+    if save:
+        machine.look()
     with cancelled_by_interrupt() as cancel:
         measured = measured_bench(plan, cancel)
     document, code = measured.document(), OK

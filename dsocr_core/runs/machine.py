@@ -25,11 +25,11 @@ TREE = "DSOCR_MACHINE_TREE"
 """Variable that names the process whose children are all one work, as a gate's benches are."""
 _SHORTEST_S = 1.0
 """The clock ticks of a shorter time say nothing of others."""
-_GPU_EVERY_MS = 500
+_GPU_EVERY_MS = 1000
 _BUSY_PERCENT = 50
 """From this share of time with work on it, by its driver, a GPU is busy. While a model loads it is not."""
 _MOST_LINES = 100_000
-"""Those of the last 14 hours."""
+"""Those of the last 27 hours."""
 _GPU_FIELDS = {
     "clocks.sm": "gpu_sm_mhz", "clocks.mem": "gpu_memory_mhz", "power.draw": "gpu_power_w",
     "temperature.gpu": "gpu_temperature_c",

@@ -83,7 +83,7 @@ def ratio_of_runs(
         return replace(nothing, why=f"{plural(pages, 'page')}: too few")
     if min(runs) < FEWEST_RUNS:
         which = "a side" if max(runs) < FEWEST_RUNS else "of A" if runs[0] < runs[1] else "of B"
-        return replace(nothing, why=f"one run {which}: {_ONE_RUN}")
+        return replace(nothing, why=f"one run {which}: spread not known, record more")
     if paired:
         degrees = runs[0] - 1
         of_runs = float(np.var(places_b - places_a, ddof=1)) / runs[0]
@@ -99,7 +99,6 @@ def ratio_of_runs(
 
 _LARGEST_LOG = 700.0
 """The exponential of more is no float: two runs that differ much may say nothing."""
-_ONE_RUN = "spread not known, record more"
 
 
 @cache

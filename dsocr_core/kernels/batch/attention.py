@@ -11,8 +11,8 @@ Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a p
 once for all. They are rows of a tile of the matrix units, which has room for 16 whether there is one or more:
 a row's sums are the same wherever it stands and whatever the others are. Each row has its own parts and
 softmax. Most blocks belong to all rows; where one belongs to some only, it has no weight for the others, and
-adds nothing. In a ring with places to spare rows find some slots in other places than each other, and each
-row reads its own.
+adds nothing. In a ring with places to spare rows find some slots in other places than each other: of a
+block with such slots each row reads its own.
 
 Keys, values or both may be 8-bit floats (e4m3) with a scale for each slot and head: a query takes its keys'
 scale, an average its values'.

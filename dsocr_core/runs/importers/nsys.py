@@ -88,6 +88,11 @@ class Table:
     rows: tuple[tuple[int, Mapping[str, str]], ...]
     """Each with its line."""
 
+    @property
+    def values(self) -> list[Mapping[str, str]]:
+        """The rows, wherever they stand."""
+        return [row for _, row in self.rows]
+
 
 def is_table(head: Head) -> bool:
     """Tell whether a text holds the head of a report that is read."""
@@ -100,7 +105,7 @@ def read_file(file: Path) -> list[ImportedRun]:
     found = tables(as_text(content))
     rows: dict[str, tuple[Row, ...]] = {}
     of = _by_report(found)
-    by_name = next((of[name] for name in _KERNELS if name in of), None)
+    by_name = _kernel_table(of)
     found_kernels = () if by_name is None else _kernels(by_name)
     ranges = next((of[name] for name in _RANGES if name in of), None)
     if found_kernels:
@@ -132,21 +137,26 @@ def _by_report(found: Iterable[Table]) -> dict[str, Table]:
     of: dict[str, Table] = {}
     for table in found:
         first = of.setdefault(table.report, table)
-        if [row for _, row in first.rows] != [row for _, row in table.rows]:
+        if first.units != table.units or first.values != table.values:
             raise Refused(f"{table.report} stands in it twice, of two profiles: give each a file of its own")
     return of
 
 
 _KERNELS = ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_sum", "cuda_gpu_trace")
+
+
+def _kernel_table(of: Mapping[str, Table]) -> Table | None:
+    return next((of[name] for name in _KERNELS if name in of), None)
+
+
 _RANGES = ("nvtx_pushpop_sum", "nvtx_sum", "nvtx_gpu_proj_sum")
 """Ranges, of which in a file the first that is there is taken."""
 
 
 def kernels(text: str) -> tuple[Kernel, ...]:
     """The kernels of a summary's text in its order. Raises Refused."""
-    for table in tables(text):
-        if table.report in _KERNELS:
-            return _kernels(table)
+    if (table := _kernel_table(_by_report(tables(text)))) is not None:
+        return _kernels(table)
     raise Refused("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
 
 

@@ -263,6 +263,8 @@ def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Tak
         report = import_paths(history, [file])
     assert not report.imported
     assert "cuda_gpu_kern_sum stands in it twice" in report.skipped[0].reason
+    with pytest.raises(Refused, match="stands in it twice"):  # the same numbers, of another unit
+        kernels(f"{CSV}\n{CSV.replace('(ns)', '(us)')}")
     assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == figures(
         taken("one.csv", CSV)["kernels"]
     )
