@@ -9,6 +9,7 @@ import logging
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -89,6 +90,10 @@ class Drafts(Protocol):
     def tokens(self, request: OcrRequest, encode: Callable[[str], list[int]]) -> tuple[int, ...]:
         """The tokens that the page may have; empty without a draft. `encode` makes a text's tokens."""
         ...
+
+
+ToPrefill = tuple[PromptIds, Pixels, Sequence]
+"""A page's prompt and views, and the empty sequence that takes them."""
 
 
 @dataclass(frozen=True)
@@ -331,6 +336,18 @@ class Engine:
         """Vision and prompt into the empty `sequence`'s cache; the logits after it, (V,) float32."""
         embeddings = self._embed(prompt, pixels, timer, cancel)
         return self._prefill(sequence, embeddings)
+
+    def pages_a_pass(self, page: PageInputs) -> int:
+        """Pages of this one's shape that `prefill_pages` takes at once: by the page, whoever is beside it."""
+        return 1
+
+    def prefill_pages(
+        self, pages: Seq[ToPrefill], at_once: int, timer: StageTimer, cancel: CancelToken | None
+    ) -> list[Tensor]:
+        """`prefill` of pages of one shape, `at_once` at most, with the bits of so many. The logits are theirs
+        to keep.
+        """
+        return [self.prefill(*page, timer, cancel).clone() for page in pages]
 
     def result(
         self,

@@ -76,6 +76,12 @@ class StageTimer:
         """Set how often a stage's work ran, for a stage that loops inside its range."""
         self._calls[stage] = calls
 
+    def take_share(self, other: StageTimer, of: int) -> None:
+        """Take an equal share of what another timer timed of so many pages together."""
+        for row in other.timings():
+            self.add(row.stage, row.milliseconds / of)
+            self.count(row.stage, row.calls)
+
     def timings(self) -> tuple[StageTiming, ...]:
         """One row a stage that was timed, in stage order. Synchronises the device unless all have passed."""
         if not all(events[1].query() for _, _, events in self._spans if events):  # type: ignore[no-untyped-call]

@@ -23,11 +23,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dsocr_core.base.console import print_json
 from dsocr_core.engine.device import full_float32
+from dsocr_core.engine.fast.engine import PAGES_A_PASS
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
 from dsocr_core.measure.device import require_fast_engine_for
-from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, Variant
+from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, PagesVariant, Variant
 from dsocr_core.measure.rows import Rows
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.family import load_config, preset_named
@@ -102,6 +103,16 @@ def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> dict[str, l
                 _times(rows, variant, flops, repeat)
             if name in ("eager", "fast"):
                 variants[name] = variant
+    name = f"fast, {PAGES_A_PASS} pages together"
+    with rows.attempt(name):
+        towers = VisionTowers(model, Ops(kernels))
+        together = PagesVariant(model, page, sdpa_core, towers, prefill, PAGES_A_PASS)
+        rows.table(name)
+        with _autocast(model):
+            _times(rows, together, {stage: PAGES_A_PASS * count for stage, count in flops.items()}, repeat)
+            alike = together.is_alike_everywhere()
+        rows.say(f"a page's logits, whoever is beside it: {'the same bits' if alike else 'OTHER BITS'}")
+        del together
     with rows.attempt("errors"):
         errors = _errors(model, page, variants)
     for name, variant in variants.items():

@@ -177,3 +177,52 @@ class FastVariant(Variant):
         tokens = torch.cat([x.flatten(0, 1) for x in self._pass.tokens])
         rows = (self._pass.features, self._pass.patches, tokens)
         return {**dict(zip(names, rows, strict=True)), **self.outputs}
+
+
+class PagesVariant(FastVariant):
+    """Several pages of one shape in a pass, as a batch prefills them: the page, and itself moved aside."""
+
+    def __init__(
+        self,
+        model: OcrModel,
+        page: Page,
+        core: AttentionCore,
+        towers: VisionTowers,
+        prefill: FastPrefill,
+        pages: int,
+    ) -> None:
+        super().__init__(model, page, core, towers, prefill)
+        self._pages, self._all = pages, [[v.roll(8 * n, -1) for n in range(pages)] for v in self.views]
+        self.put(0)
+
+    def put(self, place: int) -> None:
+        """Put the page at a place among the others."""
+        self.views = [torch.cat([*view[-place:], *view[:-place]] if place else view) for view in self._all]
+
+    def fuse(self) -> None:
+        by_page = zip(*(torch.chunk(x, self._pages) for x in self._pass.tokens), strict=True)
+        self.outputs[Stage.VISION_FUSION] = torch.cat(
+            [
+                self._prefill.embed(self.page.prompt, [(x[0] if len(x) > 1 else None, self.page.grid, x[-1])])
+                for x in by_page
+            ]
+        )
+
+    def prefill(self) -> None:
+        keys, values = self.cache.keys[:, 0], self.cache.values[:, 0]
+        embeddings = self.outputs[Stage.VISION_FUSION]
+        self.outputs[Stage.PREFILL] = self._prompt_pass.forward_pages(
+            embeddings, self._pages, self.rotary, self.core
+        )
+        for number in range(self._pages):
+            self._prompt_pass.copy_out(keys, values, self.tokens, number)
+
+    def is_alike_everywhere(self) -> bool:
+        """Tell whether the page's logits are the same at every place, whoever is beside it."""
+        found = []
+        for place in range(self._pages):
+            self.put(place)
+            self.run()
+            found.append(self.outputs[Stage.PREFILL][place].clone())
+        self.put(0)
+        return all(torch.equal(each, found[0]) for each in found)

@@ -144,10 +144,16 @@ class TappedPrefill(FastPrefill):
         return out
 
     def forward(
-        self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
+        self,
+        embeddings: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        rotary: Rotary,
+        core: AttentionCore,
+        pages: int = 1,
     ) -> Tensor:
         self._tapped.log = []
-        logits = super().forward(embeddings, keys, values, rotary, core)
+        logits = super().forward(embeddings, keys, values, rotary, core, pages)
         self._tapped.note("logits", logits=logits[None])
         self.log = self._tapped.log
         return logits

@@ -23,7 +23,9 @@ CPU = torch.device("cpu")
 
 
 @torch.inference_mode()
-def test_both_engines_and_the_variants_are_timed_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_and_the_variants_are_timed_and_checked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = random_model(parse_config(tiny_config()), CPU, torch.float32)
     page = Page.random(model.config, preset_named("tiny"), (1, 1), 9, CPU)
     assert [view.shape for view in page.views] == [(1, 3, 512, 512)]
@@ -36,7 +38,7 @@ def test_both_engines_and_the_variants_are_timed_and_checked(monkeypatch: pytest
     monkeypatch.setattr("dsocr_core.measure.rows.copy_bandwidth", lambda _: 1e12)
     rows = Rows(CPU)
     errors = command.measure(rows, model, page, repeat=2)
-    for name in ("eager", "fast", "fast, no graph", "fast, bias written out"):
+    for name in ("eager", "fast", "fast, no graph", "fast, bias written out", "fast, 4 pages together"):
         stages = [row.name for row in rows.rows if row.table == name]
         assert stages == ["sam", "clip", "projector", "vision_fusion", "prefill", "all in a row"]
     assert rows.failed == {"fast, extended dimensions": "no such attention"}
@@ -51,6 +53,7 @@ def test_both_engines_and_the_variants_are_timed_and_checked(monkeypatch: pytest
     ):
         eager, fast = map(float, errors[stage])
         assert eager == 0 and 0 < fast < 1e-4
+    assert "whoever is beside it: the same bits" in capsys.readouterr().out
     assert errors["best token as float32's"] == errors["twice, the same bits"] == ["yes", "yes"]
 
 

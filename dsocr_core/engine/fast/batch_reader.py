@@ -29,7 +29,7 @@ import torch
 
 from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.base import Engine, announce
+from dsocr_core.engine.base import Engine, ToPrefill, announce
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import (
@@ -42,7 +42,7 @@ from dsocr_core.engine.fast.batch_step import (
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
-from dsocr_core.engine.page import PageInputs
+from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
@@ -51,7 +51,7 @@ from dsocr_core.models.precision import CACHES, position_bytes
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
-from dsocr_core.reading.records import CancelToken, FinishReason, OcrRequest, OcrResult
+from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy, OcrRequest, OcrResult
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +62,43 @@ SPARED_BYTES = 4 * 2**30
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
-"""Prefills between two groups of steps: while slots fill, live ones keep decoding."""
+"""Pages prefilled between two groups of steps, about: while slots fill, live ones keep decoding."""
+
+SLOTS_A_PAGE = 4
+"""Pages are prefilled together where there are so many slots for each of them: few others wait for that."""
+MOST_WAITING = 16
+SLOTS_A_GROUP = 32
+"""Taken pages that may wait for others of their shape, for a group of steps for so many slots and two at
+least: the more there are, the less an idle one costs.
+"""
+GATHER_S = 0.03
+"""They wait so long while no slot is live, and no more pages come."""
 
 FINISHING = 64
 """Pages that may wait to be finished before decoding waits for them."""
 
 POLL_S = 0.1
+
+
+@dataclass(eq=False)
+class _Taken:
+    """A page whose views are on the device: it waits for its prefill."""
+
+    work: Work
+    page: PageInputs
+    pixels: Pixels
+    timer: StageTimer
+    ngram: NgramPolicy
+    draft: tuple[int, ...]
+    together: int
+    """Pages that are prefilled with it, it included."""
+    waited: int = 0
+    """Groups of steps since it could have been prefilled."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What pages that are prefilled together have in common."""
+        return len(self.page.prompt.ids), *(view.shape for view in self.pixels.passes)
 
 
 @dataclass(frozen=True)
@@ -77,6 +108,8 @@ class _Entry:
     key: object
     page: PageInputs
     timer: StageTimer
+    shared: tuple[StageTimer, int]
+    """Timer of its prefill, and the pages it was of."""
 
 
 class BatchReader:
@@ -254,6 +287,7 @@ class _Run:
         self._reader, self._source, self._on_result, self._cancel = reader, source, on_result, cancel
         self._engine = reader.engine
         self._decoder: BatchDecoder | None = None
+        self._waiting: list[_Taken] = []
         self._inside: dict[int, _Entry] = {}
         """Pages in slots, by their entry's id."""
         self._finishers = ThreadPoolExecutor(1, "finish")
@@ -266,16 +300,16 @@ class _Run:
         while True:
             if self._cancel is not None and self._cancel.is_set():
                 raise Cancelled
-            for _ in range(ADMITTED_A_GROUP):
-                if not self._room() or not self._admit():
-                    break
+            admitted = 0
+            while admitted < ADMITTED_A_GROUP and self._room() and (more := self._admit()):
+                admitted += more
             if self._decoder is not None and self._decoder.busy:
                 try:
                     self._advance(self._decoder)
                 except Exception as error:  # noqa: BLE001 - one page's fault costs no other page
                     self._require_device(error)
                     self._read_apart(self._decoder, error)
-            elif self._source.exhausted:
+            elif self._source.exhausted and not self._waiting:
                 break
         self._collect(0)
 
@@ -292,20 +326,109 @@ class _Run:
     def _room(self) -> bool:
         return self._decoder is None or self._decoder.free > 0
 
-    def _admit(self) -> bool:
-        """Bring the next page into a slot; False when none is ready."""
+    def _admit(self) -> int:
+        """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
         busy = self._decoder is not None and self._decoder.busy
-        work = self._source.take(0.0 if busy else POLL_S)
-        if work is None:
-            return False
+        while (group := self._whole()) is None and len(self._waiting) < MOST_WAITING:
+            work = self._source.take(0.0 if busy else GATHER_S if self._waiting else POLL_S)
+            if work is None:
+                break
+            if (taken := self._take_in(work)) is not None:
+                self._waiting.append(taken)
+        if not self._waiting or self._decoder is None:
+            return 0
+        free, first = self._decoder.free, self._waiting[0]
+        if group is None or free < len(group):
+            first.waited += 1
+            patience = max(2, self._reader.slots // SLOTS_A_GROUP)
+            if busy and first.waited <= patience and not self._source.exhausted:
+                return 0
+            group = group or [one for one in self._waiting if one.shape == first.shape]
+        group = group[:free]
+        self._waiting = [one for one in self._waiting if one not in group]
+        self._start(group)
+        return len(group)
+
+    def _whole(self) -> list[_Taken] | None:
+        """Waiting pages that fill a pass."""
+        for first in self._waiting:
+            group = [one for one in self._waiting if one.shape == first.shape][: first.together]
+            if len(group) == first.together:
+                return group
+        return None
+
+    def _take_in(self, work: Work) -> _Taken | None:
+        """A page with its views on the device; None for one that is told of instead, read or at fault."""
+        engine, reader = self._engine, self._reader
         try:
-            self._begin(work)
+            timer = StageTimer(engine.checkpoint.model.device, marks=engine.marks)
+            with reader.beside():
+                page, pixels = engine.take_in(work.request, work.prepared, timer)
+            if self._decoder is None:
+                self._decoder = reader.decoder_for(page)
+                self._decoder.reset()
+                reader.after_all()
+            step = self._decoder.step
+            if step.fits(prompt := len(page.prompt.ids), page.limit):
+                together = engine.pages_a_pass(page)
+                few = reader.slots < SLOTS_A_PAGE * together
+                ngram = engine.ngram_policy(work.request)
+                draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
+                return _Taken(work, page, pixels, timer, ngram, draft, 1 if few else together)
+            needs = (
+                f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
+                f"{step.positions}, {step.held} of them cached; read "
+            )
+            if engine.options.precision in CACHES:  # the batch alone has such a cache
+                raise DsocrError(f"{needs}it by itself")
+            log.warning("%sby itself", needs)
+            self._tell(work.key, engine.recognize(work.request, cancel=self._cancel, prepared=work.prepared))
         except Cancelled:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
             self._require_device(error)
             self._tell(work.key, _error_of(work.request, error))
-        return True
+        return None
+
+    def _start(self, group: list[_Taken]) -> None:
+        """Bring pages into slots; those of a pass that fails one by one: what fails again is at fault."""
+        try:
+            self._begin(group)
+        except Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            self._require_device(error)
+            if len(group) == 1:
+                self._tell(group[0].work.key, _error_of(group[0].work.request, error))
+                return
+            for one in group:
+                self._start([one])
+
+    def _begin(self, group: list[_Taken]) -> None:
+        engine, reader, decoder = self._engine, self._reader, self._decoder
+        assert decoder is not None
+        together = group[0].together
+        timer = StageTimer(engine.checkpoint.model.device, marks=engine.marks)
+        slots: list[int] = []
+        try:
+            pages: list[ToPrefill] = []
+            for one in group:
+                slot, cache = decoder.take()
+                slots.append(slot)
+                sequence = Sequence(cache, decoder.step.rotary, engine.core, NgramRule(0))
+                pages.append((one.page.prompt, one.pixels, sequence))
+            with reader.beside(), timer.stage(Stage.PREFILL):
+                logits = engine.prefill_pages(pages, together, timer, self._cancel)
+        except BaseException:
+            for slot in slots:
+                decoder.give_back(slot)
+            raise
+        for one, slot, first in zip(group, slots, logits, strict=True):
+            if first.device.type == "cuda":
+                first.record_stream(torch.cuda.current_stream(first.device))
+            entry = _Entry(one.work.key, one.page, one.timer, (timer, len(group)))
+            decoder.begin(slot, entry, one.page.prompt.ids, one.page.limit, one.ngram, first, one.draft)
+            self._inside[id(entry)] = entry
 
     def _read_apart(self, decoder: BatchDecoder, error: Exception) -> None:
         """Read each page of a group that failed again and by itself: one that fails again is at fault."""
@@ -317,7 +440,9 @@ class _Run:
         for entry in entries:
             request = entry.page.request
             try:
-                self._begin(Work(entry.key, request, self._engine.prepare(request)))
+                taken = self._take_in(Work(entry.key, request, self._engine.prepare(request)))
+                if taken is not None:
+                    self._start([taken])
                 while decoder.busy:
                     if self._cancel is not None and self._cancel.is_set():
                         raise Cancelled
@@ -344,47 +469,6 @@ class _Run:
             torch.cuda.synchronize(device)
         except RuntimeError:
             raise error from None
-
-    def _begin(self, work: Work) -> None:
-        engine, reader = self._engine, self._reader
-        model = engine.checkpoint.model
-        timer = StageTimer(model.device, marks=engine.marks)
-        with reader.beside():
-            page, pixels = engine.take_in(work.request, work.prepared, timer)
-        if self._decoder is None:
-            self._decoder = reader.decoder_for(page)
-            self._decoder.reset()
-            reader.after_all()
-        decoder, step = self._decoder, self._decoder.step
-        if not step.fits(prompt := len(page.prompt.ids), page.limit):
-            needs = (
-                f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
-                f"{step.positions}, {step.held} of them cached; read "
-            )
-            if engine.options.precision in CACHES:  # the batch alone has such a cache
-                raise DsocrError(f"{needs}it by itself")
-            log.warning("%sby itself", needs)
-            result = engine.recognize(work.request, cancel=self._cancel, prepared=work.prepared)
-            self._tell(work.key, result)
-            return
-        slot, cache = decoder.take()
-        try:
-            with reader.beside(), timer.stage(Stage.PREFILL):
-                sequence = Sequence(cache, step.rotary, engine.core, NgramRule(0))
-                logits = engine.prefill(page.prompt, pixels, sequence, timer, self._cancel)
-                logits = (
-                    logits.clone()
-                )  # the next page's prefill may overwrite the same buffer before it is read
-            if logits.device.type == "cuda":
-                logits.record_stream(torch.cuda.current_stream(logits.device))
-            entry = _Entry(work.key, page, timer)
-            ngram = engine.ngram_policy(work.request)
-            draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
-            decoder.begin(slot, entry, page.prompt.ids, page.limit, ngram, logits, draft)
-        except BaseException:
-            decoder.give_back(slot)
-            raise
-        self._inside[id(entry)] = entry
 
     # --- a page that ended ----------------------------------------------------------------------
 
@@ -414,6 +498,7 @@ class _Run:
     def _result(self, entry: _Entry, ended: Decoded) -> OcrResult:
         tokens = list(ended.tokens)
         reason: FinishReason = "eos" if tokens[-1] == self._reader._eos else "length"
+        entry.timer.take_share(*entry.shared)
         if ended.milliseconds is not None:
             entry.timer.add(Stage.DECODE, ended.milliseconds)
         entry.timer.count(Stage.DECODE, len(tokens) - 1)

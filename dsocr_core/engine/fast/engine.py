@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
+import torch
 from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.page import Pixels
+from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
 from dsocr_core.reading.records import CancelToken
+
+PAGES_A_PASS = 4
+"""Pages of one shape that a batch prefills at once."""
 
 
 class FastEngine(Engine):
@@ -55,6 +61,42 @@ class FastEngine(Engine):
             features += vision.tokens if len(pixels.images) == 1 else [each.clone() for each in vision.tokens]
         with timer.stage(Stage.VISION_FUSION):
             return self._prompt.embed(prompt, pixels.fused(features))[None]
+
+    def pages_a_pass(self, page: PageInputs) -> int:
+        from dsocr_core.engine.fast.prefill_graphs import MOST_TOKENS
+
+        fits = PAGES_A_PASS * len(page.prompt.ids) <= MOST_TOKENS and len(page.sizes) == 1
+        return PAGES_A_PASS if fits else 1
+
+    def prefill_pages(
+        self, pages: Seq[ToPrefill], at_once: int, timer: StageTimer, cancel: CancelToken | None
+    ) -> list[Tensor]:
+        if at_once == 1:
+            return super().prefill_pages(pages, at_once, timer, cancel)
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        # Fewer are filled up with one of them: the products' rows, and so their bits, are always as many.
+        filled = [*pages, *[pages[-1]] * (at_once - len(pages))]
+        passes = list(zip(*(pixels.passes for _, pixels, _ in filled), strict=True))
+        vision = self._vision.start([torch.cat(views) for views in passes])
+        for stage, run in zip(self.checkpoint.model.family.vision, vision.stages, strict=True):
+            with timer.stage(stage.name, len(passes)):
+                run()
+        of_page = list(zip(*(torch.chunk(tokens, len(filled)) for tokens in vision.tokens), strict=True))
+        with timer.stage(Stage.VISION_FUSION):
+            embeddings = torch.cat(
+                [
+                    self._prompt.embed(prompt, pixels.fused(features))
+                    for (prompt, pixels, _), features in zip(filled, of_page, strict=True)
+                ]
+            )
+        first = pages[0][2]
+        logits = self._prompt_pass.forward_pages(embeddings, len(filled), first.rotary, first.core).clone()
+        for number, (prompt, _, sequence) in enumerate(pages):
+            cache, count = sequence.cache, len(prompt.ids)
+            self._prompt_pass.copy_out(cache.keys[:, 0], cache.values[:, 0], count, number)
+            cache.advance(count)
+        return list(logits[: len(pages)])
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

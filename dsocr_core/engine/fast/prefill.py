@@ -1,6 +1,7 @@
 """The prompt through the language model in few launches: the fast engine's prefill.
 
-Letters: N tokens, C hidden size, L layers, h heads, P positions of the cache, D head dim, V vocabulary.
+Letters: B pages of one length, N tokens of each, C hidden size, L layers, h heads, P positions of the cache,
+D head dim, V vocabulary.
 
 Fused where it saves passes over memory: one product for queries, keys and values, one for gate and up, rotary
 with the cache's write, each residual sum with the norm after it. The shared experts' products run beside the
@@ -84,36 +85,50 @@ class FastPrefill:
         return x
 
     def forward(
-        self, embeddings: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
+        self,
+        embeddings: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        rotary: Rotary,
+        core: AttentionCore,
+        pages: int = 1,
     ) -> Tensor:
-        """Logits after the last of (N, C) embeddings, (V,) float32. Only queues work.
+        """Logits after the last of each page's embeddings, (B N, C): (V,) float32, of several pages (B, V).
 
-        Writes the first N positions of `keys` and `values` (L, h, P, D), which may be one sequence's part of
-        a larger cache.
+        Only queues work. Writes the first B N positions of `keys` and `values` (L, h, P, D), page after page;
+        they may be one sequence's part of a larger cache.
         """
         with torch.autocast(embeddings.device.type, enabled=False):
-            return self._forward(embeddings.clone(), keys, values, rotary, core)
+            logits = self._forward(embeddings.clone(), keys, values, rotary, core, pages)
+        return logits[0] if pages == 1 else logits
 
     def _forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore
+        self, x: Tensor, keys: Tensor, values: Tensor, rotary: Rotary, core: AttentionCore, pages: int
     ) -> Tensor:
         config, ops, eps = self._config, self.ops, self._config.rms_norm_eps
-        tokens = x.shape[0]
+        total, tokens = x.shape[0], x.shape[0] // pages
+        cos, sin = rotary.cos, rotary.sin
+        if pages > 1:
+            cos, sin = (table[:tokens].repeat(pages, 1) for table in (cos, sin))
         _, y = ops.add_norm(x, self._layers[0].attention_norm, eps)
         following = [layer.attention_norm for layer in self._layers[1:]] + [self._weights.norm]
         for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
-            qkv = F.linear(y, layer.qkv).view(tokens, -1, config.head_dim)
-            q = ops.turn_and_cache(qkv, rotary.cos, rotary.sin, keys[number], values[number], 0)  # (N, h, D)
+            qkv = F.linear(y, layer.qkv).view(total, -1, config.head_dim)
+            q = ops.turn_and_cache(qkv, cos, sin, keys[number], values[number], 0)  # (B N, h, D)
+            q = q.view(pages, tokens, *q.shape[1:])
             if number == len(self._layers) - 1:
-                q, x = q[-1:], x[-1:]
-            k, v = keys[number, None, :, :tokens], values[number, None, :, :tokens]  # (1, h, N, D)
-            mixed = core(q.transpose(0, 1)[None], k, v)[0].transpose(0, 1).reshape(x.shape[0], -1)
+                q, x = q[:, -1:], x.view(pages, tokens, -1)[:, -1].contiguous()
+            k, v = (
+                half[number, :, :total].view(-1, pages, tokens, config.head_dim).transpose(0, 1)
+                for half in (keys, values)
+            )  # (B, h, N, D)
+            mixed = core(q.transpose(1, 2), k, v).transpose(1, 2).reshape(x.shape[0], -1)
             x, y = ops.add_norm(x, layer.norm, eps, F.linear(mixed, layer.output))
             (routed, weights), shared = self._beside.run(
                 partial(self._routed, y, layer), partial(self._shared, y, layer)
             )
             x, y = ops.add_norm(x, norm, eps, shared, routed, weights)
-        return F.linear(y, self._weights.head)[0].to(torch.float32)
+        return F.linear(y, self._weights.head).to(torch.float32)
 
     def _shared(self, y: Tensor, layer: _Layer) -> Tensor:
         return F.linear(self.ops.gated(F.linear(y, layer.gate_up)), layer.down)

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
+import dsocr_core.engine.fast.engine as fast_engine
 import dsocr_core.engine.page as page
 import dsocr_core.read.prefetch as prefetch
 import dsocr_core.runs.result_cache as results
@@ -29,10 +30,11 @@ from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
+from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.source import Prefetch
-from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
 from dsocr_core.models.family import FIRST, preset_named
@@ -120,6 +122,78 @@ def test_each_page_reads_as_it_does_alone(
         assert found.environment["batch"] == str(slots)
         assert (found.milliseconds(Stage.DECODE) == 0) == (LIMITS[number] == 1)
     assert reader.slots == slots
+
+
+@pytest.fixture
+def together(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> FastEngine:
+    """Two pages a pass of prefill; `passes` has the pages of each."""
+    monkeypatch.setattr(fast_engine, "PAGES_A_PASS", 2)
+    engine = FastEngine(checkpoint, EngineOptions(ignore_eos=True))
+    given, engine.passes = engine.prefill_pages, []  # type: ignore[attr-defined]
+
+    def counted(pages, *of_pass):
+        engine.passes.append(len(pages))
+        return given(pages, *of_pass)
+
+    monkeypatch.setattr(engine, "prefill_pages", counted)
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("slots", "late", "presets", "passes"),
+    [
+        (8, 0, ("tiny",), [2, 2, 2]),
+        (8, 0, ("small", "tiny"), [2, 2, 1, 1]),
+        (8, 3, ("tiny",), [1, 2, 2, 1]),
+        (7, 0, ("tiny",), [1] * 6),
+    ],
+    ids=["all of one shape", "two shapes by turns", "late", "few slots"],
+)
+def test_pages_of_one_shape_are_prefilled_together(
+    together: FastEngine,
+    requests: list[OcrRequest],
+    alone: list[OcrResult],
+    slots: int,
+    late: int,
+    presets: tuple[str, ...],
+    passes: list[int],
+) -> None:
+    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
+    asked = [replace(requests[number], preset=presets[at % len(presets)]) for at, number in enumerate(order)]
+    reader = BatchReader(together, slots, ignore_eos=True, group=2, kernels=PLAIN)
+    heard = read(reader, together, asked, late)
+    assert together.passes == passes  # type: ignore[attr-defined]
+    for place, number in enumerate(order):
+        found = heard[place]
+        assert isinstance(found, OcrResult), found
+        if asked[place].preset == "tiny":
+            assert found.token_ids == alone[number].token_ids
+        assert [(row.stage, row.calls) for row in found.timings] == [
+            (row.stage, row.calls) for row in alone[number].timings
+        ]
+
+
+def test_a_page_at_fault_costs_those_of_its_pass_nothing(
+    together: FastEngine, requests: list[OcrRequest], alone: list[OcrResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
+    asked = [requests[number] for number in order]
+    with together.modes():
+        _, bad = together.take_in(asked[3], together.prepare(asked[3]), StageTimer(CPU))
+    given = together.prefill_pages
+
+    def fail_for_one(pages, *of_pass):
+        if any(torch.equal(pixels.global_view, bad.global_view) for _, pixels, _ in pages):
+            raise DsocrError("the towers fell")
+        return given(pages, *of_pass)
+
+    monkeypatch.setattr(together, "prefill_pages", fail_for_one)
+    reader = BatchReader(together, 8, ignore_eos=True, group=2, kernels=PLAIN)
+    heard = read(reader, together, asked)
+    assert str(heard[3]) == "the towers fell"
+    for place, number in enumerate(order):
+        found = heard[place]
+        assert place == 3 or (isinstance(found, OcrResult) and found.token_ids == alone[number].token_ids)
 
 
 def test_documents_take_slots_and_one_that_is_too_long_for_them_is_read_by_itself(

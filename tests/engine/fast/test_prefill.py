@@ -186,6 +186,31 @@ def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pyt
     check(5, 8, 2)
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("recorded", [True, False])
+def test_pages_of_one_length_are_prefilled_as_each_is(model: OcrModel, recorded: bool) -> None:
+    """The second time, as what comes again is recorded; each page to a cache of its own."""
+    config, plain, (pages, tokens) = model.config.decoder, FastPrefill(model), (3, 11)
+    graphs = PromptGraphs(plain, config, ListedRecorder() if recorded else None)
+    rotary = Rotary(config, 40, torch.float32, torch.float32, CPU)
+    for seed in (5, 6):
+        embeddings = torch.randn(
+            pages, tokens, config.hidden_size, generator=torch.Generator().manual_seed(seed)
+        )
+        logits = graphs.forward_pages(embeddings.flatten(0, 1), pages, rotary, sdpa_core)
+        for page in range(pages):
+            made, wanted = (KvCache(config, 20, torch.float32, CPU) for _ in "mw")
+            made.keys.fill_(3.0)
+            graphs.copy_out(made.keys[:, 0], made.values[:, 0], tokens, page)
+            expected = plain.forward(
+                embeddings[page], wanted.keys[:, 0], wanted.values[:, 0], rotary, sdpa_core
+            )
+            assert_close(logits[page], expected)
+            assert_close(made.keys[:, 0, :, :tokens], wanted.keys[:, 0, :, :tokens])
+            assert_close(made.values[:, 0, :, :tokens], wanted.values[:, 0, :, :tokens])
+            assert (made.keys[:, 0, :, tokens:] == 3).all()
+
+
 class FastThenEager(FastEngine):
     """Fast vision and prefill; decoding token by token, which needs no GPU to be quick."""
 
