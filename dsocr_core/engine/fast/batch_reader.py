@@ -303,6 +303,7 @@ class _Run:
             admitted = 0
             while admitted < ADMITTED_A_GROUP and self._room() and (more := self._admit()):
                 admitted += more
+            self._gather()
             if self._decoder is not None and self._decoder.busy:
                 try:
                     self._advance(self._decoder)
@@ -326,22 +327,28 @@ class _Run:
     def _room(self) -> bool:
         return self._decoder is None or self._decoder.free > 0
 
-    def _admit(self) -> int:
-        """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
+    def _gather(self) -> None:
+        """Take pages in before there are slots for them: the device does not wait for that then."""
         busy = self._decoder is not None and self._decoder.busy
-        while (group := self._whole()) is None and len(self._waiting) < MOST_WAITING:
-            work = self._source.take(0.0 if busy else GATHER_S if self._waiting else POLL_S)
+        while len(self._waiting) < MOST_WAITING:
+            whole = self._whole() is not None
+            if whole and len(self._waiting) >= ADMITTED_A_GROUP:
+                break
+            work = self._source.take(0.0 if busy or whole else GATHER_S if self._waiting else POLL_S)
             if work is None:
                 break
             if (taken := self._take_in(work)) is not None:
                 self._waiting.append(taken)
+
+    def _admit(self) -> int:
+        """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
         if not self._waiting or self._decoder is None:
             return 0
-        free, first = self._decoder.free, self._waiting[0]
+        free, first, group = self._decoder.free, self._waiting[0], self._whole()
         if group is None or free < len(group):
             first.waited += 1
             patience = max(2, self._reader.slots // SLOTS_A_GROUP)
-            if busy and first.waited <= patience and not self._source.exhausted:
+            if self._decoder.busy and first.waited <= patience and not self._source.exhausted:
                 return 0
             group = group or [one for one in self._waiting if one.shape == first.shape]
         group = group[:free]

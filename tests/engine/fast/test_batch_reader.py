@@ -32,7 +32,7 @@ from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.page import PreparedPage
+from dsocr_core.engine.page import Pixels, PreparedPage
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.token_step import TokenStep
@@ -98,6 +98,12 @@ def alone(checkpoint: Checkpoint, requests: list[OcrRequest]) -> list[OcrResult]
 @pytest.fixture
 def engine(checkpoint: Checkpoint) -> EagerEngine:
     return EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
+
+
+def view_of(engine: Engine, request: OcrRequest) -> torch.Tensor:
+    """The page's global view: by it a prefill's page is known."""
+    with engine.modes():
+        return engine.take_in(request, engine.prepare(request), StageTimer(CPU))[1].global_view
 
 
 @pytest.mark.parametrize(("slots", "late"), [(1, 0), (2, 3), (6, 0)])
@@ -178,12 +184,11 @@ def test_a_page_at_fault_costs_those_of_its_pass_nothing(
 ) -> None:
     order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
     asked = [requests[number] for number in order]
-    with together.modes():
-        _, bad = together.take_in(asked[3], together.prepare(asked[3]), StageTimer(CPU))
+    bad = view_of(together, asked[3])
     given = together.prefill_pages
 
     def fail_for_one(pages, *of_pass):
-        if any(torch.equal(pixels.global_view, bad.global_view) for _, pixels, _ in pages):
+        if any(torch.equal(pixels.global_view, bad) for _, pixels, _ in pages):
             raise DsocrError("the towers fell")
         return given(pages, *of_pass)
 
@@ -257,17 +262,16 @@ def test_a_page_that_fails_is_told_of_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prefill = engine.prefill
-    calls = iter(range(100))
+    faults = {2: DsocrError("the towers fell"), 4: torch.cuda.OutOfMemoryError()}
+    views = {number: view_of(engine, requests[number]) for number in faults}
 
-    def fail_third(*arguments: object) -> torch.Tensor:
-        number = next(calls)
-        if number == 2:
-            raise DsocrError("the towers fell")
-        if number == 4:
-            raise torch.cuda.OutOfMemoryError
-        return prefill(*arguments)  # type: ignore[arg-type]
+    def fail_two(prompt: object, pixels: Pixels, *arguments: object) -> torch.Tensor:
+        for number, view in views.items():
+            if torch.equal(pixels.global_view, view):
+                raise faults[number]
+        return prefill(prompt, pixels, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "prefill", fail_third)
+    monkeypatch.setattr(engine, "prefill", fail_two)
     reader = BatchReader(engine, 2, ignore_eos=True, kernels=PLAIN)
     same = [replace(request, max_new_tokens=4) for request in requests]
     heard = read(reader, engine, [*same[:5], replace(same[5], max_new_tokens=100)])
@@ -487,11 +491,14 @@ def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
         patch.setattr(owner, attribute, call)
 
     reading: list[str] = []
+    taken: dict[int, tuple[str, Any]] = {}
     take_in = Engine.take_in
 
     def taken_in(engine: Engine, request: OcrRequest, *others: Any) -> Any:
         reading.append(request.name)
-        return take_in(engine, request, *others)
+        page, pixels = take_in(engine, request, *others)
+        taken[id(pixels)] = request.name, pixels
+        return page, pixels
 
     patch.setattr(Engine, "take_in", taken_in)
     match place:
@@ -512,6 +519,13 @@ def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
             faulty(batch_decode, "_arrive", lambda leaving: leaving.key.page.request.name == name)
         case _:
             faulty(Engine, "result", lambda _, page, *__: page.request.name == name)
+    prefill = Engine.prefill
+
+    def prefilled(engine: Engine, prompt: Any, pixels: Any, *others: Any) -> Any:
+        reading.append(taken[id(pixels)][0])  # pages are taken in before others are prefilled
+        return prefill(engine, prompt, pixels, *others)
+
+    patch.setattr(Engine, "prefill", prefilled)
 
 
 @pytest.mark.parametrize(
