@@ -47,6 +47,8 @@ WARM_UP = 2
 WARM_UP_TOKENS = 50
 """New tokens of these passes at most where no step is recorded, as one is like the next. A recorded step's
 cache is made for all the tokens."""
+WARM_UP_PAGES = 8
+"""Pages of such a pass in a batch: two passes of prefill, the first by plain launches."""
 
 
 @dataclass(frozen=True)
@@ -208,13 +210,16 @@ class _Meter:
     def warm_up(self) -> None:
         """Without marks where nothing is timed: a profiler takes the first range for the work itself."""
         marked_only = self.subject.marks is Marks.RANGES
-        first = self._requests[0]
+        first = self._requests[:1]
         if not self.subject.backend.reads_many:
-            first = replace(first, max_new_tokens=min(first.max_new_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS))
+            limit = min(first[0].max_new_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS)
+            first = [replace(first[0], max_new_tokens=limit)]
+        elif self._slots > 1:  # pages that are prefilled together have launches of their own
+            first = self._requests[: min(self._slots, WARM_UP_PAGES)]
         ours = self.subject.ours
         with ours.engine.unmarked() if ours is not None and marked_only else nullcontext():
             for _ in range(WARM_UP):
-                self._read_all([first])
+                self._read_all(first)
 
     def run_pass(self) -> None:
         """Every page once."""
