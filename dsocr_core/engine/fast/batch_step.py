@@ -62,7 +62,8 @@ POSITIONS_STEP = 64
 class BatchLaunches:
     """Block sizes of the kernels. `splits` None chooses by the number of slots, the grouped ones likewise."""
 
-    attention: Launch = field(default=Launch(32, 4))
+    attention: Launch = field(default=Launch(32, 1))
+    """One warp: where keys are 8 bits wide, more wait for each other longer than for memory."""
     stages: int = 3
     splits: int | None = None
     rows: Launch = field(default=Launch(1024, 4))

@@ -11,8 +11,8 @@ Rows of a slot (row r S + s is r tokens ahead of slot s's current one) share a p
 once for all. They are rows of a tile of the matrix units, which has room for 16 whether there is one or more:
 a row's sums are the same wherever it stands and whatever the others are. Each row has its own parts and
 softmax. Most blocks belong to all rows; where one belongs to some only, it has no weight for the others, and
-adds nothing. In a ring with places to spare rows find some slots in other places than each other: of a
-block with such slots each row reads its own.
+adds nothing. In a ring with places to spare rows find some slots in other places than each other, and each
+row reads its own.
 
 Keys, values or both may be 8-bit floats (e4m3) with a scale for each slot and head: a query takes its keys'
 scale, an average its values'.
@@ -106,28 +106,31 @@ def _attend_rows(
     first = (slot * heads + head).to(tl.int64) * capacity * HEAD_DIM
     first_slot, _ = place(first_position, state, RING)
     last_slot, _ = place(first_position + ROWS - 1, state, RING)
-    # In turn: blocks before every row's part, those of all rows, the rest.
+    # In turn: blocks before every row's part, those of all rows, the rest. One row has its part alone.
     whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
-    for part in tl.static_range(3):
+    PARTS: tl.constexpr = 3 if ROWS > 1 else 1
+    for part in tl.static_range(PARTS):
         low, high = begin, tl.minimum(all_from, stop)
-        if part == 1:
+        if ROWS == 1:
+            low, high = begin, stop
+        elif part == PARTS // 2:
             low, high = all_from, whole
-        if part == 2:
+        elif part == 2:
             low, high = tl.maximum(whole, begin), stop
-        for block in tl.range(low, high, BLOCK, num_stages=STAGES if part == 1 else 1):
+        for block in tl.range(low, high, BLOCK, num_stages=STAGES if part == PARTS // 2 else 1):
             n = block + tl.arange(0, BLOCK)
-            where = n
-            if ROWS == 1 or part != 1:
+            where, mask, seen = n, real, some[:, None] & (n >= 0)[None, :]
+            if ROWS == 1 or part != PARTS // 2:
                 where = stored(n, first_slot, first_position, prompt, RING, SPARE)
-            seen = some[:, None] & (n >= 0)[None, :]
-            if part != 1:
+                mask = (n < stop)[:, None] & real
                 seen = (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
-            if part == 1 or SPARE == 0 or ROWS == 1:
-                mask = real if part == 1 else (n < stop)[:, None] & real
+            if part == PARTS // 2 or SPARE == 0:
                 at = first + where[:, None] * HEAD_DIM + dims[None, :]
                 key = tl.load(keys + at, mask=mask, other=0.0)
                 value = tl.load(values + at, mask=mask, other=0.0)
-                top, total, mixed = _folded(query, key, value, seen, scale, top, total, mixed, part == 1)
+                top, total, mixed = _folded(
+                    query, key, value, seen, scale, top, total, mixed, part == PARTS // 2
+                )
             else:
                 # If the last row finds what the first does, all between do: one turn for all, else one each.
                 last = stored(n, last_slot, first_position + ROWS - 1, prompt, RING, SPARE)
