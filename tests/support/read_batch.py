@@ -6,13 +6,13 @@ import threading
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.base import Engine
-from dsocr_core.engine.fast.batch_reader import POLL_S, BatchReader
+from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.source import Work
 from dsocr_core.reading.records import OcrRequest, OcrResult
 
 
 class Listed:
-    """A source of pages that are prepared as they are taken; who waits briefly finds some late."""
+    """A source of pages that are prepared as they are taken; some are late."""
 
     def __init__(self, engine: Engine, requests: list[OcrRequest], late: int = 0) -> None:
         self._engine, self._left, self._late = engine, list(enumerate(requests)), late
@@ -22,7 +22,7 @@ class Listed:
         return not self._left
 
     def take(self, timeout_s: float) -> Work | None:
-        if self._late and timeout_s < POLL_S:
+        if self._late and timeout_s == 0.0:
             self._late -= 1
             return None
         if not self._left:

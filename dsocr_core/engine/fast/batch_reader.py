@@ -71,8 +71,6 @@ SLOTS_A_GROUP = 32
 """Taken pages that may wait for others of their shape, for a group of steps for so many slots and two at
 least: the more there are, the less an idle one costs.
 """
-GATHER_S = 0.03
-"""They wait so long while no slot is live, and no more pages come."""
 
 FINISHING = 64
 """Pages that may wait to be finished before decoding waits for them."""
@@ -331,10 +329,9 @@ class _Run:
         """Take pages in before there are slots for them: the device does not wait for that then."""
         busy = self._decoder is not None and self._decoder.busy
         while len(self._waiting) < MOST_WAITING:
-            whole = self._whole() is not None
-            if whole and len(self._waiting) >= ADMITTED_A_GROUP:
+            if len(self._waiting) >= ADMITTED_A_GROUP and self._whole() is not None:
                 break
-            work = self._source.take(0.0 if busy or whole else GATHER_S if self._waiting else POLL_S)
+            work = self._source.take(0.0 if busy or self._waiting else POLL_S)
             if work is None:
                 break
             if (taken := self._take_in(work)) is not None:
