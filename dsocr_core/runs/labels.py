@@ -120,6 +120,16 @@ def run_labels(runs: pd.DataFrame) -> dict[str, str]:
     return unlike(labels)
 
 
+def apart(names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Tell what several conditions have in common, and each without that."""
+    parts = {name: name.split(", ") for name in names}
+    common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    own = {
+        name: ", ".join(word for word in words if word not in common) or name for name, words in parts.items()
+    }
+    return ", ".join(word for word in next(iter(parts.values()), []) if word in common), own
+
+
 def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Two lines a run, for the rows of charts: when and which, under what."""
     return {

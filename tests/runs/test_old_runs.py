@@ -128,3 +128,19 @@ def test_a_row_of_version_1_gets_the_verdict_of_its_figures(
     document = {"schema_version": 1, "id": "r", "engine": "fast"}
     (row,) = migrate(document, tables)[1]["parity"].to_pylist()
     assert (row["verdict"], row["reasons"]) == (verdict, reasons)
+
+
+@pytest.mark.parametrize(
+    ("command", "limit"),
+    [
+        ("python -m dsocr_core bench --json --tokens 1000 --engine fast", 1000),
+        ("dsocr bench --tokens=200", 200),
+        ("dsocr bench --engine fast", 8192),
+        ("dsocr compare bench.png --tokens 5", 8192),
+        (None, 8192),
+    ],
+)
+def test_a_bench_of_an_earlier_version_has_the_limit_of_its_command(command: str | None, limit: int) -> None:
+    document = {"schema_version": 3, "command": command, "settings": {"infer": {"max_new_tokens": 8192}}}
+    assert migrate(document, {})[0]["settings"] == {"infer": {"max_new_tokens": limit}}
+    assert migrate({"schema_version": 3, "command": command, "settings": 7}, {})[0]["settings"] == 7

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.runs import statistics, timings
-from dsocr_core.runs.labels import run_labels, short, unlike
+from dsocr_core.runs.labels import apart, run_labels, short, unlike
 
 
 def test_a_whole_page_needs_the_same_stages_on_both_sides() -> None:
@@ -100,3 +100,19 @@ def test_names_are_short_unlike() -> None:
     assert list(run_labels(runs).values()) == [
         "cpu · 12345678 · 2026-01-02 03:04", "H200 · 4 pages · 12345678 · 2026-01-02 03:04",
     ]  # fmt: skip
+
+
+def test_series_are_told_apart_by_what_they_do_not_share() -> None:
+    assert apart(
+        ["H200, fast, base", "H200, fast, gundam", "H200, fast, 256 pages, gundam", "H200, fast"]
+    ) == (
+        "H200, fast",
+        {
+            "H200, fast, base": "base",
+            "H200, fast, gundam": "gundam",
+            "H200, fast, 256 pages, gundam": "256 pages, gundam",
+            "H200, fast": "H200, fast",
+        },
+    )
+    assert apart(["H200, fast"]) == ("", {"H200, fast": "H200, fast"})
+    assert apart([]) == ("", {})

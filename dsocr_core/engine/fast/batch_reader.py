@@ -95,7 +95,7 @@ class _Taken:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What pages that are prefilled together have in common."""
+        """Number of tokens and the views: pages that are prefilled together have the same."""
         return len(self.page.prompt.ids), *(view.shape for view in self.pixels.passes)
 
 

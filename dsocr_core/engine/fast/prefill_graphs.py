@@ -26,8 +26,8 @@ MOST_LENGTHS = 24
 """Gundam has 17 grids of one to nine tiles, the prompt alone a few."""
 
 MOST_TOKENS = 4096
-"""Of all pages of a pass; longer prompts use plain launches. The buffer is always held, 0.25 GB at published
-sizes.
+"""Tokens of all pages of a pass; longer prompts use plain launches. The buffer is always held, 0.25 GB at
+published sizes.
 """
 
 _Key = tuple[int, int, AttentionCore]

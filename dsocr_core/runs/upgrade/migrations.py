@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -135,7 +136,19 @@ def _tables_of_2(tables: Tables, document: Document) -> Tables:
     return tables
 
 
-# --- from version 3: a row without the times of its page --------------------------------------------
+# --- from version 3: a row without the times of its page, a bench with the usual limit ----------------
+
+
+def _document_of_3(document: Document) -> Document:
+    """Put the limit of a bench, which its command set, in the place of the settings' own."""
+    found = _TOKENS_OF_A_BENCH.search(str(document.get("command")))
+    settings = document.get("settings")
+    if not found or not isinstance(settings, dict) or not isinstance(infer := settings.get("infer"), dict):
+        return dict(document)
+    return {**document, "settings": {**settings, "infer": {**infer, "max_new_tokens": int(found[1])}}}
+
+
+_TOKENS_OF_A_BENCH = re.compile(r"\bdsocr(?:_core)? bench\b.*? --tokens[ =](\d{1,6})\b", re.DOTALL)
 
 
 def _tables_of_3(tables: Tables, document: Document) -> Tables:
@@ -158,7 +171,11 @@ MIGRATIONS: tuple[Migration, ...] = (
         _tables_of_1,
     ),
     Migration("a page's reading is one row", dict, _tables_of_2),
-    Migration("a row has its page's times, and the key of what decided it", dict, _tables_of_3),
+    Migration(
+        "a row has its page's times, and the key of what decided it; a bench the limit that it read with",
+        _document_of_3,
+        _tables_of_3,
+    ),
 )
 """In order: the first leads from version 1 to 2. Append only."""
 

@@ -79,9 +79,10 @@ def _usual(runs: list[dict[Any, Any]]) -> str:
     own = [run for run in both if EXAMPLE not in run["tags"]]
     if not own:
         for b in [run for run in runs if EXAMPLE in run["tags"] and not _has_both(run)]:
-            # Under one condition, so that the cause of the differences is another one.
+            # Of one checkpoint under one condition, so that the cause of the differences is another one.
             for a in both:
-                if a["preset"] == b["preset"] and condition(a) == condition(b):
+                alike = all(a[name] == b[name] for name in ("checkpoint", "preset"))
+                if alike and condition(a) == condition(b):
                     return review_key(str(a["run_id"]), str(b["run_id"]))
     return str((own or both)[0]["run_id"]) if both else ""
 

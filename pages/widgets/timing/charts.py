@@ -13,7 +13,7 @@ import pandas as pd
 from dsocr_core.base.words import amount, duration, plural, scale_of, signed, significant
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import BOTH
-from dsocr_core.runs.labels import has_value, moment, short
+from dsocr_core.runs.labels import apart, has_value, moment, short
 from dsocr_core.runs.measures import Measure
 from dsocr_core.runs.timings import in_order
 from pages.widgets.shared.bars import Bar, BarRow, legend_html, panel_html
@@ -204,6 +204,7 @@ def trend(
     points = dict(iter(rows[list(_OF_POINT)].groupby("condition", sort=False)))
     steps = dict(iter(levels.groupby("condition", sort=False)))
     spreads, marks, level_lines = [], [], []
+    _, names = apart(map(str, points))
     for number, (name, part) in enumerate(points.items()):
         group = {"type": "scatter", "legendgroup": str(number)}
         records = part[part["value"].notna()].to_dict("records")
@@ -220,7 +221,7 @@ def trend(
                 "x": [x_of[row["position"]] for row in records],
                 "y": [row["value"] / scale for row in records],
                 "mode": "markers",
-                "name": "<br>".join(map(mark, wrap(short(str(name), 96), _LEGEND_WIDTH))),
+                "name": "<br>".join(map(mark, wrap(short(names[str(name)], 96), _LEGEND_WIDTH))),
                 "marker": {
                     "color": shade, "size": 9, "line": {"width": 1, "color": "rgba(0,0,0,.5)"},
                     "symbol": [sign + ("" if row["of_pages"] else "-open") for row in records],

@@ -12,7 +12,7 @@ from analytic_model.recorded import utilised
 from dsocr_core.base.words import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import timings
-from dsocr_core.runs.labels import short, short_names
+from dsocr_core.runs.labels import apart, short, short_names
 from dsocr_core.runs.measures import MEASURES, OF_MODEL, Measure, measure_of
 from dsocr_core.runs.statistics import changes, levels
 from pages.widgets.shared import bars, figure, navigation, resources, table
@@ -257,9 +257,12 @@ def _pages(shown: Shown) -> list[str]:
 def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame, visible: pd.DataFrame, measure: Measure) -> str:
     """Say how many runs are drawn, and the last change among them; else the last one before them."""
     words = f"{plural(len(rows), 'run')}"
-    conditions = rows["condition"].nunique()
-    if conditions > 1:
-        words += f" under {conditions} conditions, each a series of its own"
+    conditions = rows["condition"].unique()
+    if len(conditions) > 1:
+        common, _ = apart(conditions)
+        words += f" under {len(conditions)} conditions, each a series of its own" + f", all {common}" * bool(
+            common
+        )
     if len(rows) < 2:
         return f"{words}: there is nothing yet to compare it with."
     if turns.empty:
