@@ -341,13 +341,16 @@ class _Run:
         """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
         if not self._waiting or self._decoder is None:
             return 0
-        free, first, group = self._decoder.free, self._waiting[0], self._whole()
+        free, first = self._decoder.free, self._waiting[0]
+        first.waited += 1
+        patience = max(2, self._reader.slots // SLOTS_A_GROUP)
+        late = first.waited > patience or not self._decoder.busy or self._source.exhausted
+        # Whole passes of other shapes do not keep a page waiting for ever.
+        group = None if first.waited > patience else self._whole()
         if group is None or free < len(group):
-            first.waited += 1
-            patience = max(2, self._reader.slots // SLOTS_A_GROUP)
-            if self._decoder.busy and first.waited <= patience and not self._source.exhausted:
+            if not late:
                 return 0
-            group = group or [one for one in self._waiting if one.shape == first.shape]
+            group = [one for one in self._waiting if one.shape == first.shape][: first.together]
         group = group[:free]
         self._waiting = [one for one in self._waiting if one not in group]
         self._start(group)

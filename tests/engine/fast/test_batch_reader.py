@@ -179,6 +179,17 @@ def test_pages_of_one_shape_are_prefilled_together(
         ]
 
 
+def test_a_page_of_another_shape_does_not_wait_for_all_others(
+    together: FastEngine, requests: list[OcrRequest]
+) -> None:
+    tiny = [replace(requests[1], max_new_tokens=1) for _ in range(24)]
+    reader = BatchReader(together, 8, ignore_eos=True, group=2, kernels=PLAIN)
+    heard = read(reader, together, [replace(tiny[0], preset="small", max_new_tokens=17), *tiny])
+    assert all(isinstance(found, OcrResult) for found in heard.values())
+    passes = together.passes  # type: ignore[attr-defined]
+    assert passes.index(1) <= 2, passes
+
+
 def test_a_page_at_fault_costs_those_of_its_pass_nothing(
     together: FastEngine, requests: list[OcrRequest], alone: list[OcrResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
