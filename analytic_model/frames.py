@@ -102,11 +102,14 @@ def operators(stage: StageCost) -> pd.DataFrame:
 # --- recorded times -------------------------------------------------------------------------------
 
 
-def times(prediction: Prediction, hardware: Hardware | None, recorded: Times) -> pd.DataFrame:
+def times(
+    prediction: Prediction, hardware: Hardware | None, recorded: Times, together: bool = False
+) -> pd.DataFrame:
     """Each stage's recorded time beside its bound, prefill both alone and as a clock sees it (WITH_VISION).
 
     The language model's own time is what vision leaves of prefill. NaN where no time was recorded, and for
-    all that needs the device's peaks where they are not known (`hardware` None).
+    all that needs the device's peaks where they are not known (`hardware` None), and of pages read `together`
+    for all that needs a page's own time and traffic: they share both.
     """
     dtype = prediction.policy.dtype
     rows = []
@@ -124,7 +127,9 @@ def times(prediction: Prediction, hardware: Hardware | None, recorded: Times) ->
             "stage": str(name), "measured_s": seconds, "flops": cost.cost.flops, "bytes": moved,
             "intensity": cost.cost.flops / moved if moved else 0.0, "flops_per_s": cost.cost.flops / seconds,
         }  # fmt: skip
-        if hardware is not None:
+        if together:
+            row |= dict.fromkeys(("bytes", "intensity", "flops_per_s"), nan)
+        elif hardware is not None:
             bound_ms = (
                 roofline.prefill_ms(prediction, hardware)
                 if nested

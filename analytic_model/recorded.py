@@ -36,8 +36,9 @@ _OF_EXAMPLES = "published"
 """The folder that held the published config, which comes along, on the examples' GPU machine."""
 _MOST_RUNS = 30
 """Newest runs that are asked what they reached."""
-_TOGETHER = "pages together"
+TOGETHER = "pages together"
 """In the engine of a run whose pages were read so, as `bench` names it."""
+SHARED = "pages read together share each step and its weights: the least time of one page is not theirs"
 _BENCH_LIMIT = 4 * 1024 * 1024
 """Bytes of what `bench` wrote beside a run."""
 
@@ -134,7 +135,7 @@ def reading(history: History, pages: pd.DataFrame, run: str, page: str, backend:
             _device(record, backend),
             times,
             _seconds_a_page(history, record, backend, times),
-            _TOGETHER in str(record.engine),
+            TOGETHER in str(record.engine),
         ),
     )
 
@@ -169,7 +170,7 @@ def utilised(history: History, runs: pd.DataFrame, backend: str) -> pd.DataFrame
         row.run_id: card
         for row in runs.itertuples()
         if (card := card_named(row.gpu if isinstance(row.gpu, str) else None)) is not None
-        and _TOGETHER not in str(row.engine)
+        and TOGETHER not in str(row.engine)
     }
     pages, _ = history.query("pages", run_ids=[*known])
     totals, _ = history.query("page_totals", run_ids=[*known], backends=[backend])
@@ -231,7 +232,7 @@ def reached(
     of_run = runs.set_index("run_id")
     rows = []
     for (run, backend, *_), part in joined.groupby(["run_id", "backend", "grid_columns", "grid_rows"]):
-        row = _reached_row(part, config, target, policy, _TOGETHER in str(of_run.at[run, "engine"]))
+        row = _reached_row(part, config, target, policy, TOGETHER in str(of_run.at[run, "engine"]))
         if row is not None:
             rows.append({"run_id": run, "backend": backend, "device": of_run.at[run, "gpu"] or "CPU"} | row)
     return pd.DataFrame(rows, columns=_REACHED)
@@ -291,7 +292,7 @@ def _seconds_a_page(
         rate = bench_rates(history.file(record.id, "bench.json")).get(backend)
     if rate is not None:
         return 1 / rate
-    if not {Stage.PREFILL, Stage.DECODE} <= times.keys() or _TOGETHER in str(record.engine):
+    if not {Stage.PREFILL, Stage.DECODE} <= times.keys() or TOGETHER in str(record.engine):
         return None
     return sum(ms for stage, ms in times.items() if stage not in inside_prefill()) / 1e3
 

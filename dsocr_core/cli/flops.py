@@ -237,7 +237,7 @@ def against(
         backend: one of its backends (default: the first)
     """
     from analytic_model import frames
-    from analytic_model.recorded import hardware_key, pages_of, reading, usual_page
+    from analytic_model.recorded import SHARED, hardware_key, pages_of, reading, usual_page
 
     with Where(history=history).opened(tell=False) as runs:
         if run not in runs.run_ids():
@@ -250,8 +250,9 @@ def against(
     key = chosen.hardware or hardware_key(read.recorded.device, policy.dtype) or ""
     hardware = chosen.figures(key)
     prediction = predict(load_config(read.config_path), read.workload, policy)
-    times = frames.times(prediction, hardware, read.recorded.times)
-    least = None if read.recorded.together else least_s(prediction, hardware)
+    together = read.recorded.together
+    times = frames.times(prediction, hardware, read.recorded.times, together)
+    least = None if together else least_s(prediction, hardware)
     priced = chosen.costs(as_recorded=read.recorded.seconds, at_least=least)
     if json:
         print_json({
@@ -261,7 +262,8 @@ def against(
         return OK
     device = read.recorded.device
     of = hardware.name if hardware else "no device that is known: give --hardware, or --peak and --bandwidth"
-    title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), bounds of {of}"
+    bounds = f"no bounds: {SHARED}" if together else f"bounds of {of}"
+    title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), {bounds}"
     _show(console, title, times, _TIMES)
     if chosen.price:
         console.print(chosen.price_line(priced), markup=False, highlight=False)

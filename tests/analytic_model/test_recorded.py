@@ -109,11 +109,13 @@ def test_a_stage_stands_where_its_counted_launches_do_together() -> None:
 
 def test_a_run_is_priced_by_what_it_measured(capsys: pytest.CaptureFixture[str]) -> None:
     """At 3.60 an hour 1,000 pages cost their seconds. Of pages together one page's bound is no bound."""
+    stages = {}
 
     def priced(run: str) -> dict[str, float]:
         words = ["flops", "against", run, "--price", "3.6", "--history", str(SEED_LOCATION), "--json"]
         assert main(words) == 0
-        found = json.loads(capsys.readouterr().out)["cost_of_1000_pages"]
+        document = json.loads(capsys.readouterr().out)
+        stages[run], found = document["stages"], document["cost_of_1000_pages"]
         assert isinstance(found, dict)
         return found
 
@@ -124,3 +126,6 @@ def test_a_run_is_priced_by_what_it_measured(capsys: pytest.CaptureFixture[str])
         alone["as_recorded"] == pytest.approx(1 / rates[ALONE]) and alone["at_least"] < alone["as_recorded"]
     )
     assert together == {"as_recorded": pytest.approx(1 / rates[TOGETHER])}
+    shared = ("bound_s", "above_bound", "bytes", "intensity", "flops_per_s", "mfu", "bandwidth_share")
+    assert all(stage["measured_s"] and stage[name] is None for stage in stages[TOGETHER] for name in shared)
+    assert all(stage["measured_s"] and stage["bound_s"] and stage["bytes"] for stage in stages[ALONE])

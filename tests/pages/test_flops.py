@@ -417,10 +417,15 @@ def test_a_recorded_example_of_the_published_config_stands_under_the_roof_of_its
 ) -> None:
     with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
-        runs = made.runs(engines=["fast"], gpus=["NVIDIA H200"], profiled=False)
-        random = [run for run in runs["run_id"] if made.record(run).settings["checkpoint"] != "data/mini"]
-        test = opened("flops", work="Run", run=random[0], view="Against measured")
-        assert "Diamonds: as recorded" in words(test)
+        runs = made.runs(gpus=["NVIDIA H200"], profiled=False)
+        records = [made.record(run) for run in runs.loc[runs["checkpoint"] != "data/mini", "run_id"]]
+        alone = next(run for run in records if run.engine == "fast")
+        test = opened("flops", work="Run", run=alone.id, view="Against measured")
+        assert "Diamonds: as recorded" in words(test) and "over the least time" in words(test)
+        several = next(run for run in records if "pages together" in str(run.engine))
+        test = opened("flops", work="Run", run=several.id, view="Against measured")
+        assert "No bound: pages read together share each step" in words(test)
+        assert "Diamonds: as recorded" not in words(test) and "above the least" not in words(test)
 
 
 def test_a_run_opens_on_its_page_of_median_time_not_on_the_one_that_has_the_warm_up_in_it() -> None:
@@ -436,12 +441,13 @@ def test_a_run_opens_on_its_page_of_median_time_not_on_the_one_that_has_the_warm
 
 
 def test_a_run_that_names_no_checkpoint_is_not_what_the_page_opens_on() -> None:
-    columns = ["run_id", "gpu", "profiled", "checkpoint"]
+    columns = ["run_id", "gpu", "profiled", "checkpoint", "engine"]
     rows = [
-        ("nameless", "H100", False, None), ("profiled", "H100", True, "c"), ("cpu", None, False, "c"),
-        ("h100", "H100", False, "c"),
+        ("nameless", "H100", False, None, "fast"), ("profiled", "H100", True, "c", "fast"),
+        ("several", "H100", False, "c", "fast, 64 pages together"), ("cpu", None, False, "c", None),
+        ("h100", "H100", False, "c", "fast"),
     ]  # fmt: skip
-    for count, expected in ((4, "h100"), (3, "profiled"), (1, "nameless")):
+    for count, expected in ((5, "h100"), (4, "profiled"), (1, "nameless")):
         assert newest(pd.DataFrame(rows[:count], columns=columns)) == expected
 
 
@@ -449,7 +455,8 @@ def test_the_page_opens_on_the_newest_run_of_a_gpu(tmp_path: Path, monkeypatch: 
     with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         runs = made.runs(sources=["dsocr"], profiled=False)
+        runs = runs[runs["gpu"].notna() & ~runs["engine"].str.contains("together")]
         test = opened("flops")
-        assert test.session_state["flops run"] == runs.loc[runs["gpu"].notna(), "run_id"].iloc[0]
+        assert test.session_state["flops run"] == runs["run_id"].iloc[0]
         assert test.query_params.get("work") is None
         assert "on H200 SXM" in strips(test)[0]

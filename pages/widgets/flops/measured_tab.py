@@ -11,7 +11,7 @@ import streamlit as st
 
 from analytic_model import frames
 from analytic_model.frames import UNEXPLAINED, WITH_VISION, Counted
-from analytic_model.recorded import Recorded, counted_points
+from analytic_model.recorded import SHARED, Recorded, counted_points
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.words import amount, percent, plural, significant
@@ -66,8 +66,9 @@ def _clock(selection: Selection, recorded: Recorded) -> pd.DataFrame | None:
     if not recorded.times:
         st.markdown("Time of this page: **not measured** in this run.")
         return None
-    known = selection.on_recorded_device
-    times = frames.times(selection.prediction, selection.hardware if known else None, recorded.times)
+    known = selection.bounds_recorded
+    hardware = selection.hardware if known else None
+    times = frames.times(selection.prediction, hardware, recorded.times, recorded.together)
     words = f"Time recorded on {recorded.device} by {backend_words(recorded.backend)} (n = 1)"
     words += f", over the least time on {selection.hardware.name}." if known else f". {_no_bound(selection)}"
     figure.head(words, reproduce=selection.report(), times=times)
@@ -82,6 +83,8 @@ def _clock(selection: Selection, recorded: Recorded) -> pd.DataFrame | None:
 
 def _no_bound(selection: Selection) -> str:
     """Why there is no bound: the peaks of one device say nothing of another's times."""
+    if selection.recorded and selection.recorded.together:
+        return f"No bound: {SHARED}."
     device = selection.recorded.device if selection.recorded else ""
     return (
         f"No bound is known for {device}: the peaks shown are those of {selection.hardware.name}. Give what "
@@ -91,7 +94,7 @@ def _no_bound(selection: Selection) -> str:
 
 def _roofline(selection: Selection, costs: pd.DataFrame, times: pd.DataFrame | None) -> None:
     # Under the roof of another device a time has no place.
-    known = selection.on_recorded_device and times is not None
+    known = selection.bounds_recorded and times is not None
     points = frames.roofline_points(costs, times if known else None)
     words = "Rings: each stage at its bound. "
     if known:

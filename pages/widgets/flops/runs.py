@@ -11,7 +11,7 @@ import duckdb
 import pandas as pd
 import streamlit as st
 
-from analytic_model.recorded import PUBLISHED, Reading, pages_of, reading, usual_page
+from analytic_model.recorded import PUBLISHED, TOGETHER, Reading, pages_of, reading, usual_page
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.records import VENDOR, BackendName
 from dsocr_core.runs.labels import chart_names, short_names, unlike
@@ -90,10 +90,13 @@ def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def newest(runs: pd.DataFrame) -> str:
-    """The newest run on a GPU that was not under a profiler, else the newest; of those with a checkpoint."""
+    """The newest run on a GPU that was not under a profiler and read pages one by one, else the newest; of
+    those with a checkpoint.
+    """
     known = runs["checkpoint"].notna()
     runs = runs[known] if known.any() else runs
-    on_gpu = runs[runs["gpu"].notna() & ~runs["profiled"].astype(bool)]
+    together = runs["engine"].astype(str).str.contains(TOGETHER)
+    on_gpu = runs[runs["gpu"].notna() & ~runs["profiled"].astype(bool) & ~together]
     return str((on_gpu if len(on_gpu) else runs)["run_id"].iloc[0])
 
 

@@ -48,9 +48,9 @@ class Selection:
         return predict(self.config, self.workload, self.policy)
 
     @property
-    def on_recorded_device(self) -> bool:
-        """Tell whether the hardware's figures are those of the machine on which times were recorded."""
-        if self.recorded is None:
+    def bounds_recorded(self) -> bool:
+        """Tell whether the hardware's bound is one of the times: of their machine, of a page by itself."""
+        if self.recorded is None or self.recorded.together:
             return False
         own = self.hardware_name.removesuffix("-measured")
         return own == CUSTOM or own == hardware_key(self.recorded.device, self.policy.dtype)
