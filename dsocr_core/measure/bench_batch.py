@@ -55,12 +55,17 @@ def with_batch(
 ) -> EngineFigures:
     """The figures with those of the steps in which every slot was live instead of a page's own.
 
-    `tokens_per_s` and `ms_per_token` are then of all streams together and of a step.
+    `tokens_per_s` and `ms_per_token` are then of all streams together and of a step. A stage's time is shared
+    with other pages' work: a rate of FLOPs over it would be no rate of the device's.
     """
     reader = backend.reader_of(slots)
+    stages = {
+        name: replace(stage, flops_per_s=None, matmul_share=None) for name, stage in figures.stages.items()
+    }
+    figures = replace(figures, stages=stages, streams=reader.slots)
     full = full_groups(reader.times, reader.slots)
     if not full:
-        return replace(figures, streams=reader.slots)
+        return figures
     step_ms = [group.milliseconds / group.steps for group in full]
     tokens = [1e3 * group.tokens / group.milliseconds for group in full]
     moved = [reader.bytes_of(group.positions) for group in full]
@@ -68,7 +73,6 @@ def with_batch(
     assert rates is not None
     return replace(
         figures,
-        streams=reader.slots,
         ms_per_token=Spread.of(step_ms),
         tokens_per_s=Spread.of(tokens),
         bytes_per_token=sum(moved) / len(moved) / reader.slots,

@@ -63,6 +63,9 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     assert len(found.results["eager"]) == 10
     assert engine.pages_per_s and engine.pages_per_s.n == 2
     assert engine.stages["decode"].calls == 6 and engine.stages["decode"].milliseconds.n == 10
+    # A page's times are shared with others: FLOPs over them are no rate.
+    rates = {(stage.flops_per_s, stage.matmul_share) for stage in engine.stages.values()}
+    assert rates == {(None, None)} and engine.stages["sam"].flops
     assert engine.ms_per_token and engine.tokens_per_s
     # Two streams: a step's two tokens.
     groups = full_groups(readers[0].times, 2)
