@@ -32,6 +32,8 @@ def record_bench(
         environment = record.environment | ({} if machine is None else {"machine": dict(machine)})
         if figures.pages_per_s is not None:
             own = {"pages_per_s": round(figures.pages_per_s.median, 4)}
+            if figures.streams > 1 and figures.tokens_per_s is not None:
+                own["tokens_per_s"] = round(figures.tokens_per_s.median, 1)
             environment[figures.name] = environment.get(figures.name, {}) | own
         record = replace(record, environment=environment)
         with RunWriter(open_storage(location), record) as run:

@@ -65,11 +65,11 @@ def served_rows(reported: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
         }
         rows.append({"run_id": run_id, "backend": "server", **found})
     for row in pace.itertuples():
-        rate = row.tokens_per_s if row.tokens_per_s and has_value(row.tokens_per_s) else None
+        own = row.page_tokens_per_s if has_value(row.page_tokens_per_s) else None
         rows.append({
             "run_id": row.run_id, "backend": row.backend, "ttft_ms": row.prefill_ms,
-            "tpot_ms": 1000 / rate if rate else None,
-            "tokens_per_s": rate, "concurrency": None,
+            "tpot_ms": 1000 / own if own else None,
+            "tokens_per_s": row.tokens_per_s if has_value(row.tokens_per_s) else None, "concurrency": None,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=["run_id", "backend", *_SERVED])
 

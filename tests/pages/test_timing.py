@@ -305,9 +305,19 @@ def test_a_bench_of_a_server_stands_beside_the_chosen_runs(
     measured = {(row.backend, row.prefill_ms) for row in pace.itertuples()}
     assert ours and {(row["backend"], row["ttft_ms"]) for row in ours} <= measured
     assert all(pd.isna(row["tpot_ms"]) for row in ours)  # of these runs no new tokens are known
-    known = pd.DataFrame([{"run_id": "r", "backend": "fast", "prefill_ms": 170.0, "tokens_per_s": 200.0}])
+    known = pd.DataFrame(
+        [
+            {
+                "run_id": "r",
+                "backend": "fast",
+                "prefill_ms": 170.0,
+                "page_tokens_per_s": 200.0,
+                "tokens_per_s": 12800.0,
+            }
+        ]
+    )
     rows = timings.served_rows(pd.DataFrame(columns=["run_id", "subject"]), known).to_dict("records")
-    assert [rows[0][name] for name in columns] == [170.0, 5.0, 200.0, None]
+    assert [rows[0][name] for name in columns] == [170.0, 5.0, 12800.0, None]
 
 
 # --- tables and charts ----------------------------------------------------------------------------

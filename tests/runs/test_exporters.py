@@ -128,7 +128,7 @@ def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
             assert other.file(recorder.id, name).read_bytes() == history.file(recorder.id, name).read_bytes()
         of_run = {"run_ids": [recorder.id]}
         values = {"runs": {}, "texts": of_run | {"page": "half.png"}}
-        for name in ("pages", "stage_summary", "page_totals", "throughput", "boxes", "parity", *values):
+        for name in ("pages", "stage_summary", "page_totals", "pace", "boxes", "parity", *values):
             asked = values.get(name, of_run)
             here, there = history.query(name, **asked)[0], other.query(name, **asked)[0]
             assert len(here)

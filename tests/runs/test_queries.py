@@ -178,10 +178,18 @@ def test_tokens_a_second(tmp_path: Path) -> None:
     with RunWriter(tmp_path, record("b")) as writer:
         writer.add("images", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
         writer.add("stage_timings", [timing("p", "decode", 100.0)])
+    # Pages read together share their time: what all decoded a second is what their bench says.
+    told = {"eager": {"tokens_per_s": 800.0, "pages_per_s": 5.0}}
+    for name, environment in (("c", told), ("d", {})):
+        engine = "eager, 2 pages together"
+        with RunWriter(tmp_path, record(name, engine=engine, environment=environment)) as writer:
+            writer.add("images", [{"page": "p", "backend": "eager", "new_tokens": 30}])
+            writer.add("stage_timings", [timing("p", "decode", 100.0)])
     with History(tmp_path) as history:
-        found = history.query("throughput")[0]
-        assert found["run_id"].tolist() == ["a"] and found["tokens_per_s"].tolist() == [400.0]
-        counts = history.runs().set_index("run_id")
+        found = history.query("pace")[0].set_index("run_id")
+        assert found["tokens_per_s"].fillna(0).to_dict() == {"a": 400.0, "b": 0, "c": 800.0, "d": 0}
+        assert found["page_tokens_per_s"].fillna(0).to_dict() == {"a": 400.0, "b": 0, "c": 300.0, "d": 300.0}
+        counts = history.runs().set_index("run_id").loc[["a", "b"]]
         assert counts["pages"].to_dict() == {"a": 3, "b": 2} and counts["failed"].to_dict() == {
             "a": 1,
             "b": 0,

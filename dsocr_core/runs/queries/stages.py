@@ -56,24 +56,6 @@ _ask(
     backends=None,
 )
 
-_ask(
-    "throughput",
-    "new tokens a second of decode, per run and backend, over its pages",
-    f"""
-    SELECT runs.run_id, runs.created, page_totals.backend, page_totals.new_tokens,
-           stage_statistics.total AS decode_ms,
-           page_totals.new_tokens / nullif(stage_statistics.total, 0) * 1000 AS tokens_per_s
-    FROM listed AS runs JOIN page_totals USING (run_id)
-    JOIN stage_statistics ON stage_statistics.run_id = runs.run_id
-         AND stage_statistics.backend = page_totals.backend AND stage_statistics.stage = 'decode'
-         AND stage_statistics.n = page_totals.pages - page_totals.failed
-    WHERE ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, runs.run_id)) AND {RUN_FILTER}
-    ORDER BY runs.created, runs.run_id, page_totals.backend
-    """,
-    **RUN_FILTERS,
-    run_ids=None,
-)
-
 _PACE = """
     WITH page AS (
         SELECT series.run_id, series.backend, times.page, sum(times.milliseconds) AS ms
@@ -89,8 +71,11 @@ _PACE = """
     ),
     together AS (
         SELECT run_id, split_part(name, '.', 1) AS backend,
-               any_value(TRY_CAST(value AS DOUBLE)) AS pages_per_s
-        FROM facts WHERE section = 'environment' AND name LIKE '%.pages_per_s' GROUP BY ALL
+               any_value(TRY_CAST(value AS DOUBLE)) FILTER (name LIKE '%.pages_per_s') AS pages_per_s,
+               any_value(TRY_CAST(value AS DOUBLE)) FILTER (name LIKE '%.tokens_per_s') AS tokens_per_s
+        FROM facts
+        WHERE section = 'environment' AND (name LIKE '%.pages_per_s' OR name LIKE '%.tokens_per_s')
+        GROUP BY ALL
     ),
     stages AS (
         SELECT run_id, backend,
@@ -104,7 +89,9 @@ _PACE = """
            CASE WHEN engine LIKE '% pages together' THEN together.pages_per_s ELSE one_by_one END
                AS pages_per_s,
            CASE WHEN stages.decoded = page_totals.pages - page_totals.failed
-                THEN page_totals.new_tokens / nullif(stages.decode_ms, 0) * 1000 END AS tokens_per_s
+                THEN page_totals.new_tokens / nullif(stages.decode_ms, 0) * 1000 END AS page_tokens_per_s,
+           CASE WHEN engine LIKE '% pages together' THEN together.tokens_per_s ELSE page_tokens_per_s END
+               AS tokens_per_s
     FROM stages JOIN runs USING (run_id)
     LEFT JOIN paced USING (run_id, backend) LEFT JOIN page_totals USING (run_id, backend)
     LEFT JOIN together USING (run_id, backend)
@@ -112,8 +99,9 @@ _PACE = """
 
 _ask(
     "pace",
-    "per run and backend: median and p95 of a page's time, pages and decode tokens a second, median prefill; "
-    "means where an imported run has nothing else",
+    "per run and backend: median and p95 of a page's time, pages and decode tokens a second (of pages read "
+    "together as their bench has it; a page's own beside it), median prefill; means where an imported run "
+    "has nothing else",
     f"{_PACE} ORDER BY run_id, backend",
     run_ids=None,
 )
