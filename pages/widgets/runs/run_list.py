@@ -37,7 +37,7 @@ _WIDTHS: dict[str, int] = {
 _FIGURES = {
     "s/page": "Latency: median seconds a page, of our engine where it read.",
     "pages/s": "Throughput: of pages read together as the bench measured it, else of their own times.",
-    "tokens/s": "A page's own new tokens a second of decode, in its share of pages read together.",
+    "tokens/s": "New tokens a second of decode; of pages read together of all, as the bench measured it.",
     "prefill ms": "Median prefill of a page, vision included.",
 }
 
