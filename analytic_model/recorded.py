@@ -39,6 +39,7 @@ _MOST_RUNS = 30
 TOGETHER = "pages together"
 """In the engine of a run whose pages were read so, as `bench` names it."""
 SHARED = "pages read together share each step and its weights: the least time of one page is not theirs"
+"""Words for the bound that such pages lack."""
 _BENCH_LIMIT = 4 * 1024 * 1024
 """Bytes of what `bench` wrote beside a run."""
 

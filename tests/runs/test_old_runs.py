@@ -135,7 +135,7 @@ def test_a_row_of_version_1_gets_the_verdict_of_its_figures(
     [
         ("python -m dsocr_core bench --json --tokens 1000 --engine fast", 1000),
         ("dsocr bench --tokens=200", 200),
-        ("dsocr bench --engine fast", 8192),
+        ("dsocr bench --engine fast", 100),
         ("dsocr compare bench.png --tokens 5", 8192),
         (None, 8192),
     ],

@@ -108,29 +108,27 @@ def _attend_rows(
     last_slot, _ = place(first_position + ROWS - 1, state, RING)
     # In turn: blocks before every row's part, those of all rows, the rest. One row has its part alone.
     whole = all_from + tl.maximum(all_to - all_from, 0) // BLOCK * BLOCK
-    PARTS: tl.constexpr = 3 if ROWS > 1 else 1
-    for part in tl.static_range(PARTS):
+    SIDES: tl.constexpr = 1 if ROWS > 1 else 0
+    for part in tl.static_range(-SIDES, SIDES + 1):
         low, high = begin, tl.minimum(all_from, stop)
         if ROWS == 1:
             low, high = begin, stop
-        elif part == PARTS // 2:
+        elif part == 0:
             low, high = all_from, whole
-        elif part == 2:
+        elif part == 1:
             low, high = tl.maximum(whole, begin), stop
-        for block in tl.range(low, high, BLOCK, num_stages=STAGES if part == PARTS // 2 else 1):
+        for block in tl.range(low, high, BLOCK, num_stages=STAGES if part == 0 else 1):
             n = block + tl.arange(0, BLOCK)
             where, mask, seen = n, real, some[:, None] & (n >= 0)[None, :]
-            if ROWS == 1 or part != PARTS // 2:
+            if ROWS == 1 or part != 0:
                 where = stored(n, first_slot, first_position, prompt, RING, SPARE)
                 mask = (n < stop)[:, None] & real
                 seen = (n[None, :] >= start[:, None]) & (n[None, :] < end[:, None])
-            if part == PARTS // 2 or SPARE == 0:
+            if part == 0 or SPARE == 0:
                 at = first + where[:, None] * HEAD_DIM + dims[None, :]
                 key = tl.load(keys + at, mask=mask, other=0.0)
                 value = tl.load(values + at, mask=mask, other=0.0)
-                top, total, mixed = _folded(
-                    query, key, value, seen, scale, top, total, mixed, part == PARTS // 2
-                )
+                top, total, mixed = _folded(query, key, value, seen, scale, top, total, mixed, part == 0)
             else:
                 # If the last row finds what the first does, all between do: one turn for all, else one each.
                 last = stored(n, last_slot, first_position + ROWS - 1, prompt, RING, SPARE)

@@ -141,14 +141,19 @@ def _tables_of_2(tables: Tables, document: Document) -> Tables:
 
 def _document_of_3(document: Document) -> Document:
     """Put the limit of a bench, which its command set, in the place of the settings' own."""
-    found = _TOKENS_OF_A_BENCH.search(str(document.get("command")))
+    found = _BENCH.search(str(document.get("command")))
     settings = document.get("settings")
     if not found or not isinstance(settings, dict) or not isinstance(infer := settings.get("infer"), dict):
         return dict(document)
-    return {**document, "settings": {**settings, "infer": {**infer, "max_new_tokens": int(found[1])}}}
+    return {
+        **document,
+        "settings": {**settings, "infer": {**infer, "max_new_tokens": int(found[1] or _TOKENS_OF_A_BENCH)}},
+    }
 
 
-_TOKENS_OF_A_BENCH = re.compile(r"\bdsocr(?:_core)? bench\b.*? --tokens[ =](\d{1,6})\b", re.DOTALL)
+_BENCH = re.compile(r"\bdsocr(?:_core)? bench\b(?:.*? --tokens[ =](\d{1,6})\b)?", re.DOTALL)
+_TOKENS_OF_A_BENCH = 100
+"""New tokens where its command said none."""
 
 
 def _tables_of_3(tables: Tables, document: Document) -> Tables:

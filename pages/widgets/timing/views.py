@@ -260,9 +260,8 @@ def _trend_words(rows: pd.DataFrame, turns: pd.DataFrame, visible: pd.DataFrame,
     conditions = rows["condition"].unique()
     if len(conditions) > 1:
         common, _ = apart(conditions)
-        words += f" under {len(conditions)} conditions, each a series of its own" + f", all {common}" * bool(
-            common
-        )
+        shared = f", all {common}" if common else ""
+        words += f" under {len(conditions)} conditions, each a series of its own{shared}"
     if len(rows) < 2:
         return f"{words}: there is nothing yet to compare it with."
     if turns.empty:
