@@ -75,6 +75,15 @@ def may_overlap(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+@lru_cache
+def is_roomy(device: torch.device) -> bool:
+    """Tell whether a program may have 200 KiB of shared memory: data centre GPUs from Hopper on."""
+    if device.type != "cuda":
+        return False
+    found = torch.cuda.get_device_properties(device)
+    return bool(found.shared_memory_per_block_optin >= 200 << 10)  # type: ignore[attr-defined]
+
+
 def overlapping(device: torch.device) -> dict[str, Any]:
     """Keywords of a kernel that does nothing before its wait: it starts in no time, whatever ran before."""
     return {"PDL": LATE, "launch_pdl": True} if may_overlap(device) else {"PDL": 0}

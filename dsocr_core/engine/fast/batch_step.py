@@ -166,7 +166,9 @@ class BatchStep:
         self.rows = {each: rows.first(slots * each) for each in ((1, *PASS_ROWS) if drafted else (1,))}
         """Buffers by the rows that a slot has in a step."""
         self._first_logits = zeros(1, config.vocab_size)
-        gate_up, down = grouped_launches(slots * config.experts_per_token, config.routed_experts)
+        gate_up, down = grouped_launches(
+            slots * config.experts_per_token, config.routed_experts, dtype, device
+        )
         self._gate_up_launch = self.launches.gate_up or gate_up
         self._down_launch = self.launches.down or down
         self._at_once: dict[tuple[int, ...], bool] = {}
@@ -391,7 +393,7 @@ class BatchStep:
         if len(b.x) == self.slots or self.device.type != "cuda":
             return own
         if len(b.x) not in self._tiles:
-            wider = grouped_launches(b.order.numel(), self.config.routed_experts)
+            wider = grouped_launches(b.order.numel(), self.config.routed_experts, b.y.dtype, self.device)
             self._tiles[len(b.x)] = wider if tiles_are_alike(b.y, chosen, experts, own, wider) else own
         return self._tiles[len(b.x)]
 

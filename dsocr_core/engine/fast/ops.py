@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dsocr_core.engine.fast.packed import MixtureWeights
+from dsocr_core.kernels.launch import is_roomy
 from dsocr_core.kernels.prefill import (
     activations,
     add_norm,
@@ -92,7 +93,7 @@ class Ops:
     ) -> None:
         """Write `out` (T, C): `kernels.window_attention`."""
         if self.kernels:
-            launch = windows.window_launch(window)
+            launch = windows.window_launch(window, is_roomy(qkv.device))
             windows.window_attention(qkv, bias, terms, out, grid_side, window, launch)
         else:
             out.copy_(windows.window_attention_reference(qkv, bias, terms, grid_side, window))
@@ -122,7 +123,7 @@ class Ops:
         weights = x.new_empty(tokens, each, dtype=torch.float32)
         slots, starts = chosen.new_empty(count), chosen.new_empty(experts + 1)
         gated, out = x.new_empty(count, inner), x.new_empty(tokens, each, width)
-        gate_up, down = self.grouped or grouped_experts.grouped_launches(count, experts)
+        gate_up, down = self.grouped or grouped_experts.grouped_launches(count, experts, x.dtype, x.device)
         route_tokens.route_tokens(x, router, chosen, weights, scaling)
         expert_order.order_by_expert(chosen, slots, starts)
         grouped_experts.grouped_gate_up(x, slots, starts, routed.gate, routed.up, gated, gate_up)

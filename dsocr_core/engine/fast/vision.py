@@ -11,6 +11,7 @@ runs in the weights' dtype, without autocast; sums, norms and softmax are float3
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Literal, cast
 
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dsocr_core.engine.fast.attention_extended_dims import extended_attention
+from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.encoder import EncoderTower
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.view_groups import Groups, map_rows, maps, rows_of
@@ -44,6 +46,7 @@ class SamTower:
 
     def __init__(self, sam: Sam, ops: Ops, attention: WindowAttention = "lookup") -> None:
         self._sam, self._ops, self.attention = sam, ops, attention
+        self._beside = Beside(sam.pos_embed.device)
         self._blocks = [cast(SamBlock, block) for block in sam.blocks]
         # Channels last, as the features are; 13 MB of copies.
         self._convolutions = [
@@ -85,9 +88,9 @@ class SamTower:
         attention, bias = block.attn, block.attn.qkv.bias
         qkv = F.linear(y, attention.qkv.weight, bias).view(y.shape[0], 3, attention.heads, -1)  # (M, 3, h, D)
         out = torch.empty_like(y)
-        for rows, (_, side) in rows_of(groups):
-            window = block.window or side
-            terms = position_terms(qkv[rows], self._table(number, window))
+
+        def views(rows: slice, side: int, window: int, table: Tensor) -> None:
+            terms = position_terms(qkv[rows], table)
             arguments = (qkv[rows], bias, terms)
             if self.attention == "lookup":
                 self._ops.window_attention(*arguments, out[rows], side, window)
@@ -95,6 +98,15 @@ class SamTower:
                 out[rows] = extended_attention(*arguments, side, window)
             else:
                 out[rows] = window_attention_reference(*arguments, side, window)
+
+        windows = [(rows, side, block.window or side) for rows, (_, side) in rows_of(groups)]
+        # A table is made here, before there are two streams: both may read it.
+        sizes = [partial(views, *at, self._table(number, at[2])) for at in windows]
+        if len(sizes) == 2:  # neither fills the device to its end
+            self._beside.run(*sizes)
+        else:
+            for size in sizes:
+                size()
         return F.linear(out, attention.proj.weight, attention.proj.bias)
 
     def _table(self, number: int, side: int) -> Tensor:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import await_previous, expect, overlapping
 
-BLOCK = 1024
-"""Slots read together."""
+BLOCK, WARPS = 8192, 8
+"""Slots read together: those of a page of the published model."""
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -54,8 +54,9 @@ def order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
         raise ValueError(f"{tokens} tokens, {each} of {experts} experts a token: nothing to order")
     expect("starts", starts, (experts + 1,), torch.int32, chosen.device)
     _order_by_expert[(experts,)](
-        chosen, slots, starts, tokens * each, EXPERTS=experts, BLOCK=BLOCK, **overlapping(chosen.device)
-    )
+        chosen, slots, starts, tokens * each,
+        EXPERTS=experts, BLOCK=BLOCK, num_warps=WARPS, **overlapping(chosen.device),
+    )  # fmt: skip
 
 
 def order_by_expert_reference(chosen: Tensor, experts: int) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,8 @@ dim, C = h D width.
 The bias of a query at (r, c) to a key at (r', c') is its product with two table rows, one for r - r' and one
 for c - c'. The products with *all* rows of both tables are one small matrix product before this kernel
 (`position_terms`); here they are looked up. Keys are taken as whole window rows, as many as fit a block, so
-that the column terms are the same for every block and stay in registers, and the row terms are a few numbers
-a query.
+that the column terms are the same for every block and stay in registers. Row terms are a few numbers a query:
+of one row they move the maximum, of several they join the scores by a small product with ones and zeros.
 
 Windows are addressed by their position in the grid: no copy splits or joins them. As the published code pads
 the grid *before* the projection, a position outside the grid has the projection's bias as its key and value.
@@ -27,8 +27,8 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import await_previous, expect_all, overlapping
 
-FEW_ROWS = 4
-"""Up to this many key rows in a block, row terms are selected from as many vectors, not loaded one by one."""
+BEYOND = tl.constexpr(-1e30)
+"""The term of no key: its weight is 0."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +51,23 @@ class WindowLaunch:
                 raise ValueError(f"{name} {value} is not a power of two from 16 on")
 
 
-def window_launch(side: int) -> WindowLaunch:
-    """The default for windows of that side: whole key rows, at most a quarter of a block empty."""
+def window_launch(side: int, roomy: bool = False) -> WindowLaunch:
+    """The default for windows of that side: whole key rows, at most a quarter of a block empty.
+
+    Of large blocks a third stage needs a `roomy` device.
+    """
     for keys in (32, 64):
         if side <= keys and keys % side <= keys // 4:
             return WindowLaunch(keys=keys)
-    # A third stage would not fit the shared memory of smaller devices.
-    return WindowLaunch(keys=max(128, triton.next_power_of_2(side)), stages=2)
+    keys = max(128, triton.next_power_of_2(side))
+    return WindowLaunch(keys=keys, stages=3 if roomy and keys == 128 else 2)
 
 
 @triton.jit
 def _window_attention(
     qkv, bias, terms, out, tokens, grid_side, across, scale,
     SIDE: tl.constexpr, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, DIMS: tl.constexpr, PADDED: tl.constexpr,
-    FEW: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     await_previous(PDL)
     DTYPE: tl.constexpr = qkv.dtype.element_ty
@@ -77,6 +80,8 @@ def _window_attention(
     view_start = window // (across * across) * grid_side * grid_side
     top = in_view // across * SIDE
     left = in_view % across * SIDE
+    if top + tl.program_id(0) * QUERIES // SIDE >= grid_side:
+        return  # none of these queries is a patch
     dim = tl.arange(0, DIMS)
     real_dim = dim < HEAD_DIM
 
@@ -100,10 +105,9 @@ def _window_attention(
         mask=asks[:, None] & real_key[None, :], other=0.0,
     )  # fmt: skip
     column_terms = tl.where(real_key[None, :], column_terms.to(tl.float32) * LOG2_E, float("-inf"))
-    if PADDED:
-        bias_at = bias + head * HEAD_DIM + dim
-        key_bias = tl.load(bias_at + WIDTH, mask=real_dim, other=0.0)
-        value_bias = tl.load(bias_at + 2 * WIDTH, mask=real_dim, other=0.0)
+    if KEY_ROWS > 1:
+        step = tl.arange(0, ROWS)
+        of_row = (key_row[None, :] == step[:, None]).to(tl.float32).to(DTYPE)  # (ROWS, KEYS)
 
     best = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
@@ -112,37 +116,31 @@ def _window_attention(
     following = tl.load(row_terms_at, mask=asks, other=0.0)
     for first in range(0, SIDE, KEY_ROWS):
         row = first + key_row
-        inside = real_key & (row < SIDE)
-        if PADDED:
-            inside = inside & (top + row < grid_side) & (left + key_column < grid_side)
+        read = real_key & (row < SIDE)
         key_token = (view_start + (top + row) * grid_side + left + key_column).to(tl.int64)
-        key_at = qkv + key_token * (3 * WIDTH) + WIDTH + head * HEAD_DIM
-        k = tl.load(key_at[None, :] + dim[:, None], mask=inside[None, :] & real_dim[:, None], other=0.0)
-        v = tl.load(
-            key_at[:, None] + WIDTH + dim[None, :], mask=inside[:, None] & real_dim[None, :], other=0.0
-        )
-        if PADDED:
-            k = tl.where(inside[None, :], k, key_bias[:, None])
-            v = tl.where(inside[:, None], v, value_bias[None, :])
-        scores = tl.dot(q, k, input_precision="ieee") * (scale * LOG2_E) + column_terms
+        key_at = qkv + key_token * (3 * WIDTH)
+        if PADDED:  # by the address, not by the value: loads go on while others are used
+            outside = (top + row >= grid_side) | (left + key_column >= grid_side)
+            key_at = tl.where(outside, bias + tl.zeros_like(key_token), key_at)
+        key_at += WIDTH + head * HEAD_DIM
+        k = tl.load(key_at[None, :] + dim[:, None], mask=read[None, :] & real_dim[:, None], other=0.0)
+        v = tl.load(key_at[:, None] + WIDTH + dim[None, :], mask=read[:, None] & real_dim[None, :], other=0.0)
         # What a row of keys adds to all its scores moves their maximum, and no score by itself.
         shared_term = tl.zeros([QUERIES], tl.float32)
         if KEY_ROWS == 1:
+            scores = tl.dot(q, k, input_precision="ieee")
             shared_term = following.to(tl.float32) * LOG2_E
             following = tl.load(row_terms_at - first - 1, mask=asks & (first + 1 < SIDE), other=0.0)
-        # A row beyond the window counts for nothing.
-        elif FEW:
-            for step in tl.static_range(KEY_ROWS):
-                row_terms = tl.load(row_terms_at - first - step, mask=asks & (first + step < SIDE), other=0.0)
-                row_terms = tl.where(first + step < SIDE, row_terms.to(tl.float32) * LOG2_E, float("-inf"))
-                scores += tl.where((key_row == step)[None, :], row_terms[:, None], 0.0)
-        else:
-            reached = row < SIDE
+        else:  # several rows' terms are a product too, with ones where a key is of the row
+            inside = (step < KEY_ROWS) & (first + step < SIDE)
             row_terms = tl.load(
-                row_terms_at[:, None] - row[None, :],
-                mask=asks[:, None] & reached[None, :], other=0.0,
-            )  # fmt: skip
-            scores += tl.where(reached[None, :], row_terms.to(tl.float32) * LOG2_E, float("-inf"))
+                row_terms_at[:, None] - first - step[None, :], mask=asks[:, None] & inside[None, :], other=0.0
+            )
+            # A row beyond the window counts for nothing; infinity times zero would be NaN.
+            row_terms = tl.where(inside[None, :], row_terms.to(tl.float32) / scale, BEYOND).to(DTYPE)
+            scores = tl.dot(row_terms, of_row, input_precision="ieee")
+            scores = tl.dot(q, k, scores, input_precision="ieee")
+        scores = scores * (scale * LOG2_E) + column_terms
         higher = tl.maximum(best, tl.max(scores, axis=1) + shared_term)
         weights = tl.exp2(scores - (higher - shared_term)[:, None])
         shrink = tl.exp2(best - higher)
@@ -176,7 +174,7 @@ def window_attention(
     _window_attention[grid](
         qkv, bias, terms, out, tokens, grid_side, across, head_dim**-0.5,
         SIDE=window, HEADS=heads, HEAD_DIM=head_dim, DIMS=max(16, triton.next_power_of_2(head_dim)),
-        PADDED=grid_side % window != 0, FEW=launch.keys // window <= FEW_ROWS,
+        PADDED=grid_side % window != 0, ROWS=max(16, triton.next_power_of_2(launch.keys // window)),
         QUERIES=launch.queries, KEYS=launch.keys, num_warps=launch.warps, num_stages=launch.stages,
         maxnreg=launch.registers, **overlapping(out.device),
     )  # fmt: skip

@@ -96,7 +96,7 @@ def test_the_experts_match_their_reference_at_the_published_sizes(tokens: int) -
     order_by_expert(chosen, slots, starts)
     for actual, wanted in zip((slots, starts), order_by_expert_reference(chosen, experts), strict=True):
         assert torch.equal(actual, wanted)
-    at = grouped_launches(tokens * each, experts)
+    at = grouped_launches(tokens * each, experts, BF16, x.device)
     gated = torch.full((tokens * each, inner), float("nan"), dtype=BF16, device="cuda")
     grouped_gate_up(x, slots, starts, gate, up, gated, at[0])
     wide = grouped_gate_up_reference(x.float(), slots, starts, gate, up)

@@ -41,7 +41,7 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("tokens", "each", "experts"), [(5, 2, 4), (700, 3, 7), (1, 1, 1), (2, 8, 8)])
+@pytest.mark.parametrize(("tokens", "each", "experts"), [(5, 2, 4), (4000, 3, 7), (1, 1, 1), (2, 8, 8)])
 def test_slots_are_ordered_by_expert(tokens: int, each: int, experts: int, device: torch.device) -> None:
     generator = torch.Generator().manual_seed(tokens)
     chosen = torch.randint(0, experts, (tokens, each), generator=generator, dtype=torch.int32)
@@ -148,7 +148,11 @@ def test_the_grid_holds_the_worst_case() -> None:
     for counts in ((5, 1, 1), (7, 0, 0), (4, 3, 0), (1, 1, 5)):
         assert sum(-(-count // 4) for count in counts) <= most_tiles(7, 3, 4)
     assert most_tiles(2, 64, 16) == 2
-    assert [grouped_launches(703 * 6, 64)[0].rows, grouped_launches(256 * 6, 64)[0].rows] == [128, 32]
+
+
+def test_an_expert_with_more_rows_has_a_larger_tile(device: torch.device) -> None:
+    tiles = [grouped_launches(tokens * 6, 64, torch.float32, device)[0].rows for tokens in (64, 256, 703)]
+    assert tiles == [16, 32, 128]
 
 
 @DTYPES
