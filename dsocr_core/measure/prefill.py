@@ -26,7 +26,7 @@ from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.fast.engine import PAGES_A_PASS
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
-from dsocr_core.engine.fast.vision import VisionTowers, WindowAttention
+from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.measure.device import require_fast_engine_for
 from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page, PagesVariant, Variant
 from dsocr_core.measure.rows import Rows
@@ -75,27 +75,19 @@ def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> dict[str, l
     """Time and check all variants, times first; returns `_errors`."""
     kernels = model.device.type == "cuda"
     prefill = FastPrefill(model, Ops(kernels))
-    makers: list[tuple[str, Callable[[], Variant]]] = [
-        ("eager", lambda: EagerVariant(model, page, sdpa_core))
-    ]
-    choices: tuple[tuple[str, WindowAttention, bool], ...] = (
-        ("fast", "lookup", True),
-        ("fast, no graph", "lookup", False),
-        ("fast, extended dimensions", "extended", True),
-        ("fast, bias written out", "bias", True),
-    )
-    for name, attention, graphs in choices:
-        towers = VisionTowers(model, Ops(kernels), attention)
-        makers.append(
-            (name, lambda t=towers, g=graphs: FastVariant(model, page, sdpa_core, t, prefill, g))  # type: ignore[misc]
-        )
+    towers = partial(VisionTowers, model, Ops(kernels))
+    makers: dict[str, Callable[[], Variant]] = {
+        "eager": lambda: EagerVariant(model, page, sdpa_core),
+        "fast": lambda: FastVariant(model, page, sdpa_core, towers(), prefill),
+        "fast, no graph": lambda: FastVariant(model, page, sdpa_core, towers(), prefill, graphs=False),
+    }
 
     flops: dict[Stage, int] = {}
     variants: dict[str, Variant] = {}
     errors: dict[str, list[str]] = {}
     with rows.attempt("FLOPs"), _autocast(model):
         flops = _flops(EagerVariant(model, page, sdpa_core))
-    for name, make in makers:
+    for name, make in makers.items():
         with rows.attempt(name):
             variant = make()
             rows.table(name)
@@ -105,8 +97,7 @@ def measure(rows: Rows, model: OcrModel, page: Page, repeat: int) -> dict[str, l
                 variants[name] = variant
     name = f"fast, {PAGES_A_PASS} pages together"
     with rows.attempt(name):
-        towers = VisionTowers(model, Ops(kernels))
-        together = PagesVariant(model, page, sdpa_core, towers, prefill, PAGES_A_PASS)
+        together = PagesVariant(model, page, sdpa_core, towers(), prefill, PAGES_A_PASS)
         rows.table(name)
         with _autocast(model):
             _times(rows, together, {stage: PAGES_A_PASS * count for stage, count in flops.items()}, repeat)

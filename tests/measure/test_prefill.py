@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,17 +33,19 @@ def test_both_engines_and_the_variants_are_timed_and_checked(
     assert [view.shape for view in page.views] == [(1, 3, 512, 512)]
     assert len(page.prompt.ids) == 1 + 73 + 9
 
-    def refuse(*_: object) -> None:
-        raise RuntimeError("no such attention\nand a long story")
+    def only_recorded(*arguments: Any, graphs: bool = True) -> FastVariant:
+        if not graphs:
+            raise RuntimeError("no such pass\nand a long story")
+        return FastVariant(*arguments, graphs)
 
-    monkeypatch.setattr("dsocr_core.engine.fast.vision.extended_attention", refuse)
+    monkeypatch.setattr(command, "FastVariant", only_recorded)
     monkeypatch.setattr("dsocr_core.measure.rows.copy_bandwidth", lambda _: 1e12)
     rows = Rows(CPU)
     errors = command.measure(rows, model, page, repeat=2)
-    for name in ("eager", "fast", "fast, no graph", "fast, bias written out", "fast, 4 pages together"):
+    for name in ("eager", "fast", "fast, 4 pages together"):
         stages = [row.name for row in rows.rows if row.table == name]
         assert stages == ["sam", "clip", "projector", "vision_fusion", "prefill", "all in a row"]
-    assert rows.failed == {"fast, extended dimensions": "no such attention"}
+    assert rows.failed == {"fast, no graph": "no such pass"}
     for stage in (
         "sam",
         "clip",
@@ -53,7 +57,8 @@ def test_both_engines_and_the_variants_are_timed_and_checked(
     ):
         eager, fast = map(float, errors[stage])
         assert eager == 0 and 0 < fast < 1e-4
-    assert "whoever is beside it: the same bits" in capsys.readouterr().out
+    # Which bits is a matter of the device: a CPU's products of several threads sum by where a row stands.
+    assert "a page's logits, whoever is beside it: " in capsys.readouterr().out
     assert errors["best token as float32's"] == errors["twice, the same bits"] == ["yes", "yes"]
 
 

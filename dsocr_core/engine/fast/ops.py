@@ -22,7 +22,6 @@ from dsocr_core.kernels.prefill import (
     route_tokens,
 )
 from dsocr_core.kernels.prefill import window_attention as windows
-from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
 
 
 class Ops:
@@ -30,8 +29,6 @@ class Ops:
 
     def __init__(self, kernels: bool) -> None:
         self.kernels = kernels
-        self.grouped: tuple[GroupedLaunch, GroupedLaunch] | None = None
-        """Tiles of the grouped products instead of the defaults, for measuring."""
 
     def add_norm(
         self,
@@ -123,7 +120,7 @@ class Ops:
         weights = x.new_empty(tokens, each, dtype=torch.float32)
         slots, starts = chosen.new_empty(count), chosen.new_empty(experts + 1)
         gated, out = x.new_empty(count, inner), x.new_empty(tokens, each, width)
-        gate_up, down = self.grouped or grouped_experts.grouped_launches(count, experts, x.dtype, x.device)
+        gate_up, down = grouped_experts.grouped_launches(count, experts, x.dtype, x.device)
         route_tokens.route_tokens(x, router, chosen, weights, scaling)
         expert_order.order_by_expert(chosen, slots, starts)
         grouped_experts.grouped_gate_up(x, slots, starts, routed.gate, routed.up, gated, gate_up)

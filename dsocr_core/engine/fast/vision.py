@@ -13,39 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Literal, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.engine.fast.attention_extended_dims import extended_attention
 from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.encoder import EncoderTower
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.view_groups import Groups, map_rows, maps, rows_of
-from dsocr_core.kernels.prefill.window_attention import (
-    position_tables,
-    position_terms,
-    window_attention_reference,
-)
+from dsocr_core.kernels.prefill.window_attention import position_tables, position_terms
 from dsocr_core.models.blocks.clip import Clip, ClipBlock
 from dsocr_core.models.blocks.layers import LayerNorm2d, resize_position_grid
 from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
 from dsocr_core.models.blocks.sam import Sam, SamBlock, relative_positions
 from dsocr_core.models.ocr_model import OcrModel
 
-WindowAttention = Literal["lookup", "extended", "bias"]
-"""Ways in which SAM's bias gets into attention: looked up by our kernel, as extra dimensions of queries and
-keys in torch's, or materialised.
-"""
-
 
 class SamTower:
     """Pixels (B, 3, S, S) of each view size -> (M / 16, C_sam) features, views in order."""
 
-    def __init__(self, sam: Sam, ops: Ops, attention: WindowAttention = "lookup") -> None:
-        self._sam, self._ops, self.attention = sam, ops, attention
+    def __init__(self, sam: Sam, ops: Ops) -> None:
+        self._sam, self._ops = sam, ops
         self._beside = Beside(sam.pos_embed.device)
         self._blocks = [cast(SamBlock, block) for block in sam.blocks]
         # Channels last, as the features are; 13 MB of copies.
@@ -91,13 +81,7 @@ class SamTower:
 
         def views(rows: slice, side: int, window: int, table: Tensor) -> None:
             terms = position_terms(qkv[rows], table)
-            arguments = (qkv[rows], bias, terms)
-            if self.attention == "lookup":
-                self._ops.window_attention(*arguments, out[rows], side, window)
-            elif self.attention == "extended":
-                out[rows] = extended_attention(*arguments, side, window)
-            else:
-                out[rows] = window_attention_reference(*arguments, side, window)
+            self._ops.window_attention(qkv[rows], bias, terms, out[rows], side, window)
 
         windows = [(rows, side, block.window or side) for rows, (_, side) in rows_of(groups)]
         # A table is made here, before there are two streams: both may read it.
@@ -203,12 +187,10 @@ TOWERS: dict[type[nn.Module], Callable[..., ClipTower | EncoderTower]] = {
 class VisionTowers:
     """The row's stages over all views of an image: SAM, what is behind it, the projector."""
 
-    def __init__(
-        self, model: OcrModel, ops: Ops | None = None, attention: WindowAttention = "lookup"
-    ) -> None:
+    def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
         self.device, self.dtype = model.device, model.dtype
         ops = ops or Ops(model.device.type == "cuda")
-        self._sam = SamTower(model.sam, ops, attention)
+        self._sam = SamTower(model.sam, ops)
         behind = getattr(model, model.family.vision[1].name)
         self._behind, self._projector = (
             TOWERS[type(behind)](behind, ops),
