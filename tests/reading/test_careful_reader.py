@@ -13,7 +13,7 @@ from tests.support.results import make_result
 FILE = Path(__file__).with_name("careful_reader.txt")
 PROSE = " ".join(
     f"This sentence says a little more about the contract and about its parties {word}."
-    for word in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa") * 4
+    for word in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 )
 _CHARACTERS = {
     "<NBSP>": "\u00a0", "<NARROW>": "\u202f", "<THIN>": "\u2009", "<SHY>": "\u00ad", "<ZERO>": "\u200b",
@@ -37,7 +37,8 @@ def pairs(section: str) -> list[tuple[str, str]]:
 
 def judged(a: str, b: str, boxed: bool = False) -> ParityReport:
     mark = "<|ref|>text<|/ref|><|det|>[[10, 10, 900, 900]]<|/det|>\n" if boxed else ""
-    return parity(*(make_result(f"{PROSE}\n\n{mark}{text}\n\n{'' if boxed else PROSE}") for text in (a, b)))
+    prose = PROSE * (4 if "<table" in a + b else 1)
+    return parity(*(make_result(f"{prose}\n\n{mark}{text}\n\n{'' if boxed else prose}") for text in (a, b)))
 
 
 @pytest.mark.parametrize("boxed", [False, True], ids=["prose", "box"])
