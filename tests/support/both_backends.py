@@ -23,7 +23,7 @@ from dsocr_core.vendor.backend import VendorBackend
 NEW_TOKENS = 24
 QUICK = [
     ("tiny", (320, 200)), ("small", (641, 640)), ("base", (700, 2100)), ("large", (1240, 1754)),
-    *(("gundam", size) for size in ((320, 200), (641, 640), (700, 2100))),
+    *(("gundam", size) for size in ((320, 200), (641, 640), (700, 2100), (1240, 1754))),
 ]  # fmt: skip
 TIE_BF16 = 0.0625
 """A bf16 step at the magnitude of these logits (4 to 8): two tokens closer than this are a tie."""
