@@ -198,19 +198,7 @@ def test_bad_usage_is_one_line_and_exit_code_two(
     assert cause in captured.err.replace("\n", "")
 
 
-BENCH = (
-    "bench",
-    "--preset",
-    "tiny",
-    "--size",
-    "300x200",
-    "--tokens",
-    "3",
-    "--repeat",
-    "1",
-    "--device",
-    "cpu",
-)
+BENCH = ("bench", *FAST[:2], "--size", "300x200", "--tokens", "3", "--repeat", "1", "--device", "cpu")
 
 
 def test_bench_prints_tables_and_ends_with_one_json_line(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -51,10 +50,10 @@ def test_temporary_files_of_a_killed_command_are_named_and_cleared(
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Path:
+def history(tmp_path: Path, interpreter: Path) -> Path:
     """A history with a whole run, one that is being written by a process that was killed."""
     write_run(tmp_path / "h", "whole", [timing("p", "sam", 1.5)])
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "h")]).returncode == -9
+    assert subprocess.run([interpreter, "-c", KILLED, str(tmp_path / "h")]).returncode == -9
     return tmp_path / "h"
 
 

@@ -72,10 +72,10 @@ def campaign(names: tuple[str, ...], seconds: float, seed: int) -> list[Tally]:
         return list(pool.map(lambda name: run_generator(name, seconds * lanes / len(names), seed), names))
 
 
-def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S) -> Tally:
-    """One generator's cases until the time is over; a new process after each that hangs or dies."""
+def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S, most: int = 10**9) -> Tally:
+    """One generator's first `most` cases in the time; a new process after each that hangs or dies."""
     tally, until, number = Tally(name), time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+    while number < most and time.monotonic() < until:
         with tempfile.TemporaryDirectory(prefix="dsocr-hostile-", ignore_cleanup_errors=True) as folder:
             ours, theirs = multiprocessing.Pipe()
             arguments = (theirs, name, seed, number, Path(folder))
@@ -83,7 +83,7 @@ def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S) 
             process.start()
             theirs.close()
             try:
-                number = watched(tally, ours, process.pid or 0, number, until, hang_s)
+                number = watched(tally, ours, process.pid or 0, number, until, hang_s, most)
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid or 0, signal.SIGKILL)  # with what it started
@@ -92,7 +92,9 @@ def run_generator(name: str, seconds: float, seed: int, hang_s: float = HANG_S) 
     return tally
 
 
-def watched(tally: Tally, said: Connection, pid: int, number: int, until: float, hang_s: float) -> int:
+def watched(
+    tally: Tally, said: Connection, pid: int, number: int, until: float, hang_s: float, most: int
+) -> int:
     """Cases of one process as they end; the number to go on with."""
     limit_s = wait_s = START_S
     began, delayed_s = time.monotonic(), waiting_for_a_core_s(pid)
@@ -115,7 +117,7 @@ def watched(tally: Tally, said: Connection, pid: int, number: int, until: float,
             continue
         number, began, limit_s, wait_s = ended, time.monotonic(), hang_s, hang_s
         delayed_s = waiting_for_a_core_s(pid)
-        if began > until:
+        if began > until or number >= most:
             return number
 
 

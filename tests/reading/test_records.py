@@ -30,48 +30,34 @@ counts = st.integers(0, 10**9)
 names = st.text(max_size=20)
 shapes = st.lists(counts, max_size=4).map(tuple)
 
+requests = st.builds(
+    OcrRequest,
+    image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
+    max_new_tokens=st.none() | counts,
+    no_repeat_ngram_size=counts,
+    **dict.fromkeys(("preset", "prompt", "source"), names),
+)
+model_inputs = st.builds(
+    ModelInputs,
+    image_mask=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
+    grid=st.tuples(counts, counts),
+    **dict.fromkeys(("no_repeat_ngram_size", "max_new_tokens"), counts),
+    **dict.fromkeys(("prompt_ids", "global_shape", "tiles_shape"), shapes),
+    **dict.fromkeys(("global_sha256", "tiles_sha256", "attention", "dtype", "rotary_dtype"), names),
+)
+stages = st.sampled_from(list(all_stages()))
+timings = st.builds(StageTiming, stage=stages, milliseconds=st.floats(0, 1e9), calls=st.integers(0, 100))
 results = st.builds(
     OcrResult,
     backend=st.sampled_from(["eager", "vendor"]),
-    request=st.builds(
-        OcrRequest,
-        image=st.sampled_from([Path("a.png"), Path("/b/ä ö.jpg")]),
-        preset=names,
-        prompt=names,
-        max_new_tokens=st.none() | counts,
-        no_repeat_ngram_size=counts,
-        source=names,
-    ),
+    request=requests,
     image_size=st.tuples(counts, counts),
     text_raw=st.text(),
     token_ids=st.none() | shapes,
     token_texts=st.lists(names, max_size=4).map(tuple),
     finish_reason=st.sampled_from(["eos", "length", None]),
-    inputs=st.none()
-    | st.builds(
-        ModelInputs,
-        prompt_ids=shapes,
-        image_mask=st.lists(st.tuples(counts, counts), max_size=3).map(tuple),
-        grid=st.tuples(counts, counts),
-        global_shape=shapes,
-        global_sha256=names,
-        tiles_shape=shapes,
-        tiles_sha256=names,
-        no_repeat_ngram_size=counts,
-        max_new_tokens=counts,
-        attention=names,
-        dtype=names,
-        rotary_dtype=names,
-    ),
-    timings=st.lists(
-        st.builds(
-            StageTiming,
-            stage=st.sampled_from(list(all_stages())),
-            milliseconds=st.floats(0, 1e9),
-            calls=st.integers(0, 100),
-        ),
-        max_size=9,
-    ).map(tuple),
+    inputs=st.none() | model_inputs,
+    timings=st.lists(timings, max_size=9).map(tuple),
     environment=st.dictionaries(names, names, max_size=3),
 )
 

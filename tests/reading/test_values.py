@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from dsocr_core.reading.parity import parity
@@ -178,10 +180,19 @@ def test_how_boxes_moved_is_said() -> None:
     assert report.reasons == ("all 14 boxes moved by 1.8 % down",)
 
 
-def test_long_hostile_texts_take_little_time() -> None:
+def seconds(text: str) -> float:
+    started = time.process_time()
+    text_changes(text, text + "x")
+    return time.process_time() - started
+
+
+def test_long_hostile_texts_take_linear_time() -> None:
+    """Eight times the text may take about eight times as long; quadratic would take 64."""
     html = ("<table>", "<td", "<tr><td colspan=9999 rowspan=9999>1", "<b a", "<sup>", "<!--", "&#")
     latex = (r"\(", r"\[x", r"\frac{", r"\frac{1}{", "$1", "$a ", "^{", "x_{1}", "{", r"\sqrt", "\\")
     rest = ("|-", "|a\n|-|\n", "1 ", "(1", "**", "**a", "- 1\n", "[a](", "# ", "1'", "三", "½", "²", "_ ")
     for unit in (*html, *latex, *rest):
-        text = unit * (MOST_CHARACTERS // len(unit))
-        text_changes(text, text + "x")
+        short = unit * (2_000 // len(unit))
+        eighth = min(seconds(short) for _ in range(3))
+        assert any(seconds(short * 8) < 24 * eighth + 0.05 for _ in range(3)), unit
+    seconds("½" * 2 * MOST_CHARACTERS)

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -22,25 +23,28 @@ def events(response: httpx.Response) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def test_an_answer_has_the_form_that_clients_know() -> None:
+@pytest.fixture(scope="module")
+def answering() -> Iterator[Served]:
+    """A server that answers at once, for what asks and counts nothing."""
     with served(Settings(device="cpu"), Answering()) as server:
-        answer = server.post(body_for(b"x", return_token_ids=True)).json()
+        yield server
+
+
+def test_an_answer_has_the_form_that_clients_know(answering: Served) -> None:
+    answer = answering.post(body_for(b"x", return_token_ids=True)).json()
     assert answer["object"] == "chat.completion" and answer["model"] == "mini"
     (choice,) = answer["choices"]
     assert choice == {
-        "index": 0,
-        "message": {"role": "assistant", "content": TEXT},
-        "finish_reason": "stop",
+        "index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop",
         "token_ids": [5, 6, 1],
-    }
+    }  # fmt: skip
     assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
     assert answer["prompt_token_ids"] == [0, 5, 5, 5, 7]
 
 
-def test_a_stream_adds_up_to_the_answer() -> None:
+def test_a_stream_adds_up_to_the_answer(answering: Served) -> None:
     asked = body_for(b"x", stream=True, stream_options={"include_usage": True}, return_token_ids=True)
-    with served(Settings(device="cpu"), Answering()) as server:
-        response = server.post(asked)
+    response = answering.post(asked)
     assert response.headers["content-type"].startswith("text/event-stream")
     chunks = events(response)
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]  # type: ignore[index]
@@ -53,9 +57,8 @@ def test_a_stream_adds_up_to_the_answer() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_special_tokens_are_left_out_where_that_is_asked_for(stream: bool) -> None:
-    with served(Settings(device="cpu"), Answering()) as server:
-        response = server.post(body_for(b"x", stream=stream, skip_special_tokens=True))
+def test_special_tokens_are_left_out_where_that_is_asked_for(answering: Served, stream: bool) -> None:
+    response = answering.post(body_for(b"x", stream=stream, skip_special_tokens=True))
     if stream:
         chunks = events(response)
         text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)  # type: ignore[index]
@@ -115,31 +118,28 @@ def test_what_is_refused_is_one_line_with_its_status(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/chat/completions"])
-def test_it_answers_to_its_own_name_and_origin_only(path: str) -> None:
-    with served(Settings(device="cpu"), Answering()) as server:
-        for headers, status in (({"Host": "evil.example"}, 400), ({"Origin": "http://evil.example"}, 403)):
-            for method in ("GET", "POST", "OPTIONS"):
-                url = server.address.removesuffix("/v1") + path
-                assert server.client.request(method, url, headers=headers).status_code == status
+def test_it_answers_to_its_own_name_and_origin_only(answering: Served, path: str) -> None:
+    for headers, status in (({"Host": "evil.example"}, 400), ({"Origin": "http://evil.example"}, 403)):
+        for method in ("GET", "POST", "OPTIONS"):
+            url = answering.address.removesuffix("/v1") + path
+            assert answering.client.request(method, url, headers=headers).status_code == status
 
 
-def test_half_a_character_in_any_text_is_refused_by_the_field_s_name() -> None:
+def test_half_a_character_in_any_text_is_refused_by_the_field_s_name(answering: Served) -> None:
     half, parts = "\ud800", body_for(b"x")["messages"][0]["content"]
-    with served(Settings(device="cpu"), Answering()) as server:
-        for change, name in (
-            ({"model": half}, "model"), ({half: 1}, "a field's name"), ({"preset": half}, "preset"),
-            ({"template": half}, "template"), ({"temperature": half}, "temperature"),
-            ({"max_tokens": half}, "max_tokens"), ({"vllm_xargs": {half: 1}}, "vllm_xargs"),
-            ({"vllm_xargs": {"ngram_size": half}}, "vllm_xargs.ngram_size"),
-            ({"ngram_whitelist": [half]}, "ngram_whitelist"),
-            ({"messages": [{"role": "user", "content": [parts[0], {"type": "text", "text": half}]}]},
-             "messages.content.text"),
-        ):  # fmt: skip
-            content = json.dumps(body_for(b"x") | change).encode()
-            status, message = refused(
-                server, None, content=content, headers={"content-type": "application/json"}
-            )
-            assert status == 400 and message.startswith(name)
+    for change, name in (
+        ({"model": half}, "model"), ({half: 1}, "a field's name"), ({"preset": half}, "preset"),
+        ({"template": half}, "template"), ({"temperature": half}, "temperature"),
+        ({"max_tokens": half}, "max_tokens"), ({"vllm_xargs": {half: 1}}, "vllm_xargs"),
+        ({"vllm_xargs": {"ngram_size": half}}, "vllm_xargs.ngram_size"),
+        ({"ngram_whitelist": [half]}, "ngram_whitelist"),
+        ({"messages": [{"role": "user", "content": [parts[0], {"type": "text", "text": half}]}]},
+         "messages.content.text"),
+    ):  # fmt: skip
+        content = json.dumps(body_for(b"x") | change).encode()
+        as_json = {"content-type": "application/json"}
+        status, message = refused(answering, None, content=content, headers=as_json)
+        assert status == 400 and message.startswith(name)
 
 
 def begun_body(server: Served, size: int) -> socket.socket:
@@ -181,13 +181,12 @@ def test_a_connection_that_asks_for_nothing_is_closed(monkeypatch: pytest.Monkey
         assert server.post(body_for(b"x")).status_code == 200
 
 
-def test_a_path_or_method_that_is_not_there_is_answered_as_json() -> None:
-    with served(Settings(device="cpu"), Answering()) as server:
-        for method, path, status in (
-            ("GET", "/v1/completions", 404), ("POST", "/v1/embeddings", 404), ("DELETE", "/v1/models", 405)
-        ):  # fmt: skip
-            response = server.client.request(method, server.address.removesuffix("/v1") + path)
-            assert response.status_code == response.json()["error"]["code"] == status
+def test_a_path_or_method_that_is_not_there_is_answered_as_json(answering: Served) -> None:
+    for method, path, status in (
+        ("GET", "/v1/completions", 404), ("POST", "/v1/embeddings", 404), ("DELETE", "/v1/models", 405)
+    ):  # fmt: skip
+        response = answering.client.request(method, answering.address.removesuffix("/v1") + path)
+        assert response.status_code == response.json()["error"]["code"] == status
 
 
 def test_an_end_of_the_server_is_told_to_those_who_wait() -> None:

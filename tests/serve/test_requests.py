@@ -25,23 +25,13 @@ def test_the_text_may_come_before_the_image_and_in_parts() -> None:
 
 
 def test_vllm_s_fields_are_taken() -> None:
-    asked = chat_request(
-        body_for(
-            b"x",
-            temperature=0,
-            top_p=1.0,
-            n=1,
-            seed=7,
-            max_tokens=9,
-            stream=True,
-            stream_options={"include_usage": True},
-            skip_special_tokens=True,
-            return_token_ids=True,
-            vllm_xargs={"ngram_size": 35, "window_size": 90, "whitelist_token_ids": [128821, 128822]},
-            preset="base",
-            user="somebody",
-        )
-    )
+    xargs = {"ngram_size": 35, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
+    body = body_for(
+        b"x", temperature=0, top_p=1.0, n=1, seed=7, max_tokens=9, stream=True, vllm_xargs=xargs,
+        stream_options={"include_usage": True}, skip_special_tokens=True, return_token_ids=True,
+        preset="base", user="somebody",
+    )  # fmt: skip
+    asked = chat_request(body)
     assert (asked.max_tokens, asked.preset) == (9, "base")
     assert asked.policy == {"no_repeat_ngram_size": 35, "ngram_window": 90}
     assert asked.exempt_ids == (128821, 128822)

@@ -190,20 +190,8 @@ def test_a_summary_is_kept_in_the_history_and_found_by_its_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history = tmp_path / "history"
-    arguments = [
-        "trace",
-        PAGE,
-        *QUICK[:-1],
-        history,
-        "--a",
-        "float32",
-        "--b",
-        "eager",
-        "--steps",
-        1,
-        "--save",
-    ]
-    assert run(*arguments, "--only", "clip.block0", "--json") == 1
+    sides = ("--a", "float32", "--b", "eager", "--steps", 1, "--only", "clip.block0")
+    assert run("trace", PAGE, *QUICK[:-1], history, *sides, "--save", "--json") == 1
     document = json.loads(capsys.readouterr().out)
     with History(history) as past:
         (kept,) = traces_of(past, PAGE.name)

@@ -68,7 +68,7 @@ class Watcher:
 
 
 def request(
-    page: Path, prompt: str = GROUNDING_PROMPT, tokens: int | None = TOKENS, preset: str = "small"
+    page: Path, prompt: str = GROUNDING_PROMPT, tokens: int | None = TOKENS, preset: str = "tiny"
 ) -> OcrRequest:
     return OcrRequest(page, preset=preset, prompt=prompt, max_new_tokens=tokens)
 

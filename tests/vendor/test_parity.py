@@ -49,7 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("backends", "preset", "size"),
-    [*(("float32", *case) for case in QUICK), *(("bfloat16", *case) for case in QUICK[::3])],
+    [*(("float32", *case) for case in QUICK[:-1]), *(("bfloat16", *case) for case in (QUICK[0], QUICK[-2]))],
     ids=str,
     indirect=["backends"],
 )

@@ -25,25 +25,17 @@ def fits(message: protocol.Message) -> bool:
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 TIMINGS = st.builds(Timing, st.text(), st.floats(allow_nan=False, allow_infinity=False), WHOLE)
+NUMBERS = ("number", "no_repeat_ngram_size", "ngram_window", "max_new_tokens")
+LISTS = ("prompt_ids", "grid", "global_shape", "tiles_shape", "token_ids", "top_ids")
 RESULTS = st.builds(
     Result,
-    number=WHOLE,
-    image_sizes=st.lists(st.lists(WHOLE)),
-    prompt_ids=st.lists(WHOLE),
-    grid=st.lists(WHOLE),
-    global_shape=st.lists(WHOLE),
-    tiles_shape=st.lists(WHOLE),
-    no_repeat_ngram_size=WHOLE,
-    ngram_window=WHOLE,
-    max_new_tokens=WHOLE,
+    **dict.fromkeys(NUMBERS, WHOLE),
+    **dict.fromkeys(LISTS, st.lists(WHOLE)),
+    **dict.fromkeys(("image_sizes", "image_mask"), st.lists(st.lists(WHOLE))),
+    **dict.fromkeys(("token_texts", "overridden"), st.lists(st.text())),
     text_tokens=st.none() | WHOLE,
     text_raw=st.text(),
-    token_ids=st.lists(WHOLE),
-    token_texts=st.lists(st.text()),
-    image_mask=st.lists(st.lists(WHOLE)),
     timings=st.lists(TIMINGS),
-    overridden=st.lists(st.text()),
-    top_ids=st.lists(WHOLE),
     top_logits=st.lists(st.floats(allow_nan=False, allow_infinity=False)),
 )
 

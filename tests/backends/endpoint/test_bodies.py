@@ -53,54 +53,38 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
+BODY = {"model": "the-model", "temperature": 0, "max_tokens": 8192, "stream": True}
+"""What every server is told beside the messages."""
+
+
+def asked(*content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [*content]}]
+
+
 def test_plain_is_what_every_server_takes(page: Path) -> None:
-    assert sent_body(page, "plain") == {
-        "model": "the-model",
-        "temperature": 0,
-        "max_tokens": 8192,
-        "stream": True,
-        "messages": [{"role": "user", "content": [picture(page), text(TASK)]}],
-    }
+    assert sent_body(page, "plain") == {**BODY, "messages": asked(picture(page), text(TASK))}
 
 
 def test_vllm_is_asked_as_its_recipe_says(page: Path) -> None:
     assert sent_body(page, "vllm", model="deepseek-ai/DeepSeek-OCR") == {
-        "model": "deepseek-ai/DeepSeek-OCR",
-        "temperature": 0,
-        "max_tokens": 8192,
-        "stream": True,
-        "skip_special_tokens": False,
+        **BODY, "model": "deepseek-ai/DeepSeek-OCR", "skip_special_tokens": False, "return_token_ids": True,
         "vllm_xargs": {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]},
-        "return_token_ids": True,
-        "messages": [{"role": "user", "content": [picture(page), text(TASK)]}],
-    }
+        "messages": asked(picture(page), text(TASK)),
+    }  # fmt: skip
 
 
 def test_sglang_has_the_placeholder_in_the_text_and_its_processor_from_the_settings(page: Path) -> None:
     rule = {"custom_logit_processor": "{...}", "custom_params": {"ngram_size": 30, "window_size": 90}}
-    assert sent_body(page, "sglang", body=rule) == {
-        "model": "the-model",
-        "temperature": 0,
-        "max_tokens": 8192,
-        "stream": True,
-        "skip_special_tokens": False,
-        "custom_logit_processor": "{...}",
-        "custom_params": {"ngram_size": 30, "window_size": 90},
-        "messages": [{"role": "user", "content": [picture(page), text(f"<image>\n{TASK}")]}],
-    }
+    messages = asked(picture(page), text(f"<image>\n{TASK}"))
+    expected = {**BODY, **rule, "skip_special_tokens": False, "messages": messages}
+    assert sent_body(page, "sglang", body=rule) == expected
 
 
 def test_llamacpp_has_the_text_first_and_dry_from_the_settings(page: Path) -> None:
     given = {"body.dry_multiplier": 2.0, "prompt": "<image>\n<|grounding|>OCR"}
-    assert sent_body(page, "llamacpp", **given) == {
-        "model": "the-model",
-        "temperature": 0,
-        "max_tokens": 8192,
-        "stream": True,
-        "cache_prompt": False,
-        "dry_multiplier": 2.0,
-        "messages": [{"role": "user", "content": [text("<|grounding|>OCR"), picture(page)]}],
-    }
+    messages = asked(text("<|grounding|>OCR"), picture(page))
+    expected = {**BODY, "cache_prompt": False, "dry_multiplier": 2.0, "messages": messages}
+    assert sent_body(page, "llamacpp", **given) == expected
 
 
 def test_ollama_is_asked_in_its_own_protocol(page: Path) -> None:
@@ -127,22 +111,11 @@ def test_our_own_server_is_told_the_request(page: Path) -> None:
         "infer.tile_size": 512, "infer.template": "no_newline", "infer.exif": False,
     }  # fmt: skip
     assert sent_body(page, "dsocr", **given) == {
-        "model": "the-model",
-        "temperature": 0,
-        "max_tokens": 50,
-        "stream": True,
-        "skip_special_tokens": False,
-        "return_token_ids": True,
-        "top_two": True,
-        "preset": "base",
-        "vllm_xargs": {"ngram_size": 35, "window_size": 90},
-        "ngram_whitelist": ["<td>", "</td>"],
-        "max_tiles": 6,
-        "tile_size": 512,
-        "template": "no_newline",
-        "exif": False,
-        "messages": [{"role": "user", "content": [picture(page), text(f"<image>\n{TASK}")]}],
-    }
+        **BODY, "max_tokens": 50, "skip_special_tokens": False, "return_token_ids": True, "top_two": True,
+        "preset": "base", "vllm_xargs": {"ngram_size": 35, "window_size": 90}, "max_tiles": 6,
+        "ngram_whitelist": ["<td>", "</td>"], "tile_size": 512, "template": "no_newline", "exif": False,
+        "messages": asked(picture(page), text(f"<image>\n{TASK}")),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("flavour", [flavour for flavour in get_args(Flavour) if flavour != "ollama"])

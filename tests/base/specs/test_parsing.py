@@ -60,16 +60,10 @@ def test_what_is_no_specification_is_refused_in_one_line(text: str, says: str) -
 
 def test_settings_are_nested_or_dotted_and_take_their_field_s_type() -> None:
     choice = {
-        "spec": "endpoint:http://h/v1",
-        "flavour": "vllm",
-        "concurrency": "4",
-        "timeout_s": "9.5",
-        "stream": "false",
-        "infer.max_new_tokens": "inf",
-        "body": {"temperature": 0},
-        "body.vllm_xargs.ngram_size": 30,
-        "body.vllm_xargs.window_size": 90,
-    }
+        "spec": "endpoint:http://h/v1", "flavour": "vllm", "concurrency": "4", "timeout_s": "9.5",
+        "stream": "false", "infer.max_new_tokens": "inf", "body": {"temperature": 0},
+        "body.vllm_xargs.ngram_size": 30, "body.vllm_xargs.window_size": 90,
+    }  # fmt: skip
     spec = parse_backend(choice)
     assert isinstance(spec, EndpointSpec)
     assert (spec.flavour, spec.concurrency, spec.timeout_s, spec.stream) == ("vllm", 4, 9.5, False)

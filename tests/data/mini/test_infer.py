@@ -55,10 +55,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(("mode", "grid", "length"), [(SMALL, [1, 1], 111), (GUNDAM, [3, 2], 273 + 31 * 20)])
 def test_one_generate_call_as_published(
-    model: Any, tokenizer: Any, page: str, tmp_path: Path, mode: dict[str, Any], grid: list[int], length: int
-) -> None:
+    model: Any, tokenizer: Any, page: str, tmp_path: Path, mode: dict[str, Any], grid: list[int], length: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     model.seen.clear()
-    assert model.infer(tokenizer, PROMPT, page, str(tmp_path), **mode, save_results=True) is None
+    counted = mode["crop_mode"]
+    arguments = {**mode, "save_results": True, "test_compress": counted}
+    assert model.infer(tokenizer, PROMPT, page, str(tmp_path), **arguments) is None
     [(args, kwargs)] = model.seen
     ids, mask = args[0][0], kwargs["images_seq_mask"][0]
     assert mask.sum().item() == length
@@ -67,6 +70,9 @@ def test_one_generate_call_as_published(
     assert (kwargs["max_new_tokens"], kwargs["no_repeat_ngram_size"]) == (8192, 20)
     assert (kwargs["temperature"], kwargs["eos_token_id"], kwargs["use_cache"]) == (0.0, 1, True)
     assert {"result.mmd", "result_with_boxes.jpg", "images"} == {path.name for path in tmp_path.iterdir()}
+    printed = capsys.readouterr().out
+    assert ("image size:  (700, 500)" in printed) == counted
+    assert (f"valid image tokens:  {int(256 * (1 - 200 / 700)) + 600}" in printed) == counted
 
 
 def test_eval_mode_returns_the_text_that_the_other_mode_streams(
@@ -79,15 +85,6 @@ def test_eval_mode_returns_the_text_that_the_other_mode_streams(
     assert model.seen[0][1]["no_repeat_ngram_size"] == 35
     assert capsys.readouterr().out == ""
     assert text and text == streamed.strip()
-
-
-def test_test_compress_prints_the_counts(
-    model: Any, tokenizer: Any, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model.infer(tokenizer, PROMPT, page, str(tmp_path), **GUNDAM, test_compress=True)
-    printed = capsys.readouterr().out
-    assert "image size:  (700, 500)" in printed
-    assert f"valid image tokens:  {int(256 * (1 - 200 / 700)) + 600}" in printed
 
 
 @pytest.mark.parametrize("model", [torch.float32], indirect=True, ids=["float32"])  # bf16 rounds unlike

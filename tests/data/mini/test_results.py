@@ -50,17 +50,9 @@ def test_boxes_are_drawn_where_the_text_says(results: ModuleType, tmp_path: Path
 
 @pytest.mark.parametrize(
     "coordinates",
-    [
-        "__import__('os').getcwd()",
-        "[[1, 2, 3]]",
-        "[" * 100_000,
-        "[[1e999, 0, 1, 1]]",
-        '[["a", "b", "c", "d"]]',
-        "[[NaN, 0, 1, 1]]",
-        "{}",
-        "7",
-    ],
-)
+    ["__import__('os').getcwd()", "[[1, 2, 3]]", "[" * 100_000, "[[1e999, 0, 1, 1]]",
+     '[["a", "b", "c", "d"]]', "[[NaN, 0, 1, 1]]", "{}", "7"],
+)  # fmt: skip
 def test_hostile_coordinates_give_no_box(results: ModuleType, coordinates: str) -> None:
     assert results.pixel_boxes(coordinates, (800, 600)) == []
 

@@ -165,9 +165,5 @@ def test_matching_by_hand() -> None:
     assert matcher.match("one two three four", ()) == Match(True, 18, 18, 0.0)
     near = matcher.match("one two three fire", ())
     assert (near.exact, near.agreed, near.of, near.error_rate) == (False, 15, 18, 3 / 18)
-    assert [common_prefix(*pair) for pair in (("", "a"), ("ab", "ab"), ("abc", "abd"), ("xa", "ya"))] == [
-        0,
-        2,
-        2,
-        0,
-    ]
+    pairs = (("", "a"), ("ab", "ab"), ("abc", "abd"), ("xa", "ya"))
+    assert [common_prefix(*pair) for pair in pairs] == [0, 2, 2, 0]

@@ -223,7 +223,7 @@ def test_a_run_goes_on_from_what_another_left(tmp_path: Path, monkeypatch: pytes
     for module in ("data", "train"):
         monkeypatch.setattr(f"data.mini.training.{module}.chunk_pages", lambda _: 1)
     first = TrainSettings(
-        tmp_path / "first", seconds=600, steps=3, only="tiny", size=0.001, workers=1, pool_chunks=4,
+        tmp_path / "first", seconds=600, steps=2, only="tiny", size=0.001, workers=1, pool_chunks=4,
         warm_up_steps=1, first_difficulty=0.0, full_difficulty_at=9.0, device="cpu", compiled=False,
     )  # fmt: skip
     trainer = Trainer(first)
