@@ -157,13 +157,11 @@ def test_no_number_breaks_the_page_of_flops(finite: None) -> None:
         for value in (1e300, 0.0):
             if len(test.number_input) <= number or test.number_input[number].label != field.label:
                 test = flops()  # a number that was refused leaves out what follows
-            before = test.number_input[number].value
             test.number_input[number].set_value(value)
             test.run()
             assert not test.exception, f"{field.label} {value}: {test.exception[0].message}"
-        test = flops() if len(test.number_input) <= number else test
-        test.number_input[number].set_value(before)
-        test.run()
+        if len(test.number_input) > number and test.number_input[number].label == field.label:
+            test.number_input[number].set_value(field.value)  # the next run takes it with the next field's
 
 
 def flops() -> AppTest:
