@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.settings import Settings
 from dsocr_core.vendor.remote_code import remote_code
 from pages.widgets.shared import resources, sources
@@ -17,9 +15,7 @@ from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
-from tests.support.opened_page import address_of, bodies, mounted, words
-
-APP = PROJECT_ROOT / "pages" / "dashboard.py"
+from tests.support.opened_page import address_of, bodies, checked, errors, mounted, opened, strips, words
 
 
 class Stage:
@@ -42,18 +38,14 @@ class Stage:
         self.pipeline.record(request)
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(APP), default_timeout=120)
-        for name, value in address.items():
-            test.query_params[name] = value
-        return self.settled(test.run())
+        return self.settled(opened("dashboard", **address))
 
     def settled(self, test: AppTest) -> AppTest:
-        assert not test.exception, test.exception
         job = test.session_state.get("job")
         if job is not None:
             job.join(60)
             test.run()  # a browser polls; here one rerun after the end
-        return test
+        return checked(test)
 
 
 @pytest.fixture
@@ -63,16 +55,11 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def strip(test: AppTest) -> str:
-    return next(element.proto.body for element in test.get("html") if "dsocr-strip" in element.proto.body)
+    return strips(test)[0]
 
 
 def viewer(test: AppTest) -> dict:
     return mounted(test, "viewer")
-
-
-def errors(test: AppTest) -> list[str]:
-    """Without the backslashes that keep Markdown from reading them."""
-    return [re.sub(r"\\(.)", r"\1", error.value) for error in test.error]
 
 
 def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:

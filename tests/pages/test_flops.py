@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Callable
 from functools import partial
@@ -36,9 +35,8 @@ from pages.widgets.flops.runs import newest
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
-from tests.support.opened_page import opened, words
+from tests.support.opened_page import checked, errors, figures, opened, strips, words
 
-PAGE = PROJECT_ROOT / "pages" / "flops.py"
 A4 = {"width": "1654", "height": "2339"}
 
 
@@ -57,10 +55,7 @@ class Desk:
         monkeypatch.setenv("DSOCR_ROOTS", str(folder))
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(PAGE), default_timeout=120)
-        for name, value in ({"work": "Sizes"} | address).items():
-            test.query_params[name] = value
-        return checked(test.run())
+        return opened("flops", **({"work": "Sizes"} | address))
 
 
 @pytest.fixture
@@ -77,26 +72,6 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], N
         monkeypatch.setattr(flop_measured, "counting_job", partial(counting_job, count=count))
 
     return put
-
-
-def checked(test: AppTest) -> AppTest:
-    assert not test.exception, test.exception
-    return test
-
-
-def errors(test: AppTest) -> list[str]:
-    """Without the backslashes that keep Markdown from reading them."""
-    return [re.sub(r"\\(.)", r"\1", error.value) for error in test.error]
-
-
-def strips(test: AppTest) -> list[str]:
-    """The strips' text, without tags."""
-    bodies = [element.proto.body for element in test.get("html")]
-    return [re.sub(r"<[^>]+>", "", body) for body in bodies if "dsocr-strip'" in body]
-
-
-def figures(test: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(element.proto.spec) for element in test.get("plotly_chart")]
 
 
 def command(test: AppTest) -> str:

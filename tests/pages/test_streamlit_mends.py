@@ -24,6 +24,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.base import error_log
 from pages.widgets.shared.messages import show_script_error
 from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, take_finite_numbers
+from tests.support.opened_page import opened
 from tests.support.paths import ROOT
 
 # --- errors and reruns ----------------------------------------------------------------------------
@@ -165,10 +166,7 @@ def test_no_number_breaks_the_page_of_flops(finite: None) -> None:
 
 
 def flops() -> AppTest:
-    test = AppTest.from_file(str(ROOT / "pages" / "flops.py"), default_timeout=120)
-    for name, value in {"view": "Requirements", "hardware": "custom", "work": "Sizes"}.items():
-        test.query_params[name] = value
-    return test.run()
+    return opened("flops", view="Requirements", hardware="custom", work="Sizes")
 
 
 # --- who may connect: held to the rule of browsers, an origin is scheme, host and port -------------

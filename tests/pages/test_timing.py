@@ -23,7 +23,7 @@ from pages.widgets.shared import resources
 from pages.widgets.shared.stages import spans
 from pages.widgets.timing import charts
 from tests.support import timed_history
-from tests.support.opened_page import checked, opened
+from tests.support.opened_page import bodies, checked, figures, opened
 from tests.support.timed_history import HOSTILE, PAGES, paced, record, write
 
 open_page = partial(opened, "timing")
@@ -48,13 +48,8 @@ def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
     return shared
 
 
-def figures(test: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(element.proto.spec) for element in test.get("plotly_chart")]
-
-
 def strip(test: AppTest) -> str:
-    bodies = [element.proto.body for element in test.get("html")]
-    (found,) = [body for body in bodies if "dsocr-strip'" in body]
+    (found,) = [body for body in bodies(test) if "dsocr-strip'" in body]
     return re.sub(r"<[^>]+>", " ", found)
 
 
