@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.support.browser_driver import ROOT, Server, Viewer, run_button, serve
 from tests.support.scripted_server import ScriptedServer, held, scripted_server
@@ -32,27 +32,22 @@ def waiting(text_was_seen: threading.Event) -> Iterator[ScriptedServer]:
 
 @pytest.fixture(scope="module")
 def named(waiting: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The app whose settings file names the servers."""
+    """The app whose settings file names the server."""
     folder = tmp_path_factory.mktemp("named")
     (folder / "settings.yaml").write_text(
         f"history: {folder / 'history'}\n"
         "backends:\n"
         f"  waiting: {{spec: 'endpoint:{waiting.address}', model: the-model}}\n"
-        "  nobody: {spec: 'endpoint:http://127.0.0.1:9/v1', model: m}\n"
     )
     with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
         yield server
 
 
-def choose(page: Page, side: str, name: str) -> None:
-    page.locator(f".st-key-compare-{side}").get_by_role("combobox").click()
-    page.get_by_role("option", name=name, exact=True).click()
-
-
 def test_the_text_of_a_server_streams(named: Server, text_was_seen: threading.Event, open_page) -> None:
     page = open_page(named.url)
     Viewer(page).show("06-small-ticket")
-    choose(page, "b", "waiting")
+    page.locator(".st-key-compare-b").get_by_role("combobox").click()
+    page.get_by_role("option", name="waiting", exact=True).click()
     page.wait_for_url(re.compile(r"[?&]b=waiting"))
     page.get_by_role("button", name=re.compile("^A: eager")).click()  # B alone: its text is what streams
     run_button(page).click()
