@@ -1,16 +1,13 @@
-"""Compare with a server as B, by its name in the settings file: a real `dsocr serve`, and one that waits."""
+"""Compare with a server as B, by its name in the settings file: one that waits."""
 
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.support.browser_driver import ROOT, Server, Viewer, run_button, serve
 from tests.support.scripted_server import ScriptedServer, held, scripted_server
@@ -18,21 +15,6 @@ from tests.support.scripted_server import ScriptedServer, held, scripted_server
 pytestmark = pytest.mark.browser
 RUN_MS = 300_000
 """Two cores shared with other work may be many times slower than two idle ones."""
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of our eager engine on the embedded checkpoint."""
-    command = [sys.executable, "-m", "dsocr_core", "serve", "--port", "0"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        match = re.search(r"http://\S+", process.stdout.readline())
-        assert match is not None
-        yield match[0]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -49,29 +31,23 @@ def waiting(text_was_seen: threading.Event) -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture(scope="module")
-def named(engine: str, waiting: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The app whose settings file names the servers."""
+def named(waiting: ScriptedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The app whose settings file names the server."""
     folder = tmp_path_factory.mktemp("named")
     (folder / "settings.yaml").write_text(
         f"history: {folder / 'history'}\n"
         "backends:\n"
-        f"  reference: {{spec: 'endpoint:{engine}', flavour: dsocr}}\n"
         f"  waiting: {{spec: 'endpoint:{waiting.address}', model: the-model}}\n"
-        "  nobody: {spec: 'endpoint:http://127.0.0.1:9/v1', model: m}\n"
     )
     with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
         yield server
 
 
-def choose(page: Page, side: str, name: str) -> None:
-    page.locator(f".st-key-compare-{side}").get_by_role("combobox").click()
-    page.get_by_role("option", name=name, exact=True).click()
-
-
 def test_the_text_of_a_server_streams(named: Server, text_was_seen: threading.Event, open_page) -> None:
     page = open_page(named.url)
     Viewer(page).show("06-small-ticket")
-    choose(page, "b", "waiting")
+    page.locator(".st-key-compare-b").get_by_role("combobox").click()
+    page.get_by_role("option", name="waiting", exact=True).click()
     page.wait_for_url(re.compile(r"[?&]b=waiting"))
     page.get_by_role("button", name=re.compile("^A: eager")).click()  # B alone: its text is what streams
     run_button(page).click()
@@ -80,14 +56,3 @@ def test_the_text_of_a_server_streams(named: Server, text_was_seen: threading.Ev
     expect(panel.locator(".dsocr-name")).to_have_text("B: waiting")
     text_was_seen.set()
     panel.wait_for(state="hidden", timeout=RUN_MS)
-
-
-def test_a_server_is_chosen_and_both_agree(named: Server, open_page) -> None:
-    page = open_page(named.url)
-    Viewer(page).show("06-small-ticket")
-    choose(page, "b", "reference")
-    page.wait_for_url(re.compile(r"[?&]b=reference"))
-    expect(page.locator(".st-key-sides")).to_contain_text("B: reference")
-    run_button(page).click()
-    expect(page.locator(".dsocr-word")).to_have_text("= IDENTICAL", timeout=RUN_MS)
-    assert page.locator(".stAlert").count() == 0

@@ -12,8 +12,13 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
+from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.store import History
+from dsocr_core.settings import Settings
+from dsocr_core.trace.recorder import record_trace
+from dsocr_core.trace.run import TracePlan
 from tests.support.browser_driver import Server, Viewer, chosen, serve
+from tests.support.made_up_trace import FOUND
 from tests.support.paths import APPS
 from tests.support.planted import RUN_ID, plant
 from tests.support.review_sides import both, changed, markup, write
@@ -38,6 +43,9 @@ def review_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) ->
         plant(history, PAGES, PLANTED)
         hostile = both(markup(changed(1, text=SCRIPT, label="<b>bold</b>")), image=image)
         write(history, HOSTILE, {f"{SCRIPT[12:40]}.png": hostile})
+    ours = hostile["eager"]
+    assert isinstance(ours, OcrResult)
+    record_trace(Settings(history=str(folder / "history")), ours.request, TracePlan(), FOUND)
     with serve(APPS / "history_app.py", folder / "log", "review", str(folder / "history")) as server:
         yield server
 
@@ -199,6 +207,15 @@ def test_boxes_texts_and_differences_are_linked(review_server: Server, open_page
     assert "moved" in viewer.text("a")
     page.locator('.document .block[data-box="0"]').click()
     viewer.wait(selected="0")
+
+
+def test_the_heat_map_of_a_trace_is_drawn(review_server: Server, open_page) -> None:
+    page = open_page(f"{review_server.url}/?review={HOSTILE}&tab=Layers")
+    chart = page.locator(".js-plotly-plot", has_text="decode step")
+    chart.locator(".heatmaplayer image, .heatmaplayer .hm").first.wait_for()
+    expect(chart).to_contain_text("first: clip.block0 fc2")
+    for block in ("sam.out", "clip.block0", "decoder.layer0", "logits"):
+        expect(chart).to_contain_text(block)
 
 
 def test_a_script_is_text_on_the_page_and_in_the_report(

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.support import listed_runs
 from tests.support.browser_driver import Server, ink, serve
 from tests.support.made_up_output import SHARDS, MadeUpOutput
 from tests.support.paths import APPS
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def runs_server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("runs")
-    with serve(APPS / "runs_app.py", folder / "log", str(folder / "history")) as server:
+    listed_runs.make(folder / "history").close()
+    with serve(APPS / "history_app.py", folder / "log", "runs", str(folder / "history")) as server:
         yield server
 
 

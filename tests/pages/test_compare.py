@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.settings import Settings
 from dsocr_core.vendor.remote_code import remote_code
 from pages.widgets.shared import resources, sources
@@ -17,9 +15,7 @@ from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
-from tests.support.opened_page import address_of, bodies, mounted, words
-
-APP = PROJECT_ROOT / "pages" / "dashboard.py"
+from tests.support.opened_page import address_of, bodies, checked, errors, mounted, opened, strips, words
 
 
 class Stage:
@@ -42,18 +38,14 @@ class Stage:
         self.pipeline.record(request)
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(APP), default_timeout=120)
-        for name, value in address.items():
-            test.query_params[name] = value
-        return self.settled(test.run())
+        return self.settled(opened("dashboard", **address))
 
     def settled(self, test: AppTest) -> AppTest:
-        assert not test.exception, test.exception
         job = test.session_state.get("job")
         if job is not None:
             job.join(60)
             test.run()  # a browser polls; here one rerun after the end
-        return test
+        return checked(test)
 
 
 @pytest.fixture
@@ -63,21 +55,18 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def strip(test: AppTest) -> str:
-    return next(element.proto.body for element in test.get("html") if "dsocr-strip" in element.proto.body)
+    return strips(test)[0]
 
 
 def viewer(test: AppTest) -> dict:
     return mounted(test, "viewer")
 
 
-def errors(test: AppTest) -> list[str]:
-    """Without the backslashes that keep Markdown from reading them."""
-    return [re.sub(r"\\(.)", r"\1", error.value) for error in test.error]
-
-
 def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:
     stage.record("invoice.png")
     test = stage.open()
+    assert test.selectbox(key="compare preset").value == "small"
+    assert any("published one" in caption.value for caption in test.caption)
     assert "IDENTICAL" in strip(test)
     assert "recorded 2026-11-21 09:30 UTC" in strip(test)
     data = viewer(test)
@@ -86,12 +75,6 @@ def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:
     assert data["position"] == {"index": 0, "count": 4}
     assert {pair["state"] for pair in data["pairs"]} == {"matched"}
     assert stage.pipeline.calls == 0
-
-
-def test_the_embedded_checkpoint_starts_with_small_and_says_what_it_can(stage: Stage) -> None:
-    test = stage.open()
-    assert test.selectbox(key="compare preset").value == "small"
-    assert any("published one" in caption.value for caption in test.caption)
 
 
 def test_a_page_that_was_not_run_says_what_to_do(stage: Stage) -> None:
@@ -113,16 +96,12 @@ def test_run_both_gives_a_verdict_with_numbers(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("sides", [["a", "b"], ["a"]])
-@pytest.mark.parametrize("broken", ["a file in its place", "a file above it", "a loop of links"])
 def test_a_run_that_is_not_recorded_says_so_beside_its_result(
-    stage: Stage, tmp_path: Path, broken: str, sides: list[str]
+    stage: Stage, tmp_path: Path, sides: list[str]
 ) -> None:
     place = tmp_path / "history"
-    if broken == "a loop of links":
-        place.symlink_to(place)
-    else:
-        place.write_bytes(b"")
-    settings = Settings(history=str(place / "below" if broken == "a file above it" else place))
+    place.write_bytes(b"")
+    settings = Settings(history=str(place))
     stage.pipeline.keep = AppSession(settings).keep  # the fabricated sides, the product's own recording
     test = stage.open(page="letter_tall")
     test.button_group(key="sides").set_value(sides)
@@ -176,31 +155,21 @@ def test_the_address_links_to_a_view(stage: Stage) -> None:
 
 @pytest.mark.parametrize("tab", ["Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"])
 def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> None:
-    stage.record("letter_tall.png")
     stage.record("invoice.png")
     request = Settings(preset="small").request(stage.samples / "slide_wide.png", "slide_wide.png")
     stage.pipeline.record(request, ["a"])
-    for page in ("letter_tall", "invoice", "slide_wide"):
+    for page in ("invoice", "slide_wide"):
         test = stage.open(page=page, tab=tab)
         assert not errors(test)
         assert test.session_state["compare tab"] == tab
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [("empty.png", b"", "the file is empty"), ("noise.png", b"not an image at all", "not an image"),
-     ("broken.pdf", b"%PDF-1.4 nothing", "not a readable PDF")],
-)  # fmt: skip
-def test_bad_files_are_one_line_and_the_app_lives_on(
-    stage: Stage, name: str, content: bytes, says: str
-) -> None:
-    file = stage.samples.parent / name
-    file.write_bytes(content)
-    test = stage.open(source="Path")
-    test.text_input(key="compare path").set_value(str(file)).run()
-    assert len(errors(test)) == 1
-    assert name in errors(test)[0]
-    assert says in errors(test)[0]
+def test_a_bad_file_is_one_line_and_the_app_lives_on(stage: Stage) -> None:
+    file = stage.samples.parent / "broken.pdf"
+    file.write_bytes(b"%PDF-1.4 nothing")
+    test = stage.open(source="Path", path=str(file))
+    (said,) = errors(test)
+    assert "broken.pdf" in said and "not a readable PDF" in said
     test.text_input(key="compare path").set_value(str(stage.samples / "invoice.png")).run()
     assert not errors(test)
     assert viewer(test)["image"]["id"].startswith("invoice.png:")
@@ -208,17 +177,15 @@ def test_bad_files_are_one_line_and_the_app_lives_on(
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
-    [("empty.png", b"", "the file is empty"), ("noise.png", b"not an image at all", "not an image"),
-     ("broken.pdf", b"%PDF-1.4 nothing", "not a readable PDF")],
-)  # fmt: skip
+    [("empty.png", b"", "the file is empty"), ("noise.png", b"not an image at all", "not an image")],
+)
 def test_a_bad_upload_is_said_by_its_name_where_it_was_chosen_and_nothing_can_be_run(
     stage: Stage, name: str, content: bytes, says: str
 ) -> None:
     test = stage.open(source="Upload")
     test.file_uploader(key="upload").set_value((name, content, "image/png")).run()
-    (said,) = [re.sub(r"\\(.)", r"\1", error.value) for error in test.sidebar.error]
-    assert said.startswith(f"{name}: ") and says in said
-    assert len(errors(test)) == 1
+    (said,) = errors(test)
+    assert said.startswith(f"{name}: ") and says in said and len(test.sidebar.error) == 1
     assert test.button(key="run").disabled
 
 
@@ -247,7 +214,7 @@ def test_the_folder_of_a_path_is_in_the_address_and_uploads_open_again(
     assert viewer(stage.open(source="Path", path=str(stored)))["image"]["id"].startswith("page.png:")
 
 
-@pytest.mark.parametrize("tokens", ["0", "-3", "many", "", "1.5"])
+@pytest.mark.parametrize("tokens", ["0", "many", ""])
 def test_a_setting_out_of_range_is_one_line(stage: Stage, tokens: str) -> None:
     test = stage.open()
     test.text_input(key="tokens").set_value(tokens).run()

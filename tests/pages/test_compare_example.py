@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.settings import Settings
 from pages.widgets.compare import example
 from pages.widgets.shared import resources, sources
 from tests.support.opened_page import address_of, checked, mounted, words
+from tests.support.opened_page import opened as opened_page
+
+opened = partial(opened_page, "dashboard")
 
 
 @pytest.fixture(autouse=True)
 def usual_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path), device="cpu"))
-
-
-def opened(**address: str) -> AppTest:
-    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
-    for name, value in address.items():
-        test.query_params[name] = value
-    return checked(test.run())
 
 
 def selected(test: AppTest) -> int | None:

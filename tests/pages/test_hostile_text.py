@@ -30,7 +30,7 @@ from pages.widgets.timing import address as timing
 from tests.support import listed_runs, timed_history
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.made_up_output import MadeUpOutput
-from tests.support.opened_page import checked, opened, words
+from tests.support.opened_page import bodies, checked, opened, words
 from tests.support.review_sides import both, changed, markup, write
 
 SCRIPT = "</div></span><script>document.title='owned'</script><img src=x onerror=alert(1)> [l](javascript:x)"
@@ -94,16 +94,18 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, 
         yield history, folder
 
 
-@pytest.fixture
-def world(places: tuple[History, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def world(places: tuple[History, Path]) -> Iterator[Path]:
     history, folder = places
-    pipeline = FabricatedPipeline(make_samples(tmp_path), differ=lambda name: name.startswith("letter"))
-    pipeline.record(Settings(preset="small").request(tmp_path / "letter_tall.png", "letter_tall.png"))
+    samples = folder / "samples"
+    pipeline = FabricatedPipeline(make_samples(samples), differ=lambda name: name.startswith("letter"))
+    pipeline.record(Settings(preset="small").request(samples / "letter_tall.png", "letter_tall.png"))
     runner = Runner(lambda settings: pipeline)
-    monkeypatch.setattr(resources, "history", lambda: history)
-    monkeypatch.setattr(resources, "runner", lambda: runner)
-    monkeypatch.setattr(sources, "SAMPLES", tmp_path)
-    yield folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resources, "history", lambda: history)
+        patch.setattr(resources, "runner", lambda: runner)
+        patch.setattr(sources, "SAMPLES", samples)
+        yield folder
     resources.prefetcher().submit(lambda: None).result()
     st.cache_resource.clear()
 
@@ -121,6 +123,7 @@ def test_a_strangers_text_is_text(page: str, address: dict[str, Any], world: Pat
     link = {name: value.format(out=world / "out") if name == "output" else value
             for name, value in address.items()}  # fmt: skip
     test = opened(page, **link)
+    assert page != "compare" or not test.error
     for element in test.get("html"):
         found = Tags(element.proto.body).found
         assert found <= {*OURS.split()}, f"{found} in {element.proto.body[:300]}"
@@ -136,9 +139,10 @@ def test_what_is_foreign_in_an_address_is_said_and_can_be_left(page: str, world:
     of_choice = {name for name, of in ADDRESSES[page].items() if of.linked and of.choices}
     test = opened(page, no="<b>", **dict.fromkeys(of_choice, "<b>"))
     said = words(test)
-    assert all(len(re.findall(rf"\b{name} <b>", said)) == 1 for name in of_choice) and not LIVE.search(
-        test.error[0].value
-    )
+    assert all(len(re.findall(rf"\b{name} <b>", said)) == 1 for name in of_choice)
+    assert not LIVE.search(test.error[0].value)
+    assert not test.dataframe and not test.get("plotly_chart")  # nothing else is shown
+    assert not [body for body in bodies(test) if "dsocr-word" in body]
     assert "does not know" not in words(checked(test.button(key="open without").click().run()))
 
 

@@ -54,13 +54,27 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "history"
 
 
+@pytest.fixture(scope="module")
+def shared(made_once: Path) -> Iterator[History]:
+    with History(made_once) as made:
+        yield made
+        prepared()
+
+
 @pytest.fixture
-def history(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
+def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
+    """For tests that write nothing into it."""
+    monkeypatch.setattr(resources, "history", lambda: shared)
+    return shared
+
+
+@pytest.fixture
+def own(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     shutil.copytree(made_once, tmp_path / "history")
     with History(tmp_path / "history") as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         yield made
-        prepared()
+        resources.prefetcher().submit(lambda: None).result()
 
 
 def prepared() -> None:
@@ -141,10 +155,10 @@ def test_two_runs_against_each_other(history: History) -> None:
 
 
 def test_pages_of_one_run_alone_are_one_line_and_come_after_real_differences(
-    history: History, tmp_path: Path
+    own: History, tmp_path: Path
 ) -> None:
     run = {MOVED: both(markup()), "new-1.png": both(markup()), "new-2.png": both(markup())}
-    write(history, "run-3", run, created="2026-02-03T03:04:05+00:00")
+    write(own, "run-3", run, created="2026-02-03T03:04:05+00:00")
     test = open_page(review="run-3~run-1")
     assert queued(test) == [MOVED]
     assert mounted(test, "viewer")["position"]["count"] == 1
@@ -157,8 +171,8 @@ def test_pages_of_one_run_alone_are_one_line_and_come_after_real_differences(
     assert review.pages[0].name == MOVED  # the report's order too
 
 
-def test_two_runs_without_a_shared_page_say_so(history: History) -> None:
-    write(history, "run-3", {"new.png": both(markup())}, created="2026-02-03T03:04:05+00:00")
+def test_two_runs_without_a_shared_page_say_so(own: History) -> None:
+    write(own, "run-3", {"new.png": both(markup())}, created="2026-02-03T03:04:05+00:00")
     test = open_page(review="run-3~run-1")
     assert "These two runs share no page: 1 page only in A, 6 pages only in B." in words(test)
     assert not [button for button in test.button if button.key == "review clear all"]
@@ -274,7 +288,7 @@ def test_every_tab_says_something(history: History, tab: str, expected: str) -> 
     assert address_of(test).get("tab", ["Differences"]) == [tab]
 
 
-def test_the_tokens_say_whether_rounding_explains_the_divergence(history: History) -> None:
+def test_the_tokens_say_whether_rounding_explains_the_divergence(own: History) -> None:
     test = open_page(page=RETOLD, tab="Tokens")
     assert "in box 2 of A; the two best logits are not recorded." in words(test)
 
@@ -283,7 +297,7 @@ def test_the_tokens_say_whether_rounding_explains_the_divergence(history: Histor
         assert isinstance(result, OcrResult)
         top = tuple(TopTwo((token, 7), (20.0, 20.0)) for token in result.token_ids)
         sides[backend] = replace(result, top_two=top)
-    write(history, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
+    write(own, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
     said = words(open_page(page=RETOLD, tab="Tokens"))
     assert "in box 2 of A; a tie: margin 0 of A and 0 of B, 0 " in said
     assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Differences"))
@@ -353,9 +367,9 @@ def moved_on(monkeypatch: pytest.MonkeyPatch, history: History, state: dict[str,
 
 
 def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
-    history: History, monkeypatch: pytest.MonkeyPatch
+    own: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = moved_on(monkeypatch, history, {"page": FAILED})
+    session = moved_on(monkeypatch, own, {"page": FAILED})
     presses = [
         {"n": 1, "act": "next", "subject": FAILED},
         {"n": 2, "act": "next", "subject": FAILED},
@@ -379,9 +393,9 @@ def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
 
 
 def test_a_page_that_left_the_queue_keeps_its_neighbours(
-    history: History, monkeypatch: pytest.MonkeyPatch
+    own: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = moved_on(monkeypatch, history, {"page": MOVED, "verdicts": ["not reviewed"]})
+    session = moved_on(monkeypatch, own, {"page": MOVED, "verdicts": ["not reviewed"]})
     position.act_on("same", MOVED)
     here = position.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
     assert (here.position, len(here.queue)) == (-1, 5)
@@ -393,7 +407,7 @@ def test_a_page_that_left_the_queue_keeps_its_neighbours(
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(history: History) -> None:
+def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(own: History) -> None:
     test = open_page(page=MOVED)
     assert position.NAME_FIRST in words(say(test, "wrong"))
     named(test, "Ann  Bee")  # the verdict that waited is given under the name
@@ -414,7 +428,7 @@ def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(histo
     assert line["verdict"] == "wrong"
 
 
-def test_two_reviewers_and_an_undo(history: History) -> None:
+def test_two_reviewers_and_an_undo(own: History) -> None:
     resources.review("run-1").verdicts.give(MOVED, "unsure", "Ben", "scale", "hm")
     test = named(open_page(page=MOVED), "Ann")
     say(test, "same")
@@ -426,7 +440,7 @@ def test_two_reviewers_and_an_undo(history: History) -> None:
     assert list(resources.review("run-1").verdicts.current()[MOVED]) == ["Ben"]
 
 
-def test_words_after_the_verdict_belong_to_it(history: History) -> None:
+def test_words_after_the_verdict_belong_to_it(own: History) -> None:
     test = say(named(open_page(page=MOVED), "Ann"), "acceptable")
     checked(test.text_input(key="review words").set_value("fine by me").run())
     row = resources.review("run-1").verdicts.current()[MOVED]["Ann"]
@@ -435,13 +449,13 @@ def test_words_after_the_verdict_belong_to_it(history: History) -> None:
     assert again.text_input(key="review words").value == "fine by me"
 
 
-def test_the_next_page_comes_by_itself_when_asked_for(history: History) -> None:
+def test_the_next_page_comes_by_itself_when_asked_for(own: History) -> None:
     test = say(named(open_page(page=MISSING, onward="on"), "Ann"), "wrong")
     assert address_of(test)["page"] == [MOVED]
     assert test.text_input(key="review words").value == ""
 
 
-def test_everything_can_be_taken_away(history: History) -> None:
+def test_everything_can_be_taken_away(own: History) -> None:
     review = resources.review("run-1")
     review.verdicts.give(MOVED, "wrong", "Ben")
     test = open_page(tab="Whole review")
@@ -452,18 +466,18 @@ def test_everything_can_be_taken_away(history: History) -> None:
     assert outcome["box moved"] == 1
 
 
-def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(history: History, tmp_path: Path) -> None:
+def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(own: History, tmp_path: Path) -> None:
     image = tmp_path / "large.png"
     Image.new("RGB", (3200, 1600), "white").save(image)
     [clean] = clean_pages(OcrRequest(image), [Image.open(image)])
-    with history.writer(record("run-3")) as run:
+    with own.writer(record("run-3")) as run:
         for result in both(markup(), image=image).values():
             assert isinstance(result, OcrResult)
             run.add_result("large.png", replace(result, image_size=(3200, 1600)))
             clean.write(run.directory)
     image.unlink()
-    history.refresh()
-    review = open_review(history, "run-3")
+    own.refresh()
+    review = open_review(own, "run-3")
     picture, size, note = review_view._picture(review, review.page("large.png"))
     assert (size, note) == ((3200, 1600), "")  # what the boxes are drawn in
     assert (picture.width, picture.height, picture.mime) == (1600, 800, "image/jpeg")

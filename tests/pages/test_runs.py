@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import shlex
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -23,11 +25,13 @@ from dsocr_core.runs.labels import checkout_words, command_of, run_labels
 from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
+from pages.widgets.runs import sidebar
 from pages.widgets.runs import tags as run_marks
+from pages.widgets.runs.address import PARAMETERS
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
 from pages.widgets.runs.tables import FASTER, SLOWER, baseline_colour, run_table, sortable
-from pages.widgets.shared import resources
+from pages.widgets.shared import resources, url_state
 from pages.widgets.shared.table import csv_of
 from tests.support import listed_runs as made_runs
 from tests.support.listed_runs import COMMITS, EAGER, FAST, HOSTILE, IMPORTED, PROFILED, STRANGE
@@ -46,8 +50,21 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def shared(made_once: Path) -> Iterator[History]:
+    with History(made_once) as made:
+        yield made
+
+
 @pytest.fixture
-def history(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
+    """For tests that write nothing into it."""
+    monkeypatch.setattr(resources, "history", lambda: shared)
+    return shared
+
+
+@pytest.fixture
+def own(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     shutil.copytree(made_once, tmp_path / "history")
     with History(tmp_path / "history") as made:
         monkeypatch.setattr(resources, "history", lambda: made)
@@ -86,31 +103,54 @@ def test_the_page_lists_every_run_newest_first(history: History) -> None:
     assert table.loc[EAGER, "tags"] == "baseline"
     assert table.loc[STRANGE, "failed"] == 1
     # What is not known stays so.
-    assert table.loc[IMPORTED, ["engine", "device", "pages", "parity", "commit", "host"]].isna().all()
+    unknown = ["engine", "device", "pages", "parity", "commit", "host", "s/page", "tokens/s", "prefill ms"]
+    assert table.loc[IMPORTED, unknown].isna().all()
     assert "5 runs, newest first; 10 pages read" in words(test)
+    # Pages take 1,000, 1,002, ... ms, their prefill 100, 101, ... and decode 900, 901, ...
+    assert table.loc[FAST, ["s/page", "prefill ms"]].tolist() == pytest.approx([1.003, 101.5])  # of four
+    assert table.loc[FAST, "tokens/s"] == pytest.approx(406 / 3.606, rel=0.005)
+    assert f"baseline {EAGER}" in words(test)
+    assert table.loc[FAST, "to baseline"] == pytest.approx(1.0)  # sorts in the middle; words show
+    assert b"inconclusive" in test.dataframe[0].proto.SerializeToString()  # one run a side
+    assert pd.isna(table.loc[EAGER, "to baseline"])
+    assert list(test.dataframe[0].proto.column_order[:3]) == ["run", "tags", "kind"]
 
 
-def test_a_link_filters(history: History) -> None:
-    for address, runs in (
-        ({"backend": "vendor"}, [FAST]),
-        ({"engine": ["fast", "eager"]}, [EAGER, STRANGE, PROFILED, FAST]),
-        ({"gpu": "NVIDIA H200"}, [FAST]),
-        ({"dtype": "float32", "profiled": "no"}, [EAGER, STRANGE]),
-        ({"preset": "gundam"}, [FAST]),
-        ({"commit": COMMITS[0]}, [EAGER, PROFILED]),
-        ({"tag": HOSTILE[0]}, [STRANGE]),
-        ({"source": "nsys"}, [IMPORTED]),
-        ({"profiled": "yes"}, [PROFILED, IMPORTED]),
-        ({"since": "2026-11-10", "until": "2026-11-12"}, [PROFILED, FAST]),
-        ({"since": "0001-01-01", "until": "9999-12-31"}, ALL),  # the ends of all days
-        ({"text": "FUSED"}, [FAST]),
-        ({"text": "drop table"}, [STRANGE]),
-        ({"gpu": "no such GPU"}, []),
-    ):
-        test = open_page(**address)
-        assert listed(test) == runs
-        wanted = {name: [value] if isinstance(value, str) else value for name, value in address.items()}
-        assert address_of(test) == wanted
+@pytest.mark.parametrize(
+    ("link", "runs"),
+    [
+        ({"backend": "vendor"}, {FAST}),
+        ({"engine": ["fast", "eager"]}, {EAGER, STRANGE, PROFILED, FAST}),
+        ({"gpu": "NVIDIA H200"}, {FAST}),
+        ({"dtype": "float32", "profiled": "no"}, {EAGER, STRANGE}),
+        ({"preset": "gundam"}, {FAST}),
+        ({"commit": COMMITS[0]}, {EAGER, PROFILED}),
+        ({"tag": HOSTILE[0]}, {STRANGE}),
+        ({"source": "nsys"}, {IMPORTED}),
+        ({"profiled": "yes"}, {PROFILED, IMPORTED}),
+        ({"since": "2026-11-10", "until": "2026-11-12"}, {PROFILED, FAST}),
+        ({"since": "0001-01-01", "until": "9999-12-31"}, {*ALL}),  # the ends of all days
+        ({"text": "FUSED"}, {FAST}),
+        ({"text": "drop table"}, {STRANGE}),
+    ],
+)
+def test_what_a_link_says_filters_the_runs(
+    history: History, link: dict[str, str | list[str]], runs: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {name: parameter.default for name, parameter in PARAMETERS.items()}
+    for name, text in link.items():
+        values[name] = PARAMETERS[name].read([text] if isinstance(text, str) else text)
+    session = SimpleNamespace(session_state={"runs values": values})  # as the page's first run reads a link
+    monkeypatch.setattr(url_state, "st", session)
+    assert {*history.runs(**sidebar.parameters())["run_id"]} == runs
+
+
+def test_a_link_with_filters_keeps_them_and_they_are_taken_away(history: History) -> None:
+    link = {"engine": ["fast", "eager"], "dtype": ["float32"], "profiled": ["no"], "since": ["2026-11-10"]}
+    test = open_page(**link)
+    assert listed(test) == [STRANGE]
+    assert address_of(test) == link
+    test = open_page(gpu="no such GPU")
     assert "None of the 5 runs pass the filters." in words(test)
     assert listed(pressed(test, "runs clear all")) == ALL
 
@@ -119,7 +159,7 @@ def test_the_widgets_filter_and_write_the_link(history: History) -> None:
     test = open_page()
     test.session_state["runs more filters"] = True
     checked(test.run())
-    checked(test.multiselect(key="runs preset").set_value(["small"]).run())
+    test.multiselect(key="runs preset").set_value(["small"])
     checked(test.date_input(key="runs until").set_value(date(2026, 11, 12)).run())
     assert listed(test) == [EAGER, PROFILED]
     assert address_of(test) == {"preset": ["small"], "until": ["2026-11-12"]}
@@ -129,9 +169,8 @@ def test_the_widgets_filter_and_write_the_link(history: History) -> None:
 
 def test_filters_stand_beside_a_list_alone_and_come_back_with_it(history: History) -> None:
     test = open_page(preset=["small"])
-    for view in ("Import", "Cluster"):
-        checked(test.button_group(key="runs view").set_value(view).run())
-        assert not test.multiselect and not test.selectbox
+    checked(test.button_group(key="runs view").set_value("Cluster").run())
+    assert not test.multiselect and not test.selectbox
     checked(test.button_group(key="runs view").set_value("Runs").run())
     assert test.multiselect(key="runs preset").value == ["small"]
     assert {*listed(test)} == {EAGER, PROFILED, STRANGE}
@@ -147,7 +186,7 @@ def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
         assert "The trash is empty." in words(open_page(view="Trash"))
 
 
-def test_what_cannot_be_read_is_named(history: History, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named(own: History, tmp_path: Path) -> None:
     broken = tmp_path / "history" / "runs" / "broken"
     broken.mkdir()
     (broken / "run.json").write_text("{")
@@ -207,14 +246,14 @@ def test_a_commit_of_which_nobody_knows_whether_it_was_changed_is_shown(tmp_path
 # --- tags and notes -------------------------------------------------------------------------------
 
 
-def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
+def test_tags_and_a_note_are_recorded_and_show(own: History) -> None:
     test = open_page(runs=[EAGER], tab="Tags and notes")
     assert tags_of(test).value == ["baseline"]
     tags_of(test).set_value(["<b>new</b>"])
     test.text_area[0].set_value("line\n<script>'; DROP")
     (save,) = [button for button in test.button if button.label == "Save"]
     checked(save.click().run())
-    row = history.runs().set_index("run_id").loc[EAGER]
+    row = own.runs().set_index("run_id").loc[EAGER]
     assert (list(row["tags"]), row["note"]) == (["<b>new</b>"], "line\n<script>'; DROP")
     assert test.dataframe[0].value.set_index("run").loc[EAGER, "tags"] == "<b>new</b>"
     # Nothing is written over: the first tag's coming and going are both there.
@@ -226,69 +265,73 @@ def test_tags_and_a_note_are_recorded_and_show(history: History) -> None:
     ]  # fmt: skip
 
 
-def test_what_others_write_while_a_form_is_filled_takes_no_words_of_it(history: History) -> None:
+def test_what_others_write_while_a_form_is_filled_takes_no_words_of_it(own: History) -> None:
     test = open_page(runs=[EAGER], tab="Tags and notes")
     test.text_area[0].set_value("mine")
-    history.note(EAGER, "theirs")
-    history.tag(EAGER, "theirs")
+    own.note(EAGER, "theirs")
+    own.tag(EAGER, "theirs")
     (save,) = [button for button in test.button if button.label == "Save"]
     checked(save.click().run())
-    row = history.runs().set_index("run_id").loc[EAGER]
+    row = own.runs().set_index("run_id").loc[EAGER]
     assert ({*row["tags"]}, row["note"]) == ({"baseline", "theirs"}, "mine")
     assert test.text_area[0].value == "mine" and "theirs" in test.dataframe[1].value["value"].tolist()
 
 
-def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(history: History) -> None:
-    history.tag(FAST, "baseline")
-    history.tag(FAST, "own")
-    before = len(history.query("annotations", run_id=FAST)[0])
-    run_marks.save(history, [FAST, EAGER], ["baseline"], ["baseline"], None)
-    assert len(history.query("annotations", run_id=FAST)[0]) == before
+def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(own: History) -> None:
+    own.tag(FAST, "baseline")
+    own.tag(FAST, "own")
+    before = len(own.query("annotations", run_id=FAST)[0])
+    run_marks.save(own, [FAST, EAGER], ["baseline"], ["baseline"], None)
+    assert len(own.query("annotations", run_id=FAST)[0]) == before
     test = open_page(runs=[FAST, EAGER], tab="Tags and notes")
     assert tags_of(test).value == ["baseline"]
-    run_marks.save(history, [FAST, EAGER], ["baseline"], [" both ", ""], None)
-    tags = {row.run_id: list(row.tags) for row in history.runs().itertuples()}
+    run_marks.save(own, [FAST, EAGER], ["baseline"], [" both ", ""], None)
+    tags = {row.run_id: list(row.tags) for row in own.runs().itertuples()}
     assert (tags[FAST], tags[EAGER]) == (["both", "own"], ["both"])
     with pytest.raises(DsocrError, match="has 4000 characters"):
-        run_marks.save(history, [FAST], [], ["y" * 4000], None)
+        run_marks.save(own, [FAST], [], ["y" * 4000], None)
 
 
 # --- trash ----------------------------------------------------------------------------------------
 
 
-def test_the_trash_is_undone_and_left(history: History) -> None:
+def test_the_trash_is_undone_and_left(own: History) -> None:
     test = pressed(open_page(runs=[EAGER, FAST]), "runs trash")
     assert listed(test) == [STRANGE, PROFILED, IMPORTED]
     assert "2 runs moved to the trash." in words(test)
-    assert listed(open_page(view="Trash")) == [FAST, EAGER]
+    assert {*own.trashed()} == {FAST, EAGER}
     test = pressed(test, "runs undo")
     assert listed(test) == ALL
     assert "2 runs taken out of the trash." in words(test)
     test = pressed(pressed(test, "runs undo"), "runs moved away")
     assert "moved" not in words(test)
-    test = pressed(open_page(view="Trash", runs=[EAGER]), "runs restore")
+    test = open_page(view="Trash", runs=[EAGER])
+    assert listed(test) == [FAST, EAGER]
+    test = pressed(test, "runs restore")
     assert listed(test) == [FAST]
-    assert history.trashed() == [FAST]
-    assert len(history) == 5
+    assert own.trashed() == [FAST]
+    assert len(own) == 5
 
 
-@pytest.mark.parametrize("how", ["trashed", "trash emptied", "removed from the storage"])
-def test_a_run_that_another_process_deletes_leaves_every_session(history: History, how: str) -> None:
-    sessions = [open_page(), open_page(runs=[EAGER, FAST])]
-    with History(history.storage.location) as other:
-        if how == "removed from the storage":
-            other.storage.remove(EAGER)
-        else:
-            other.trash([EAGER])
-        if how == "trash emptied":
-            other.empty_trash()
-    assert [listed(checked(test.run())) for test in sessions] == [[STRANGE, PROFILED, FAST, IMPORTED]] * 2
+def test_runs_that_another_process_deletes_leave_every_session(own: History) -> None:
+    sessions = [open_page(), open_page(runs=[EAGER, FAST, STRANGE])]
+    left = [*ALL]
+    with History(own.storage.location) as other:
+        for how, run_id in (("trashed", EAGER), ("trash emptied", FAST), ("removed", STRANGE)):
+            if how == "removed":
+                other.storage.remove(run_id)
+            else:
+                other.trash([run_id])
+            if how == "trash emptied":
+                other.empty_trash()
+            left.remove(run_id)
+            assert [listed(checked(test.run())) for test in sessions] == [left] * 2, how
 
 
-def test_a_run_that_is_gone_meanwhile_is_named(history: History) -> None:
+def test_a_run_that_is_gone_meanwhile_is_named(own: History) -> None:
     test = open_page(runs=[EAGER])
-    history.storage.remove(EAGER)
-    history.refresh()
+    own.storage.remove(EAGER)
+    own.refresh()
     test.button(key="runs trash").click()
     checked(test.run())
     assert f"there is no run '{EAGER}'" in words(test)
@@ -355,13 +398,13 @@ def test_an_export_imports_elsewhere_through_the_page(
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
-def test_a_folder_is_uploaded_as_it_lies(history: History) -> None:
+def test_a_folder_is_uploaded_as_it_lies(own: History) -> None:
     uploads = [
         Sent(f"nsys/{file.relative_to(SAMPLES / 'nsys').as_posix()}", file.read_bytes())
         for file in sorted((SAMPLES / "nsys").rglob("*"))
         if file.is_file()
     ]
-    outcome = take_uploads(history, uploads, as_folder=True)
+    outcome = take_uploads(own, uploads, as_folder=True)
     assert len(outcome.imported) == 3
     assert sorted(outcome.runs["from"]) == [
         "nsys/all-stage", "nsys/per-stage/decode", "nsys/per-stage/prefill"
@@ -370,17 +413,17 @@ def test_a_folder_is_uploaded_as_it_lies(history: History) -> None:
     assert not outcome.skipped["file"].str.startswith("/").any()
 
 
-def test_hostile_uploads_stay_in_the_upload_folder(history: History, tmp_path: Path) -> None:
+def test_hostile_uploads_stay_in_the_upload_folder(own: History, tmp_path: Path) -> None:
     names = ["../../escape.csv", "/etc/x.csv", "y" * 4000 + ".csv", "a\0b.csv", "📄.csv", "<b>.zip", ""]
     for as_folder in (False, True):
-        outcome = take_uploads(history, [Sent(name, b"") for name in names], as_folder)
+        outcome = take_uploads(own, [Sent(name, b"") for name in names], as_folder)
         assert outcome.imported == []
         reasons = dict(zip(outcome.skipped["file"], outcome.skipped["reason"], strict=True))
         assert len(outcome.skipped) == len(names), reasons
         assert reasons["📄.csv"] == "empty" if not as_folder else "📄.csv" in reasons
         assert sum("leads out" in reason for reason in reasons.values()) >= 2
-    assert len(history) == 5
-    assert take_uploads(history, [Sent("a.csv", b"1"), Sent("a.csv", b"2")], as_folder=False).skipped[
+    assert len(own) == 5
+    assert take_uploads(own, [Sent("a.csv", b"1"), Sent("a.csv", b"2")], as_folder=False).skipped[
         "file"
     ].tolist() == ["a.csv", "a.csv"]
 
@@ -397,17 +440,14 @@ def test_csv_cells_are_shown_and_not_run() -> None:
 # --- examples -------------------------------------------------------------------------------------
 
 
-def test_the_seed_is_read_and_not_written(tmp_path: Path) -> None:
-    with (
-        made_runs.make(tmp_path / "seed") as seed,
-        History(tmp_path / "own", also=[tmp_path / "seed"]) as own,
-    ):
-        before = sorted(path.name for path in (tmp_path / "seed").rglob("*"))
+def test_the_seed_is_read_and_not_written(history: History, made_once: Path, tmp_path: Path) -> None:
+    with History(tmp_path / "own", also=[made_once]) as own:
+        before = sorted(path.name for path in made_once.rglob("*"))
         own.trash([EAGER])
         run_marks.save(own, [FAST], [], ["mine"], "note")
         assert own.trashed() == [EAGER]
-        assert sorted(path.name for path in (tmp_path / "seed").rglob("*")) == before
-        assert len(seed) == 5
+        assert sorted(path.name for path in made_once.rglob("*")) == before
+    assert len(history) == 5
 
 
 def test_one_switch_hides_the_examples_on_every_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,35 +460,16 @@ def test_one_switch_hides_the_examples_on_every_page(tmp_path: Path, monkeypatch
     assert len(listed(test)) > 20
 
 
-# --- how fast, and against what -------------------------------------------------------------------
+# --- against what -------------------------------------------------------------------
 
 
-def test_a_run_shows_its_pace(history: History) -> None:
-    table = open_page().dataframe[0].value.set_index("run")
-    # Pages take 1,000, 1,002, ... ms, their prefill 100, 101, ... and decode 900, 901, ...
-    assert table.loc[FAST, ["s/page", "prefill ms"]].tolist() == pytest.approx([1.003, 101.5])  # of four
-    assert table.loc[FAST, "tokens/s"] == pytest.approx(406 / 3.606, rel=0.005)
-    assert table.loc[IMPORTED, ["s/page", "tokens/s", "prefill ms"]].isna().all()
-
-
-def test_the_tagged_run_is_the_baseline_until_another_is_pinned(history: History) -> None:
-    test = open_page()
-    table = test.dataframe[0].value.set_index("run")
-    assert f"baseline {EAGER}" in words(test)
-    assert table.loc[FAST, "to baseline"] == pytest.approx(1.0)  # sorts in the middle; words show
-    assert b"inconclusive" in test.dataframe[0].proto.SerializeToString()  # one run a side
-    assert pd.isna(table.loc[EAGER, "to baseline"])
-    other = open_page(baseline=PROFILED)
-    assert other.query_params["baseline"] == PROFILED
-
-
-def test_pinning_moves_the_tag_and_unpinning_takes_it_away(history: History) -> None:
+def test_pinning_moves_the_tag_and_unpinning_takes_it_away(own: History) -> None:
     test = pressed(open_page(runs=FAST), "runs pin")
-    tags = {run["run_id"]: list(run["tags"]) for run in history.runs().to_dict("records")}
+    tags = {run["run_id"]: list(run["tags"]) for run in own.runs().to_dict("records")}
     assert "baseline" in tags[FAST] and "baseline" not in tags[EAGER]
     assert f"baseline {FAST}" in words(test)
     test = pressed(test, "runs unpin")
-    assert not any("baseline" in list(run["tags"]) for run in history.runs().to_dict("records"))
+    assert not any("baseline" in list(run["tags"]) for run in own.runs().to_dict("records"))
     assert "; baseline" not in words(test) and "baseline" not in test.query_params
 
 
@@ -478,12 +499,12 @@ def test_runs_of_one_ratio_keep_their_own_words_and_sort_by_the_number() -> None
     assert numbers[:3] == pytest.approx([1.0, 1.0, 0.5]) and pd.isna(numbers[3])
 
 
-def test_a_link_groups_by_a_column_and_keeps_pinned_runs_on_top(history: History) -> None:
+def test_a_link_groups_by_a_column_and_keeps_pinned_runs_on_top(own: History) -> None:
     test = pressed(open_page(runs=[IMPORTED], group="preset"), "runs on top")
     assert listed(test) == [EAGER, IMPORTED, FAST, STRANGE, PROFILED]  # gundam, then small
     assert test.dataframe[0].proto.column_order[:2] == ["preset", "run"]
     assert address_of(test)["group"] == ["preset"]
-    assert history.runs().set_index("run_id").loc[IMPORTED, "tags"] == ["pinned"]
+    assert own.runs().set_index("run_id").loc[IMPORTED, "tags"] == ["pinned"]
 
 
 def test_a_runs_label_leads_with_what_fewest_runs_have() -> None:
@@ -496,11 +517,9 @@ def test_a_runs_label_leads_with_what_fewest_runs_have() -> None:
 
 
 def test_the_reader_chooses_columns_and_the_address_has_them(history: History) -> None:
-    usual = open_page()
-    assert usual.dataframe[0].proto.column_order[:3] == ["run", "tags", "kind"]
-    test = open_page(columns=["run", "host", "no such column"])
+    test = open_page(columns=["run", "host", "no such column"], baseline=PROFILED)
     assert list(test.dataframe[0].proto.column_order) == ["run", "host"]
-    assert address_of(test)["columns"] == ["run", "host"]
+    assert address_of(test) == {"columns": ["run", "host"], "baseline": [PROFILED]}
 
 
 def test_chosen_runs_open_on_the_other_pages(history: History) -> None:

@@ -43,6 +43,21 @@ def bodies(test: AppTest) -> list[str]:
     return [element.proto.body for element in test.get("html") if "<style" not in element.proto.body]
 
 
+def errors(test: AppTest) -> list[str]:
+    """Without the backslashes that keep Markdown from reading them."""
+    return [re.sub(r"\\(.)", r"\1", error.value) for error in test.error]
+
+
+def strips(test: AppTest) -> list[str]:
+    """The strips' text, without tags."""
+    return [re.sub(r"<[^>]+>", "", body) for body in bodies(test) if "dsocr-strip'" in body]
+
+
+def figures(test: AppTest) -> list[dict[str, Any]]:
+    """What Plotly is to draw."""
+    return [json.loads(element.proto.spec) for element in test.get("plotly_chart")]
+
+
 def mounted(test: AppTest, name: str) -> dict[str, Any]:
     """What the first of our own components of that name shows."""
     found = [item for item in test.get("bidi_component") if item.proto.component_name == f"dsocr_{name}"]

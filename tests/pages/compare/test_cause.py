@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
 from tests.support.opened_page import checked, opened, words
+from tests.support.paths import SAMPLES
+from tests.support.sessions import session_of
 
 HOSTILE = "<script>alert(1)</script> ![x](http://evil)"
 
@@ -158,3 +161,18 @@ def test_equal_texts_have_no_button(page: AppTest) -> None:
     equal = opened("compare", page="invoice", preset="small", tab=cause_tab.TAB)
     assert [button for button in equal.button if button.key in ("ask why", "find cause")] == []
     assert "nothing to explain" in words(equal)
+
+
+def test_the_search_reads_the_page_with_other_settings_of_a(tmp_path: Path) -> None:
+    """B is our engine with roles around the prompt, as chat servers write them."""
+    settings = Settings(preset="tiny", device="cpu", b={"spec": "eager", "infer.template": "roles"})
+    request = settings.request(SAMPLES / "06-small-ticket.png", "06-small-ticket.png")
+    with closing(session_of(settings, tmp_path)) as session:
+        b = session.compare(request, ["b"]).b
+    assert b is not None
+    job = cause_tab.cause_job(settings, request, b, 60, cause_tab.search)
+    job.start()
+    job.join(300)
+    assert job.result is not None, job.view().error
+    said = "B is reproduced exactly with role markers around the prompt"
+    assert job.result.finding.sentence == said and job.view().words.startswith("Run ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import SIDES
@@ -21,8 +19,8 @@ from dsocr_core.settings import Settings
 from pages.widgets.shared import resources, sources
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import STAGE_MS, FabricatedPipeline, make_samples
+from tests.support.opened_page import checked, errors, opened, strips, words
 
-PAGE = PROJECT_ROOT / "pages" / "flops.py"
 HOSTILE = "<img src=x onerror=alert(1)> ![](http://x/y) 'q' $1$"
 
 
@@ -55,10 +53,7 @@ class Desk:
         return recorder.id
 
     def open(self, **address: str) -> AppTest:
-        test = AppTest.from_file(str(PAGE), default_timeout=120)
-        for name, value in ({"work": "Run", "view": "Against measured"} | address).items():
-            test.query_params[name] = value
-        return checked(test.run())
+        return opened("flops", **({"work": "Run", "view": "Against measured"} | address))
 
 
 @pytest.fixture
@@ -67,19 +62,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path, monkeypatch)
 
 
-def checked(test: AppTest) -> AppTest:
-    assert not test.exception, test.exception
-    return test
-
-
-def unescaped(elements: Any) -> list[str]:
-    return [re.sub(r"\\(.)", r"\1", element.value) for element in elements]
-
-
 def strip(test: AppTest) -> str:
-    bodies = [element.proto.body for element in test.get("html")]
-    (found,) = [body for body in bodies if "dsocr-strip'" in body]
-    return re.sub(r"<[^>]+>", "", found)
+    (found,) = strips(test)
+    return found
 
 
 def test_a_run_shows_what_the_recorded_page_shows(desk: Desk) -> None:
@@ -109,7 +94,7 @@ def test_a_link_opens_a_run_and_its_page(desk: Desk) -> None:
 def test_a_run_that_is_not_here_is_named(desk: Desk) -> None:
     desk.run("invoice.png")
     test = desk.open(run=HOSTILE)
-    (error,) = unescaped(test.error)
+    (error,) = errors(test)
     # An address in it is text: a word joiner keeps it from becoming a link.
     assert "is not there" in error and HOSTILE[:40] in error.replace("\u2060", "")
     assert not test.dataframe
@@ -117,7 +102,7 @@ def test_a_run_that_is_not_here_is_named(desk: Desk) -> None:
 
 def test_a_history_without_runs_says_what_to_do(desk: Desk) -> None:
     test = desk.open()
-    assert "Read a page on Compare" in " ".join(unescaped(test.markdown))
+    assert "Read a page on Compare" in words(test)
     assert test.button(key="flops compare").label == "Go to Compare"
     assert not test.error
 
@@ -136,9 +121,7 @@ def test_new_runs_wait_for_the_reader(desk: Desk) -> None:
 def test_a_page_that_a_backend_did_not_read_offers_another_backend(desk: Desk) -> None:
     desk.run("invoice.png", "letter_tall.png", failed="invoice.png")
     test = desk.open(page="invoice.png", backend="vendor")
-    assert unescaped(test.error) == [
-        "vendor did not read invoice.png in this run; choose another backend on the left"
-    ]
+    assert errors(test) == ["vendor did not read invoice.png in this run; choose another backend on the left"]
     checked(test.segmented_control(key="flops backend").set_value("eager").run())
     assert not test.error
 
@@ -146,7 +129,7 @@ def test_a_page_that_a_backend_did_not_read_offers_another_backend(desk: Desk) -
 def test_a_checkpoint_that_is_not_here_leaves_a_choice(desk: Desk) -> None:
     desk.run("invoice.png", checkpoint="/models/away")
     test = desk.open()
-    (error,) = unescaped(test.error)
+    (error,) = errors(test)
     assert "/models/away" in error and "choose another model on the left" in error
     checked(test.selectbox(key="flops run_model").set_value("Published").run())
     assert not test.error and "900 x 1,200 px" in strip(test)
@@ -158,7 +141,7 @@ def test_a_run_with_foreign_values_is_one_line(desk: Desk) -> None:
     desk.history.refresh()
     good = desk.history.record(desk.history.run_ids()[0])
     shape = {"page": "p", "backend": "eager", "width": 10, "height": 10, "preset": "small", "new_tokens": 3}
-    for name, record, row, words in (
+    for name, record, row, said in (
         ("short", good, {"prompt_tokens": 5}, "prompt_tokens is"),
         ("odd", replace(good, dtype="fp8"), {"prompt_tokens": 120}, "dtype is 'fp8'"),
         ("no-preset", good, {"prompt_tokens": 120, "preset": HOSTILE}, "preset"),
@@ -166,7 +149,7 @@ def test_a_run_with_foreign_values_is_one_line(desk: Desk) -> None:
     ):
         with desk.history.writer(replace(record, id=name)) as run:
             run.add("images", [shape | row])
-        assert words in unescaped(desk.open(run=name).error)[0]
+        assert said in errors(desk.open(run=name))[0]
 
 
 def test_a_page_without_times_says_so(desk: Desk) -> None:

@@ -25,7 +25,11 @@ REQUEST = OcrRequest(SAMPLES / "06-small-ticket.png", "tiny")
 def session(tmp_path: Path) -> AppSession:
     """One whose history cannot be: a file lies in its place."""
     (tmp_path / "history").write_text("in the way")
-    return AppSession(Settings(history=str(tmp_path / "history"), device="cpu"))
+    return session_on(tmp_path / "history")
+
+
+def session_on(history: Path) -> AppSession:
+    return AppSession(Settings(history=str(history), device="cpu"))
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -34,7 +38,19 @@ def test_a_run_that_is_not_recorded_is_said(session: AppSession, cancelled: bool
     assert said.startswith("This run was not recorded: ") and "cannot be written to" in said
 
 
-@pytest.mark.parametrize("runs", [1, 2, 3])
+@pytest.mark.parametrize("broken", ["a file above it", "a loop of links"])
+def test_whatever_is_in_the_way_is_said(tmp_path: Path, broken: str) -> None:
+    place = tmp_path / "history"
+    if broken == "a loop of links":
+        place.symlink_to(place)
+    else:
+        place.write_bytes(b"")
+        place = place / "below"
+    said = session_on(place).keep(Comparison(REQUEST, errors={"a": "out of memory"}))
+    assert said.startswith("This run was not recorded: ") and "history" in said and "\n" not in said
+
+
+@pytest.mark.parametrize("runs", [1, 3])
 def test_runs_at_one_time_have_each_its_machine_s_watch(
     session: AppSession, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:

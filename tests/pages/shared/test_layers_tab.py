@@ -9,33 +9,21 @@ import pytest
 import streamlit as st
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.reading.trace_records import Cause, RouterChange, TensorDifference, TraceSummary
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.reading.trace_records import RouterChange, TraceSummary
 from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import Settings
+from dsocr_core.trace import run
 from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan
 from pages.widgets.shared import resources
+from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.layers_tab import outputs_table
+from pages.widgets.shared.runner import Runner
 from pages.widgets.shared.trace_charts import trace_figure
-from tests.support.opened_page import opened
+from tests.support.made_up_trace import FOUND, output, summary
+from tests.support.opened_page import bodies, checked, opened
 
-
-def output(name: str, call: int = 0, error: float = 0.0, view: int = 0) -> TensorDifference:
-    share, ulp = (0.5, 3) if error else (0.0, 0)
-    return TensorDifference(name, call, view, 100, share, ulp, 2 * error, error, "bfloat16", "bfloat16")
-
-
-def summary(*rows: TensorDifference) -> TraceSummary:
-    first = next((row for row in rows if row.differs), None)
-    causes = (Cause("rounding", first.name, "rounding order, not weights"),) if first else ()
-    return TraceSummary("page.png", "eager", "vendor", 1, rows, first, causes, "A sentence.")
-
-
-FOUND = summary(
-    output("sam.out"), output("sam.out", view=1), output("clip.block0.fc2", error=1e-3),
-    output("clip.block0.out", error=2e-3), output("decoder.layer0.out", error=4e-3),
-    output("logits", error=1e-2), output("decoder.layer0.out", 1), output("logits", 1, error=5e-3),
-)  # fmt: skip
 BLOCKS = ["sam.out", "clip.block0", "decoder.layer0", "logits"]
 
 
@@ -100,3 +88,31 @@ def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch
         assert any("No trace of this page is recorded" in caption.value for caption in other.caption)
         resources.prefetcher().submit(int).result()
         st.cache_resource.clear()
+
+
+def test_the_button_on_compare_traces_the_page_and_the_history_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, TracePlan]] = []
+
+    def trace(settings: Settings, request: OcrRequest, plan: TracePlan, *_: object) -> TraceSummary:
+        asked.append((request.name, plan))
+        return FOUND
+
+    monkeypatch.setattr(run, "trace_page", trace)
+    runner = Runner(AppSession)
+    monkeypatch.setattr(resources, "runner", lambda: runner)
+    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path), device="cpu"))
+    link = {"page": "06-small-ticket", "tab": "Layers"}
+    with History(tmp_path) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        page = opened("compare", **link)
+        assert any("No trace of this page is recorded" in caption.value for caption in page.caption)
+        checked(page.button(key="find first").click().run())
+        page.session_state["trace job"].join(60)
+        checked(page.run())
+        assert asked == [("06-small-ticket.png", TracePlan("eager", "vendor", 8))]
+        for shown, when in ((page, "traced just now"), (opened("compare", **link), "recorded 20")):
+            (strip,) = [body for body in bodies(shown) if "FIRST DEVIATION" in body]
+            assert FOUND.sentence in strip and when in strip
+            assert len(shown.get("plotly_chart")) == 1 and len(shown.dataframe) == 1
