@@ -22,12 +22,11 @@ SIGN, ROOM = range(387, 392), range(378, 401)
 RED, BLUE = (192, 54, 44), (28, 127, 184)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
+@pytest.fixture
+def server(tmp_path: Path, browser: Browser) -> Iterator[Server]:
     """An app that nobody has used: what other tests record would be reviewed in place of the examples."""
-    folder = tmp_path_factory.mktemp("unused")
-    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
-    with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
+    (tmp_path / "settings.yaml").write_text(f"history: {tmp_path / 'history'}\n")
+    with serve(ROOT / "app.py", tmp_path / "log", config=tmp_path / "settings.yaml") as server:
         yield server
 
 
@@ -102,13 +101,23 @@ def go(page: Page, name: str) -> Page:
     return rested(page)
 
 
+def side(page: Page, name: str) -> None:
+    """Press the button that opens or closes the sidebar, where it lies over the page."""
+    assert page.viewport_size is not None
+    if page.viewport_size["width"] < 768:
+        page.get_by_test_id(name).click()
+
+
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(1440, 900, "light"), (1024, 768, "dark"), (390, 844, "light")]
 )
-def test_what_differs_is_seen_without_a_click(
-    server: Server, open_page, screenshots: Path, width: int, height: int, scheme: str
+def test_five_minutes(
+    server: Server, open_page, screenshots: Path, width: int, height: int, scheme: str, tmp_path: Path
 ) -> None:
-    """The letter is marked, and named."""
+    def picture(name: str, of: Page | None = None) -> None:
+        (of or page).screenshot(path=screenshots / f"first-{name}-{width}-{scheme}.png")
+
+    # What differs is seen without a click: the letter is marked, and named.
     page = rested(open_page(server.url, width, height, scheme))
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
     page.locator(".inspector .values", has_text="21-30 -> 21:30").wait_for()
@@ -125,7 +134,76 @@ def test_what_differs_is_seen_without_a_click(
     if width > 768:
         button = run_button(page).bounding_box()
         assert button is not None and button["y"] + button["height"] <= height
-    page.screenshot(path=screenshots / f"first-compare-{width}-{scheme}.png")
+    picture("compare")
+
+    # A document of three pages is read, and walked through with its verdicts.
+    side(page, "stExpandSidebarButton")
+    page.get_by_text("Upload", exact=True).click()
+    pages = [Image.open(ROOT / "data" / "samples" / f"{name}.png").convert("RGB") for name in SAMPLES]
+    pages[0].save(tmp_path / "paper.pdf", save_all=True, append_images=pages[1:], resolution=150, quality=100)
+    page.locator('input[type="file"]').set_input_files(tmp_path / "paper.pdf")
+    page.get_by_placeholder("all 3, or some like 1-3,7").wait_for()
+    side(page, "stSidebarCollapseButton")
+    film = page.locator(".gallery.strip button")
+    expect(film).to_have_count(3)
+    page.get_by_role("button", name="Run all 3").click()
+    page.get_by_role("button", name="Cancel").wait_for()
+    picture("running")
+    said = page.get_by_role("status").filter(has_text="3 of 3 pages read: 3 identical; recorded as run")
+    said.wait_for(timeout=RUN_MS)
+    expect(film.filter(has_text="= identical")).to_have_count(3)
+    for number in (1, 2, 3):
+        page.locator(f'.viewer[data-image^="paper.pdf#{number}:"]').wait_for()
+        expect(film.nth(number - 1)).to_have_attribute("aria-selected", "true")
+        page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
+        if number < 3:
+            page.locator("body").press("j")
+    picture("walked")
+
+    # It is signed off, with a comment on a box of its first page; the verdict waits for the name.
+    page.get_by_role("button", name="Review this run").click()
+    page.locator(".dsocr-heading h1", has_text="Review").wait_for()
+    page.locator('.viewer[data-image*="#1:"]').wait_for()
+    page.keyboard.press("s")
+    field = page.locator(".st-key-review-reviewer input")
+    expect(field).to_be_focused()
+    field.fill("Ann Newcomer")
+    field.press("Enter")
+    verdict = page.locator(".dsocr-review", has_text="you: same")
+    verdict.wait_for()
+    page.keyboard.press("b")
+    viewer.wait(selected="0")
+    page.keyboard.press("n")
+    page.keyboard.type("a <b>fine</b> title")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Pinned comment 1, Ann Newcomer: a <b>fine</b> title").wait_for()
+    first = page.url
+    for number in (2, 3):
+        page.locator("body").press("j")
+        page.locator(f'.viewer[data-image*="#{number}:"]').wait_for()
+        expect(verdict).to_have_count(0)
+        page.keyboard.press("s")
+        verdict.wait_for()
+    picture("signed-off")
+
+    # A report leaves, and a colleague opens the link.
+    page.get_by_role("tab", name="Whole review").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Report as HTML").click()
+    waiting.value.save_as(tmp_path / "report.html")
+    report = (tmp_path / "report.html").read_text()
+    assert report.count("Ann Newcomer: same") == 3 and "a &lt;b&gt;fine&lt;/b&gt; title" in report
+    colleague = open_page(first, width, height, scheme, alone=True)
+    colleague.locator('.viewer[data-image*="#1:"][data-selected="0"]').wait_for()
+    colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()
+    colleague.locator(".pin").click()
+    note = colleague.locator(".note")
+    box, badge = (part.bounding_box() for part in (note, colleague.locator(".pin")))
+    assert box is not None and badge is not None
+    assert box["y"] >= badge["y"] + badge["height"]  # under the region that it is about
+    expect(note.locator("p")).to_have_text("Ann Newcomer: a <b>fine</b> title")
+    expect(note.get_by_role("button", name="Take back")).to_be_hidden()  # another's
+    picture("colleague", colleague)
 
 
 def test_the_other_pages_show_the_examples(server: Server, open_page, screenshots: Path) -> None:
@@ -176,83 +254,3 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     picture("regression")
     page.goto(f"{server.url}/review?review={new}")
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
-
-
-def test_five_minutes_on_a_phone(server: Server, open_page, screenshots: Path, tmp_path: Path) -> None:
-    """The last of these tests: the app has been used then."""
-    width, height, scheme = 390, 844, "light"
-
-    def picture(name: str, of: Page | None = None) -> None:
-        (of or page).screenshot(path=screenshots / f"first-{name}-{width}-{scheme}.png")
-
-    page = rested(open_page(server.url, width, height, scheme))
-    viewer = Viewer(page)
-
-    # A document of three pages is read, and walked through with its verdicts.
-    page.get_by_test_id("stExpandSidebarButton").click()  # it lies over the page
-    page.get_by_text("Upload", exact=True).click()
-    pages = [Image.open(ROOT / "data" / "samples" / f"{name}.png").convert("RGB") for name in SAMPLES]
-    pages[0].save(tmp_path / "paper.pdf", save_all=True, append_images=pages[1:], resolution=150, quality=100)
-    page.locator('input[type="file"]').set_input_files(tmp_path / "paper.pdf")
-    page.get_by_placeholder("all 3, or some like 1-3,7").wait_for()
-    page.get_by_test_id("stSidebarCollapseButton").click()
-    film = page.locator(".gallery.strip button")
-    expect(film).to_have_count(3)
-    page.get_by_role("button", name="Run all 3").click()
-    page.get_by_role("button", name="Cancel").wait_for()
-    picture("running")
-    said = page.get_by_role("status").filter(has_text="3 of 3 pages read: 3 identical; recorded as run")
-    said.wait_for(timeout=RUN_MS)
-    expect(film.filter(has_text="= identical")).to_have_count(3)
-    for number in (1, 2, 3):
-        page.locator(f'.viewer[data-image^="paper.pdf#{number}:"]').wait_for()
-        expect(film.nth(number - 1)).to_have_attribute("aria-selected", "true")
-        page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
-        if number < 3:
-            rested(page).locator("body").press("j")
-    picture("walked")
-
-    # It is signed off, with a comment on a box of its first page; the verdict waits for the name.
-    page.get_by_role("button", name="Review this run").click()
-    page.locator(".dsocr-heading h1", has_text="Review").wait_for()
-    page.locator('.viewer[data-image*="#1:"]').wait_for()
-    page.keyboard.press("s")
-    field = page.locator(".st-key-review-reviewer input")
-    expect(field).to_be_focused()
-    field.fill("Ann Newcomer")
-    field.press("Enter")
-    verdict = page.locator(".dsocr-review", has_text="you: same")
-    verdict.wait_for()
-    page.keyboard.press("b")
-    viewer.wait(selected="0")
-    page.keyboard.press("n")
-    page.keyboard.type("a <b>fine</b> title")
-    page.keyboard.press("Enter")
-    page.get_by_role("button", name="Pinned comment 1, Ann Newcomer: a <b>fine</b> title").wait_for()
-    first = page.url
-    for number in (2, 3):
-        page.locator("body").press("j")
-        page.locator(f'.viewer[data-image*="#{number}:"]').wait_for()
-        expect(verdict).to_have_count(0)
-        page.keyboard.press("s")
-        verdict.wait_for()
-    picture("signed-off")
-
-    # A report leaves, and a colleague opens the link.
-    page.get_by_role("tab", name="Whole review").click()
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="Report as HTML").click()
-    waiting.value.save_as(tmp_path / "report.html")
-    report = (tmp_path / "report.html").read_text()
-    assert report.count("Ann Newcomer: same") == 3 and "a &lt;b&gt;fine&lt;/b&gt; title" in report
-    colleague = open_page(first, width, height, scheme, alone=True)
-    colleague.locator('.viewer[data-image*="#1:"][data-selected="0"]').wait_for()
-    colleague.locator(".dsocr-review", has_text="Ann Newcomer: same").wait_for()
-    colleague.locator(".pin").click()
-    note = colleague.locator(".note")
-    box, badge = (part.bounding_box() for part in (note, colleague.locator(".pin")))
-    assert box is not None and badge is not None
-    assert box["y"] >= badge["y"] + badge["height"]  # under the region that it is about
-    expect(note.locator("p")).to_have_text("Ann Newcomer: a <b>fine</b> title")
-    expect(note.get_by_role("button", name="Take back")).to_be_hidden()  # another's
-    picture("colleague", colleague)
