@@ -44,7 +44,7 @@ check: install-dev
 # The README's picture: what a newcomer sees first, as the browser test sees it.
 picture: install-dev
 	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "browser and not slow" tests/browser/test_first_minutes.py
-	cp build/screenshots/first-compare-1280-light.png docs/compare.png
+	cp build/screenshots/first-compare-1440-light.png docs/compare.png
 
 # The runs that the pages show at first start; on a machine that does nothing else, some minutes.
 seed-history: install
