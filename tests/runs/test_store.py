@@ -164,16 +164,16 @@ def test_threads_ask_while_runs_arrive(tmp_path: Path) -> None:
             except Exception as error:  # noqa: BLE001 - whatever it is, the test is to fail
                 errors.append(error)
 
-        threads = [threading.Thread(target=ask) for _ in range(3)]
+        threads = [threading.Thread(target=ask) for _ in range(2)]
         for thread in threads:
             thread.start()
-        for number in range(15):
+        for number in range(8):
             write_run(tmp_path, f"run-{number}", [timing("p", "sam", 1.0)])
             history.refresh()
         stop.set()
         for thread in threads:
             thread.join()
-        assert not errors and len(history) == 15
+        assert not errors and len(history) == 8
 
 
 def test_further_places_are_only_read(tmp_path: Path) -> None:

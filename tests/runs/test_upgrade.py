@@ -185,7 +185,7 @@ def test_a_history_by_its_url_is_taken_over_whenever_it_was_stopped(
     old_history(tmp_path / "old")
     store = fsspec.filesystem("memory")
     calls = [0]
-    for last in (*range(2, 60, 24), 10**6):
+    for last in (2, 42, 10**6):
         store.store.clear()
         store.pseudo_dirs[:] = [""]
         store.put(str(tmp_path / "old"), "/old", recursive=True)
