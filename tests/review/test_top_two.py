@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,11 @@ from dsocr_core.review.review import open_review
 from dsocr_core.runs.exporters import export_runs
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import History
-from dsocr_core.runs.upgrade.upgrade import upgrade
-from tests.support.paths import ROOT
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-VERSION_1 = ROOT / "tests" / "runs" / "data" / "version-1"
 
 
 def recorded(text: str, backend: str, margin: float, dtype: str = "bfloat16") -> OcrResult:
@@ -121,17 +117,6 @@ def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path)
     margins = page.report.first_divergence.margins
     assert margins is not None and margins.a is not None and margins.b is not None
     assert (margins.a.ids[0], margins.b.ids[0]) == (ord(OTHER[STEP]), ord(markup()[STEP]))
-
-
-def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
-    shutil.copytree(VERSION_1, tmp_path / "h")
-    assert upgrade(tmp_path / "h").failed == {}
-    with History(tmp_path / "h") as history:
-        review = open_review(history, "run-of-version-1")
-        assert [row["margins"] for row in document(review)["pages"]] == [None] * len(review.pages)
-        for page in review.pages:
-            detail = review.detail(page.name)
-            assert all(not result.top_two for result in (detail.a, detail.b) if result)
 
 
 def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:

@@ -68,6 +68,8 @@ def old_history(root: Path) -> None:
         assert len(history) == 0
         for run_id in (*RUNS, *PACKED):
             assert run_id not in history
+        assert history.problems.keys() == {"runs/a", "runs/b", "packs/pack-1"}
+        assert all("dsocr history upgrade" in reason for reason in history.problems.values())
 
 
 def check(root: Path) -> None:
