@@ -101,6 +101,8 @@ def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
         runs = runs[runs["device"] == "cpu"]
         assert len(runs) == 2
         assert (runs["identical"] == runs["compared"]).all() and (runs["compared"] == runs["pages"]).all()
+        for run_id in runs["run_id"]:  # as the review judges their texts
+            assert {page.verdict for page in open_review(history, run_id).pages} == {"identical"}
         a, b = runs["run_id"].iloc[:2]
         found = compare_speed(history, (a, "eager"), (b, "eager")).set_index("stage")
         assert {"sam", "prefill", "decode"} <= set(found.index)
