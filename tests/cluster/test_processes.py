@@ -23,7 +23,7 @@ from tests.support.paths import ROOT
 
 WAIT_S = 120
 """Machines that run tests are busy: long waits, always for a condition."""
-PAGES = 48
+PAGES = 32
 
 
 def wait_for(holds: Callable[[], bool], what: str) -> None:

@@ -28,10 +28,10 @@ def make_pages(folder: Path, count: int) -> None:
         page.crop((left, top, left + 400, top + 300)).save(folder / f"{number:04d}.png")
 
 
-def read(folder: Path, out: Path, workers: int) -> dict[str, str]:
+def read(folder: Path, out: Path, workers: int, shard_pages: int) -> dict[str, str]:
     """The hash of each shard's results."""
     command = ["run", str(folder), "--cluster", "local", "--workers", str(workers), "--out", str(out)]
-    assert main([*command, "--shard-pages", "4", *OPTIONS]) == 0
+    assert main([*command, "--shard-pages", str(shard_pages), *OPTIONS]) == 0
     output = Output(str(out))
     return {marker.shard: marker.sha256 for marker in output.markers(output.marker_names().values())}
 
@@ -46,17 +46,17 @@ def alone(folder: Path, out: Path) -> dict[str, str]:
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("quick_readers")
 @pytest.mark.parametrize(
-    ("pages", "workers"),
-    [(8, (1, 2)), pytest.param(200, (1, 2, 5), marks=pytest.mark.slow)],
-    ids=["8-pages", "200-pages"],
+    ("pages", "shard_pages", "workers"),
+    [(4, 2, (1, 2)), pytest.param(200, 4, (1, 2, 5), marks=pytest.mark.slow)],
+    ids=["4-pages", "200-pages"],
 )
 def test_any_number_of_workers_writes_the_same_bytes(
-    tmp_path: Path, pages: int, workers: tuple[int, ...]
+    tmp_path: Path, pages: int, shard_pages: int, workers: tuple[int, ...]
 ) -> None:
     make_pages(tmp_path / "pages", pages)
-    hashes = [read(tmp_path / "pages", tmp_path / f"out-{count}", count) for count in workers]
+    hashes = [read(tmp_path / "pages", tmp_path / f"out-{count}", count, shard_pages) for count in workers]
     assert all(found == hashes[0] for found in hashes)
-    assert len(hashes[0]) == -(-pages // 4)
+    assert len(hashes[0]) == pages // shard_pages
     found = [page.result for page in readings(str(tmp_path / "out-1"))]
     assert len(found) == pages
     assert all(result is not None and result.new_tokens == 6 and result.inputs for result in found)

@@ -39,7 +39,7 @@ def test_objects_are_listed_a_page_of_them_a_request(proxy: FaultProxy) -> None:
 
 def test_a_store_with_faults_of_every_kind_has_every_page_once(proxy: FaultProxy, tmp_path: Path) -> None:
     """A seventh of all requests goes wrong; after a third of the pages nothing is answered for a while."""
-    make_pages(tmp_path / "pages", 32)
+    make_pages(tmp_path / "pages", 20)
     out = f"s3://{BUCKET}/run"
     random_, outage = random.Random(3), [0]
     kinds: tuple[Fault, ...] = ("refuse", "cut upload", "lose answer", "slow")
@@ -51,7 +51,7 @@ def test_a_store_with_faults_of_every_kind_has_every_page_once(proxy: FaultProxy
         return random_.choice(kinds) if random_.random() < 1 / 7 else None
 
     def away(figures: Figures) -> None:
-        if figures.pages >= 12 and proxy.decide is decide and not away_once:
+        if figures.pages >= 8 and proxy.decide is decide and not away_once:
             away_once.append(1)
             outage[0] = 24
 
@@ -61,10 +61,10 @@ def test_a_store_with_faults_of_every_kind_has_every_page_once(proxy: FaultProxy
     with local_cluster([WORKER] * 2) as client:
         figures = drive(client, job, out, heard)
         proxy.decide = lambda method, path, number: None
-        assert figures.read == 32
+        assert figures.read == 20
         assert set(proxy.faults) == set(kinds)
         assert read_status(out).complete
-        check_exactly_once(out, 32)
+        check_exactly_once(out, 20)
     paused = [line for line in heard.words if "paused: s3://pages/run/" in line]
     assert paused and all("; trying again" in line for line in paused)
     assert any(line.endswith("the output is there again: going on") for line in heard.words)

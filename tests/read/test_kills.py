@@ -50,7 +50,7 @@ def check(run: Path, told: list[str]) -> None:
 
 
 def test_a_run_directory_is_killed_at_any_point(interpreter: Path, tmp_path: Path) -> None:
-    kill_often(interpreter, tmp_path, 4)
+    kill_often(interpreter, tmp_path, 3)
 
 
 @pytest.mark.slow

@@ -57,18 +57,14 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session_of(Settings(device="cpu"), tmp_path / "results", *fakes)
 
 
-def test_both_backends_make_a_comparison_with_parity(session: Session, page: Path) -> None:
-    comparison = session.compare(session.settings.request(page))
-    assert comparison.a and comparison.b and comparison.report
-    assert comparison.report.verdict == "identical"
-    assert comparison.recorded_at is None
-    assert comparison.errors == {}
-
-
-def test_what_ran_is_found_again_and_marked_as_recorded(session: Session, page: Path) -> None:
+def test_both_backends_make_a_comparison_that_is_found_again_as_recorded(
+    session: Session, page: Path
+) -> None:
     request = session.settings.request(page)
     assert session.recorded(request) is None
     ran = session.compare(request)
+    assert ran.a and ran.b and ran.report and ran.report.verdict == "identical"
+    assert (ran.recorded_at, ran.errors) == (None, {})
     found = session.recorded(request)
     assert found is not None and found.recorded_at is not None
     assert (found.a, found.b) == (ran.a, ran.b)

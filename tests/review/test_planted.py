@@ -1,8 +1,9 @@
-"""A recorded run of 500 pages with 50 planted differences: found, first, and called by their names."""
+"""A recorded run of 250 pages with 50 planted differences: found, first, and called by their names."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +18,12 @@ from tests.support.planted import Planted
 FIRST = 60
 # A page that stops at the ceiling has no end token, and its last block another text: all three are true.
 CONSEQUENCES = {"truncated": {"no_eos", "text"}, "loop": {"truncated", "no_eos", "text"}}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[History, Planted]]:
+    with History(tmp_path_factory.mktemp("planted")) as history:
+        yield history, planting.plant(history, 250)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,7 @@ def test_every_kind_is_called_by_its_name(
 def test_what_means_nothing_has_no_kind(review: Review, planted: tuple[History, Planted]) -> None:
     others = [page for page in review.pages if page.name not in planted[1].kinds]
     assert all(page.kinds == () and passes(page.verdict) for page in others)
-    assert 100 < sum(page.report is not None and not page.report.tokens_equal for page in others) < 400
+    assert 50 < sum(page.report is not None and not page.report.tokens_equal for page in others) < 150
 
 
 def test_parity_is_what_the_run_recorded(review: Review, planted: tuple[History, Planted]) -> None:

@@ -25,11 +25,13 @@ from dsocr_core.review.junit import junit_report
 from dsocr_core.review.markdown import markdown_report
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.store import History
+from tests.support.paths import ROOT
 from tests.support.results import make_result
 from tests.support.review_sides import both, changed, markup, write
 
 SCRIPT = "</pre></style><script>document.title='owned'</script><img src=x onerror=alert(1)>\x00\x1b[31m\ud800"
 HOSTILE = markup(changed(1, text=SCRIPT, label="<b>bold</b>"))
+Pages = dict[str, dict[str, OcrResult | str]]
 
 
 def slowed(result: OcrResult | str, factor: float) -> OcrResult:
@@ -38,29 +40,38 @@ def slowed(result: OcrResult | str, factor: float) -> OcrResult:
     return replace(result, timings=tuple(times))
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    image = tmp_path / "page.png"
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """Nine pages: one hostile, one with a box that moved, one that failed; B is slower."""
+    image = tmp_path_factory.mktemp("pages") / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
-    pages = {}
-    for number in range(9):
-        results = both(markup(), image=image)
-        if number == 1:
-            results = both(HOSTILE, image=image)
-        if number == 2:
-            results = both(markup(changed(1, box=(100, 190, 900, 290))), image=image)
-        if number == 3:
-            results["eager"] = "could not <i>read</i> it"
+    found = {f"p{number}": both(markup(), image=image) for number in range(9)}
+    found["p1"] = both(HOSTILE, image=image)
+    found["p2"] = both(markup(changed(1, box=(100, 190, 900, 290))), image=image)
+    found["p3"]["eager"] = "could not <i>read</i> it"
+    for results in found.values():
         results["vendor"] = slowed(results["vendor"], 1.31)
-        pages[f"p{number}"] = results
-    with History(tmp_path / "h") as history:
+    return found
+
+
+@pytest.fixture(scope="module")
+def history(pages: Pages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    with History(tmp_path_factory.mktemp("report")) as history:
         write(history, "run-1", pages)
         yield history
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def review(history: History) -> Review:
+    """Nobody gives a verdict in it."""
     return open_review(history, "run-1")
+
+
+@pytest.fixture
+def judged(history: History, pages: Pages, request: pytest.FixtureRequest) -> Review:
+    """The same pages in a run of the test's own, for verdicts."""
+    write(history, request.node.name, pages)
+    return open_review(history, request.node.name)
 
 
 class _Elements(HTMLParser):
@@ -87,10 +98,10 @@ def test_the_headline_says_speed_pages_and_failures(review: Review) -> None:
     )
 
 
-def test_the_document_counts_what_is_there(review: Review) -> None:
-    review.verdicts.give("p0", "wrong", "ann", "boxes", "see there")
-    review.verdicts.give("p1", "same", "bob")
-    values = json.loads(json.dumps(document(review), allow_nan=False))
+def test_the_document_counts_what_is_there(judged: Review) -> None:
+    judged.verdicts.give("p0", "wrong", "ann", "boxes", "see there")
+    judged.verdicts.give("p1", "same", "bob")
+    values = json.loads(json.dumps(document(judged), allow_nan=False))
     assert (values["passed"], values["failed"], values["changed"], values["rejected"]) == (6, 3, 3, 1)
     # p1 has a text of its own, p2 a box that moved, p3 no result on one side.
     assert values["parity"] == {"identical": 6, "within_tolerance": 0, "differs": 2, "not_comparable": 1}
@@ -114,9 +125,9 @@ def test_the_document_counts_what_is_there(review: Review) -> None:
 # --- HTML ---------------------------------------------------------------------------------------
 
 
-def test_the_html_needs_no_network_and_no_script(review: Review) -> None:
-    review.verdicts.give("p1", "wrong", SCRIPT[:60].replace("\x00", ""), SCRIPT[:90], SCRIPT)
-    page = html_report(review)
+def test_the_html_needs_no_network_and_no_script(judged: Review) -> None:
+    judged.verdicts.give("p1", "wrong", SCRIPT[:60].replace("\x00", ""), SCRIPT[:90], SCRIPT)
+    page = html_report(judged)
     found = _Elements(page)
     names = {tag for tag, _ in found.tags}
     assert not names & {"script", "iframe", "object", "embed", "link", "base", "form", "a", "svg"}
@@ -137,13 +148,13 @@ def test_the_html_needs_no_network_and_no_script(review: Review) -> None:
     assert "\0" not in page
 
 
-def test_pinned_comments_are_on_the_picture_and_in_words(review: Review) -> None:
-    before = html_report(review)
+def test_pinned_comments_are_on_the_picture_and_in_words(judged: Review) -> None:
+    before = html_report(judged)
     assert "<h3>p0 " not in before  # identical: not shown until somebody says something of it
-    review.verdicts.pin("p0", "0,100,100,400,300", "ann", "look <here>")
-    page = html_report(review)
+    judged.verdicts.pin("p0", "0,100,100,400,300", "ann", "look <here>")
+    page = html_report(judged)
     assert "<h3>p0 " in page and "look &lt;here&gt;" in page and "100, 100, 400, 300" in page
-    [row] = [row for row in document(review)["pages"] if row["image"] == "p0"]
+    [row] = [row for row in document(judged)["pages"] if row["image"] == "p0"]
     assert [(pin["reviewer"], pin["sheet"], pin["box"]) for pin in row["pins"]] == [
         ("ann", 0, (100, 100, 400, 300))
     ]
@@ -174,8 +185,8 @@ def test_the_report_names_values_first_marks_letters_and_begins_with_its_readers
     pages = {
         "p.png": both(markup(changed(1, text=f"{longer}340 g")), markup(changed(1, text=f"{longer}340 a,")))
     }
-    write(history, "run-3", pages, created="2026-02-04T03:04:05+00:00")
-    page = html_report(open_review(history, "run-3"), words="<i>hold</i> it back")
+    write(history, "values", pages, created="2026-02-04T03:04:05+00:00")
+    page = html_report(open_review(history, "values"), words="<i>hold</i> it back")
     assert page.index("&lt;i&gt;hold&lt;/i&gt; it back") < page.index("What differs")
     assert page.index("<b>340 g -&gt; 340 a</b>") < page.index("<pre>")
     assert '<span class="letter">g</span>' in page and '<span class="letter">a,</span>' in page
@@ -187,10 +198,10 @@ def test_every_verdict_has_its_colour_and_only_identical_is_green(history: Histo
     near = both(markup(changed(2, text="the second paragraph of the page.")))
     write(
         history,
-        "run-2",
+        "colours",
         {"a": both(markup()), "b": near, "c": both("x"), "d": {"eager": "no", "vendor": "no"}},
     )
-    page = html_report(open_review(history, "run-2"))
+    page = html_report(open_review(history, "colours"))
     words = {"identical": "a", "within_tolerance": "b", "differs": "c", "not_comparable": "d"}
     cells = dict(re.findall(r'<tr><td>(\w)</td><td class="(\w+)">[\w ]+</td>', page))
     assert cells == {name: verdict for verdict, name in words.items()}
@@ -216,8 +227,8 @@ def test_many_ties_are_a_finding_of_the_report(history: History) -> None:
     pages = {
         f"p{n}": {"eager": recorded(other, "eager"), "vendor": recorded(markup(), "vendor")} for n in range(3)
     }
-    write(history, "run-2", pages)  # type: ignore[arg-type]
-    review = open_review(history, "run-2")
+    write(history, "ties", pages)  # type: ignore[arg-type]
+    review = open_review(history, "ties")
     ties = document(review)["ties"]
     assert (ties["pages"], ties["divergences"], ties["ties"]) == (3, 3, 3)
     assert ties["finding"].startswith("All 3 divergences (on 3 pages) are ties. That many are a finding")
@@ -227,10 +238,10 @@ def test_many_ties_are_a_finding_of_the_report(history: History) -> None:
 # --- JUnit --------------------------------------------------------------------------------------
 
 
-def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(review: Review) -> None:
-    review.verdicts.give("p0", "wrong", "ann", "", SCRIPT)
-    review.verdicts.give("p2", "acceptable", "ann")
-    root = ElementTree.fromstring(junit_report(review))
+def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(judged: Review) -> None:
+    judged.verdicts.give("p0", "wrong", "ann", "", SCRIPT)
+    judged.verdicts.give("p2", "acceptable", "ann")
+    root = ElementTree.fromstring(junit_report(judged))
     (suite,) = root
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("9", "3", "1")
     cases = {case.get("name"): case for case in suite}
@@ -283,9 +294,7 @@ def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.Cap
     assert "wrong 1" in capsys.readouterr().out
 
 
-def test_usage_errors_are_one_line(
-    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_usage_errors_are_one_line(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, cause in (
         (("nothing",), "no file or folder, and the history at"),
         (("run-1", "{page}"), "give pages, or one or two runs"),
@@ -296,7 +305,7 @@ def test_usage_errors_are_one_line(
         (("run-1", "--html", "no/such/folder.html"), "cannot be written"),
         (("none.png",), "no such file"),
     ):
-        given = [argument.format(page=tmp_path / "page.png") for argument in arguments]
+        given = [argument.format(page=ROOT / "data" / "samples" / "01-letter.png") for argument in arguments]
         assert run("compare", *given, "--history", history.storage.location) == BAD_USAGE
         words = " ".join(capsys.readouterr().out.split())
         assert words.startswith("error:") and cause in words

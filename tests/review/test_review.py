@@ -23,9 +23,10 @@ from tests.support.with_boxes import add_with_boxes
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "h") as history:
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """One for all tests: to open one takes longer than they do. Each calls its runs otherwise."""
+    with History(tmp_path_factory.mktemp("h")) as history:
         yield history
 
 
@@ -35,9 +36,9 @@ def names(review: Review) -> list[tuple[str | None, str | None]]:
 
 
 def test_a_run_with_both_backends(history: History) -> None:
-    write(history, "run-1", {"p1": both(markup()), "p2": both(OTHER), "p3": both("", markup())})
-    review = open_review(history, "run-1")
-    assert (review.key, review.a.name, review.b.name) == ("run-1", "eager", "vendor")
+    write(history, "both-1", {"p1": both(markup()), "p2": both(OTHER), "p3": both("", markup())})
+    review = open_review(history, "both-1")
+    assert (review.key, review.a.name, review.b.name) == ("both-1", "eager", "vendor")
     assert [page.name for page in review.pages] == ["p3", "p2", "p1"]
     assert review.page("p3").verdict == "differs"
     with pytest.raises(ReviewError, match="no page 'p9'"):
@@ -45,18 +46,18 @@ def test_a_run_with_both_backends(history: History) -> None:
 
 
 def test_the_other_way_round_missing_is_extra(history: History) -> None:
-    write(history, "run-1", {"p1": both(markup(BLOCKS[:4]))})
-    assert open_review(history, "run-1").pages[0].kinds == ("missing",)
-    turned = open_review(history, "run-1", backend_a="vendor", backend_b="eager")
+    write(history, "turned-1", {"p1": both(markup(BLOCKS[:4]))})
+    assert open_review(history, "turned-1").pages[0].kinds == ("missing",)
+    turned = open_review(history, "turned-1", backend_a="vendor", backend_b="eager")
     assert turned.pages[0].kinds == ("extra",)
-    assert turned.key == "run-1:vendor~run-1:eager"
+    assert turned.key == "turned-1:vendor~turned-1:eager"
 
 
 def test_two_runs(history: History) -> None:
-    write(history, "run-1", {"p1": {"eager": make_result(OTHER)}, "p2": {"eager": make_result(markup())}})
-    write(history, "run-2", {"p1": both(markup()), "p3": both(markup())}, dtype="bfloat16")
-    review = open_review(history, "run-1", "run-2")
-    assert (review.key, review.a.name, review.b.name) == ("run-1~run-2", "run-1", "run-2")
+    write(history, "two-1", {"p1": {"eager": make_result(OTHER)}, "p2": {"eager": make_result(markup())}})
+    write(history, "two-2", {"p1": both(markup()), "p3": both(markup())}, dtype="bfloat16")
+    review = open_review(history, "two-1", "two-2")
+    assert (review.key, review.a.name, review.b.name) == ("two-1~two-2", "two-1", "two-2")
     assert review.b.backend == "eager"
     assert names(review) == [("p1", "p1"), ("p2", None), (None, "p3")]
     assert review.page("p1").kinds == ("text",)
@@ -64,8 +65,8 @@ def test_two_runs(history: History) -> None:
     assert review.page("p2").verdict == "not_comparable"
     detail = review.detail("p2")
     assert detail.b is None and detail.a is not None
-    other = open_review(history, "run-1", "run-2", backend_b="vendor")
-    assert (other.key, other.b.name) == ("run-1~run-2:vendor", "run-2 vendor")
+    other = open_review(history, "two-1", "two-2", backend_b="vendor")
+    assert (other.key, other.b.name) == ("two-1~two-2:vendor", "two-2 vendor")
 
 
 def test_pages_find_each_other_by_content_and_by_name_without_suffix(
@@ -76,13 +77,17 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
         Image.new("RGB", (20, 10), (number, 0, 0)).save(image)
     of = [{"eager": make_result(markup(), image=image)} for image in images]
     write(
-        history, "run-1", {"first.png": of[0], "second.png": of[1], "scan.png": {"eager": make_result("a")}}
+        history,
+        "paired-1",
+        {"first.png": of[0], "second.png": of[1], "scan.png": {"eager": make_result("a")}},
     )
     write(
-        history, "run-2", {"second.png": of[0], "other.png": of[1], "scan.jpg": {"eager": make_result("a")}}
+        history,
+        "paired-2",
+        {"second.png": of[0], "other.png": of[1], "scan.jpg": {"eager": make_result("a")}},
     )
     # A name says more than a content: the content of what is called second is a difference.
-    review = open_review(history, "run-1", "run-2")
+    review = open_review(history, "paired-1", "paired-2")
     assert names(review) == [
         ("first.png", None),
         (None, "other.png"),
@@ -94,37 +99,39 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
     assert {line.name: line.state for line in second.inputs}["image SHA-256"] == "differs"
     # Both results were made by hand with the same pixel hashes: then another file is the same page.
     assert (second.verdict, second.kinds) == ("identical", ())
-    write(history, "run-3", {"a.png": of[0], "b.png": of[1]})
-    assert names(open_review(history, "run-1", "run-3"))[:2] == [("first.png", "a.png"), ("scan.png", None)]
+    write(history, "paired-3", {"a.png": of[0], "b.png": of[1]})
+    assert names(open_review(history, "paired-1", "paired-3"))[:2] == [
+        ("first.png", "a.png"),
+        ("scan.png", None),
+    ]
 
 
 def test_pages_that_failed(history: History) -> None:
     write(
-        history, "run-1", {"p1": {"eager": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}}
+        history,
+        "failed-1",
+        {"p1": {"eager": "CUDA <out> of memory", "vendor": make_result(markup(), "vendor")}},
     )
-    (page,) = open_review(history, "run-1").pages
+    (page,) = open_review(history, "failed-1").pages
     assert (page.kinds, page.verdict, page.report) == (("failed",), "not_comparable", None)
     assert page.reasons == ("CUDA <out> of memory",)
     assert page.b is not None and len(page.b.boxes) == len(BLOCKS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
-        (("run-1",), "only the backend eager"),
-        (("run-1", "run-1"), "only the backend eager"),
-        (("run-1", "empty"), "no recorded page"),
-        (("run-1", "run-1", "vendor"), "no backend 'vendor'; it has eager"),
-        (("no such run",), "there is no run"),
-    ],
-)
-def test_what_cannot_be_reviewed(history: History, arguments: tuple[str, ...], cause: str) -> None:
-    write(history, "run-1", {"p1": {"eager": make_result(markup())}})
+def test_what_cannot_be_reviewed(history: History) -> None:
+    write(history, "one-1", {"p1": {"eager": make_result(markup())}})
     with history.writer(plain_record("empty")):
         pass
     history.refresh()
-    with pytest.raises((ReviewError, HistoryError), match=cause):
-        open_review(history, *arguments)
+    for arguments, cause in (
+        (("one-1",), "only the backend eager"),
+        (("one-1", "one-1"), "only the backend eager"),
+        (("one-1", "empty"), "no recorded page"),
+        (("one-1", "one-1", "vendor"), "no backend 'vendor'; it has eager"),
+        (("no such run",), "there is no run"),
+    ):
+        with pytest.raises((ReviewError, HistoryError), match=cause):
+            open_review(history, *arguments)
 
 
 def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History, tmp_path: Path) -> None:
@@ -133,15 +140,15 @@ def test_an_output_folder_of_the_vendor_is_compared_by_its_text(history: History
     (folder / "result.mmd").write_text(result_mmd(markup()), encoding="utf-8")
     Image.new("RGB", (1000, 800)).save(folder / "result_with_boxes.jpg")
     (imported,) = import_paths(history, [folder]).imported
-    write(history, "run-1", {"p1": {"eager": make_result(markup())}})
-    (page,) = open_review(history, "run-1", imported.run_id).pages
+    write(history, "text-1", {"p1": {"eager": make_result(markup())}})
+    (page,) = open_review(history, "text-1", imported.run_id).pages
     assert (page.verdict, page.reasons) == ("within_tolerance", ("boxes are not known",))
     assert (page.kinds, page.pairs) == ((), ())
     assert page.report is not None and page.report.tokens_equal is None
     assert page.report.first_divergence is None
     assert page.a is not None and len(page.a.boxes) == len(BLOCKS)
-    write(history, "run-2", {"p1": {"eager": make_result(OTHER)}})
-    review = open_review(history, "run-2", imported.run_id)
+    write(history, "text-2", {"p1": {"eager": make_result(OTHER)}})
+    review = open_review(history, "text-2", imported.run_id)
     (page,) = review.pages
     assert page.kinds == ("text",) and page.report is not None and page.report.tokens_equal is None
     assert (page.verdict, page.reasons[0]) == ("differs", "how B ended is not known")
@@ -177,8 +184,8 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
 def test_recorded_inputs_come_back_whole(history: History) -> None:
     a = make_result(markup(), "eager", attention="sdpa")
     b = make_result(markup(), "vendor", grid=(2, 3))
-    write(history, "run-1", {"p1": {"eager": a, "vendor": b}})
-    review = open_review(history, "run-1")
+    write(history, "whole-1", {"p1": {"eager": a, "vendor": b}})
+    review = open_review(history, "whole-1")
     detail = review.detail("p1")
     assert detail.a is not None and detail.b is not None
     assert (detail.a.inputs, detail.b.inputs) == (a.inputs, b.inputs)
@@ -196,8 +203,8 @@ def test_recorded_inputs_come_back_whole(history: History) -> None:
 def test_the_first_divergence_with_what_was_written_before_it(history: History) -> None:
     top = tuple(TopTwo((ord(letter), 81), (9.5, 9.25)) for letter in OTHER)
     a = replace(make_result(OTHER), top_two=top)
-    write(history, "run-1", {"p1": {"eager": a, "vendor": make_result(markup(), "vendor")}})
-    found = open_review(history, "run-1").detail("p1").report.first_divergence
+    write(history, "parted-1", {"p1": {"eager": a, "vendor": make_result(markup(), "vendor")}})
+    found = open_review(history, "parted-1").detail("p1").report.first_divergence
     assert found is not None
     index = next(i for i, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
     assert (found.index, found.box_a, found.box_b) == (index, 2, 2)
@@ -216,8 +223,8 @@ def test_the_two_likeliest_survive_json() -> None:
 
 
 def test_equal_tokens_have_no_divergence(history: History) -> None:
-    write(history, "run-1", {"p1": both(markup())})
-    assert open_review(history, "run-1").detail("p1").report.first_divergence is None
+    write(history, "same-1", {"p1": both(markup())})
+    assert open_review(history, "same-1").detail("p1").report.first_divergence is None
 
 
 # --- pictures, settings, times ------------------------------------------------------------------
@@ -226,20 +233,20 @@ def test_equal_tokens_have_no_divergence(history: History) -> None:
 def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
-    with history.writer(plain_record("run-1", backends=("eager", "vendor"))) as run:
+    with history.writer(plain_record("picture-1", backends=("eager", "vendor"))) as run:
         for backend in ("eager", "vendor"):
             result = make_result(markup(), backend, image=image)  # type: ignore[arg-type]
             add_with_boxes(run, "p1", result, Image.open(image).convert("RGB"))
     history.refresh()
-    found = open_review(history, "run-1").picture("p1")
+    found = open_review(history, "picture-1").picture("p1")
     assert found is not None and (found.path, found.with_boxes) == (image, False)
     assert (found.width, found.height) == (1000, 800)
     Image.new("RGB", (1000, 800), "black").save(image)  # another page by now
-    found = open_review(history, "run-1").picture("p1")
+    found = open_review(history, "picture-1").picture("p1")
     assert found is not None and found.with_boxes
     assert "vendor" in found.path.parts and page_image(found).size == (1000, 800)
-    write(history, "run-2", {"p1": both(markup())})
-    assert open_review(history, "run-2").picture("p1") is None
+    write(history, "picture-2", {"p1": both(markup())})
+    assert open_review(history, "picture-2").picture("p1") is None
 
 
 def test_times_of_both_sides(history: History) -> None:
@@ -249,26 +256,26 @@ def test_times_of_both_sides(history: History) -> None:
         slow = tuple(replace(timing, milliseconds=timing.milliseconds * 1.31) for timing in a.timings)
         pages[f"p{number}"] = {"eager": a, "vendor": replace(b, timings=slow)}
     commit = {"git_commit": "1" * 40}
-    write(history, "run-1", pages, **commit)
-    stages = open_review(history, "run-1").stages().set_index("stage")
+    write(history, "slow-1", pages, **commit)
+    stages = open_review(history, "slow-1").stages().set_index("stage")
     assert stages.loc["decode", "median_b"] == pytest.approx(131)
     # preprocess 1, tokenizer 2, prefill 50, decode 100, postprocess 5: vision lies inside prefill.
     assert stages.loc["total", "median_a"] == pytest.approx(158)
     assert stages.index[-1] == "total"
     assert stages.loc["total", "verdict"] == "inconclusive"  # one process
-    write(history, "run-2", pages, **commit)
-    write(history, "run-3", pages, **commit)
-    total = open_review(history, "run-1").stages().set_index("stage").loc["total"]
+    write(history, "slow-2", pages, **commit)
+    write(history, "slow-3", pages, **commit)
+    total = open_review(history, "slow-1").stages().set_index("stage").loc["total"]
     assert (total["verdict"], total["runs_a"], total["pages"]) == ("slower", 3, 12)
     assert total["ratio"] == pytest.approx(1.31)
 
 
 def test_settings_of_both_sides(history: History) -> None:
-    write(history, "run-1", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.13"})
+    write(history, "set-1", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.13"})
     write(
-        history, "run-2", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.11", "triton": "3"}
+        history, "set-2", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.11", "triton": "3"}
     )
-    frame = open_review(history, "run-1", "run-2").settings().set_index("name")
+    frame = open_review(history, "set-1", "set-2").settings().set_index("name")
     assert frame.loc["torch", ["a", "b", "equal"]].tolist() == ["2.13", "2.11", False]
     assert frame.loc["triton", ["a", "b", "equal"]].tolist() == [None, "3", False]
     assert frame.loc["infer.max_new_tokens", "equal"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,11 @@ from dsocr_core.review.review import open_review
 from dsocr_core.runs.exporters import export_runs
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import History
-from dsocr_core.runs.upgrade.upgrade import upgrade
-from tests.support.paths import ROOT
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 STEP = next(step for step, (a, b) in enumerate(zip(OTHER, markup(), strict=False)) if a != b)
-VERSION_1 = ROOT / "tests" / "runs" / "data" / "version-1"
 
 
 def recorded(text: str, backend: str, margin: float, dtype: str = "bfloat16") -> OcrResult:
@@ -44,9 +40,9 @@ PAGES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "h") as history:
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    with History(tmp_path_factory.mktemp("h")) as history:
         write(history, "run-1", PAGES)  # type: ignore[arg-type]
         yield history
 
@@ -123,41 +119,26 @@ def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path)
     assert (margins.a.ids[0], margins.b.ids[0]) == (ord(OTHER[STEP]), ord(markup()[STEP]))
 
 
-def test_a_run_of_version_1_has_none(tmp_path: Path) -> None:
-    shutil.copytree(VERSION_1, tmp_path / "h")
-    assert upgrade(tmp_path / "h").failed == {}
-    with History(tmp_path / "h") as history:
-        review = open_review(history, "run-of-version-1")
-        assert [row["margins"] for row in document(review)["pages"]] == [None] * len(review.pages)
-        for page in review.pages:
-            detail = review.detail(page.name)
-            assert all(not result.top_two for result in (detail.a, detail.b) if result)
-
-
-@pytest.mark.parametrize(
-    ("ids", "logits"),
-    [
+def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
+    cases: list[tuple[list[int | None] | None, list[float]]] = [
         ([1, 2] * 400, [float("nan"), 1.0] * 400),
         ([1, 2] * 400, [1.0, 2.0] * 400),
         ([None, None] * 400, [2.0, 1.0] * 400),
         ([1, 2] * 400, [2.0]),
         (None, [2.0, 1.0] * 400),
-    ],
-    ids=str,
-)
-def test_what_no_backend_wrote_is_not_recorded(
-    tmp_path: Path, ids: list[int | None] | None, logits: list[float | None]
-) -> None:
-    with History(tmp_path / "h") as history:
-        with history.writer(record()) as run:
+    ]
+    with history.writer(record("odd")) as run:
+        for number, (ids, logits) in enumerate(cases):
+            page = f"p{number}"
             for text, backend in ((OTHER, "eager"), (markup(), "vendor")):
-                run.add_result("p", replace(make_result(text, backend, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
-                run.add("steps", [{"page": "p", "backend": backend, "top_ids": ids, "top_logits": logits}])
-        history.refresh()
-        review = open_review(history, "run-1")
-        assert causes_of(review.page("p")) == []
-        json.dumps(document(review), allow_nan=False)
-        detail = review.detail("p")
+                run.add_result(page, replace(make_result(text, backend, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
+                run.add("steps", [{"page": page, "backend": backend, "top_ids": ids, "top_logits": logits}])
+    history.refresh()
+    review = open_review(history, "odd")
+    json.dumps(document(review), allow_nan=False)
+    assert {page.name: causes_of(page) for page in review.pages} == {f"p{n}": [] for n in range(len(cases))}
+    for page in review.pages:
+        detail = review.detail(page.name)
         assert detail.a is not None and detail.b is not None
         assert detail.a.top_two == detail.b.top_two == ()
         assert detail.report is not None and detail.report.first_divergence is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +20,30 @@ from tests.support.review_sides import both, changed, markup, write
 OTHER = markup(changed(1, text="other words"))
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> Iterator[History]:
-    with History(tmp_path / "h") as history:
-        write(history, "run-1", {"p1": both(OTHER), "p2": both(markup()), "p3": both(OTHER)})
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    with History(tmp_path_factory.mktemp("h")) as history:
         yield history
 
 
 @pytest.fixture
-def verdicts(history: History) -> Verdicts:
-    return open_review(history, "run-1").verdicts
+def run(history: History, request: pytest.FixtureRequest) -> str:
+    """A run of the test's own."""
+    name = re.sub(r"\W", "-", request.node.name)
+    write(history, name, {"p1": both(OTHER), "p2": both(markup()), "p3": both(OTHER)})
+    return name
+
+
+@pytest.fixture
+def verdicts(history: History, run: str) -> Verdicts:
+    return open_review(history, run).verdicts
+
+
+def counted(history: History, run: str) -> list[dict[str, Any]]:
+    """Counts of the run's reviews."""
+    found = verdict_counts(history)
+    rows: list[dict[str, Any]] = found[found["run_id"] == run].to_dict("records")
+    return rows
 
 
 def words(verdicts: Verdicts) -> dict[str, dict[str, str | None]]:
@@ -124,7 +140,7 @@ def test_a_csv_of_before_there_were_pins_is_taken(verdicts: Verdicts) -> None:
 
 
 @pytest.mark.parametrize("form", ["to_json", "to_csv"])
-def test_out_and_in_again(verdicts: Verdicts, tmp_path: Path, form: str) -> None:
+def test_out_and_in_again(verdicts: Verdicts, run: str, tmp_path: Path, form: str) -> None:
     for text in (*HOSTILE, "=1+1", "'quoted", "+x", "a\r\nb", "@"):
         verdicts.give("p1", "unsure", "ann", "", text[:4000])
     verdicts.give("p2", "wrong", "=cmd()")
@@ -134,8 +150,8 @@ def test_out_and_in_again(verdicts: Verdicts, tmp_path: Path, form: str) -> None
     assert "\n=" not in document and ",=" not in document
     assert verdicts.take(document) == 0
     with History(tmp_path / "elsewhere") as other:
-        write(other, "run-1", {"p1": both(markup()), "p2": both(markup())})
-        there = open_review(other, "run-1").verdicts
+        write(other, run, {"p1": both(markup()), "p2": both(markup())})
+        there = open_review(other, run).verdicts
         assert there.take(document) == len(verdicts.rows())
         assert there.take(document) == 0
         assert set(there.rows()) == set(verdicts.rows())
@@ -143,21 +159,18 @@ def test_out_and_in_again(verdicts: Verdicts, tmp_path: Path, form: str) -> None
         assert there.pins() == verdicts.pins() != {}
 
 
-def test_an_older_word_that_is_imported_later_does_not_count(verdicts: Verdicts, tmp_path: Path) -> None:
-    with History(tmp_path / "elsewhere") as other:
-        write(other, "run-1", {"p1": both(markup())})
-        there = open_review(other, "run-1").verdicts
-        there.give("p1", "wrong", "ann")
-        document = there.to_json()
+def test_an_older_word_that_is_imported_later_does_not_count(verdicts: Verdicts, run: str) -> None:
+    older = row(run, id="older", reviewer="ann", verdict="wrong")
     verdicts.give("p1", "same", "ann")
-    assert verdicts.take(document) == 1
+    assert verdicts.take(json.dumps({"format": "dsocr-verdicts", "rows": [older]})) == 1
     assert words(verdicts) == {"p1": {"ann": "same"}}
 
 
-ROW = {
-    "id": "i", "time": "2026-01-01T00:00:00+00:00", "review": "run-1", "run_id": "run-1", "page": "p1",
-    "reviewer": "eve", "verdict": "same", "label": "", "comment": "", "undoes": None,
-}  # fmt: skip
+def row(run: str, **changes: object) -> dict[str, object]:
+    return {
+        "id": "i", "time": "2026-01-01T00:00:00+00:00", "review": run, "run_id": run, "page": "p1",
+        "reviewer": "eve", "verdict": "same", "label": "", "comment": "", "undoes": None,
+    } | changes  # fmt: skip
 
 
 BAD_ROWS: list[tuple[dict[str, object], str]] = [
@@ -173,9 +186,9 @@ BAD_ROWS: list[tuple[dict[str, object], str]] = [
 ]
 
 
-def test_a_bad_row_or_a_foreign_document_is_named_and_nothing_is_taken(verdicts: Verdicts) -> None:
+def test_a_bad_row_or_a_foreign_document_is_named_and_nothing_is_taken(verdicts: Verdicts, run: str) -> None:
     for change, cause in BAD_ROWS:
-        document = json.dumps({"format": "dsocr-verdicts", "rows": [ROW, ROW | {"id": "j"} | change]})
+        document = json.dumps({"format": "dsocr-verdicts", "rows": [row(run), row(run, id="j") | change]})
         with pytest.raises(VerdictError, match=cause):
             verdicts.take(document)
     for content in ("", "{", "[]", "{}", '{"format": "other", "rows": []}', "a,b\n1,2\n", "{" * 9999):
@@ -184,43 +197,43 @@ def test_a_bad_row_or_a_foreign_document_is_named_and_nothing_is_taken(verdicts:
     assert verdicts.rows() == ()
 
 
-def test_nobody_takes_back_the_word_of_another(history: History, verdicts: Verdicts) -> None:
+def test_nobody_takes_back_the_word_of_another(history: History, verdicts: Verdicts, run: str) -> None:
     given = verdicts.give("p1", "wrong", "ann")
-    forged = ROW | {"id": "f", "verdict": None, "undoes": given.id, "time": "2030-01-01T00:00:00+00:00"}
+    forged = row(run, id="f", verdict=None, undoes=given.id, time="2030-01-01T00:00:00+00:00")
     assert verdicts.take(json.dumps({"format": "dsocr-verdicts", "rows": [forged]})) == 1
     assert words(verdicts) == {"p1": {"ann": "wrong"}}
-    assert verdict_counts(history)["wrong"].tolist() == [1]
+    assert [counts["wrong"] for counts in counted(history, run)] == [1]
 
 
-def test_counts_per_run(history: History, verdicts: Verdicts) -> None:
-    assert verdict_counts(history).empty
+def test_counts_per_run(history: History, verdicts: Verdicts, run: str) -> None:
+    assert counted(history, run) == []
     verdicts.give("p1", "wrong", "ann")
     verdicts.give("p1", "same", "ann")
     verdicts.give("p1", "unsure", "bob")
     verdicts.give("p2", "acceptable", "bob")
     verdicts.give("p3", "wrong", "bob")
     verdicts.undo("bob")
-    history.annotate("run-1", "verdict", "no JSON {", page="p1", name="eve")
-    history.annotate("run-1", "verdict", "[1]", page="p1", name="eve")
-    (row,) = verdict_counts(history).to_dict("records")
-    assert (row["run_id"], row["review"], row["reviewed"]) == ("run-1", "run-1", 2)
-    assert (row["same"], row["acceptable"], row["wrong"], row["unsure"]) == (1, 1, 0, 1)
-    assert list(row["reviewers"]) == ["ann", "bob"]
+    history.annotate(run, "verdict", "no JSON {", page="p1", name="eve")
+    history.annotate(run, "verdict", "[1]", page="p1", name="eve")
+    (found,) = counted(history, run)
+    assert (found["run_id"], found["review"], found["reviewed"]) == (run, run, 2)
+    assert [found[name] for name in ("same", "acceptable", "wrong", "unsure")] == [1, 1, 0, 1]
+    assert list(found["reviewers"]) == ["ann", "bob"]
     assert len(verdicts.rows()) == 6
 
 
-def test_reviews_of_one_run_are_kept_apart(history: History, verdicts: Verdicts) -> None:
-    write(history, "run-2", {"p1": both(markup())})
-    pair = open_review(history, "run-1", "run-2").verdicts
+def test_reviews_of_one_run_are_kept_apart(history: History, verdicts: Verdicts, run: str) -> None:
+    write(history, "another", {"p1": both(markup())})
+    pair = open_review(history, run, "another").verdicts
     verdicts.give("p1", "wrong", "ann")
     pair.give("p1", "same", "ann")
     assert words(verdicts) == {"p1": {"ann": "wrong"}}
     assert words(pair) == {"p1": {"ann": "same"}}
-    assert verdict_counts(history)["review"].tolist() == ["run-1", "run-1~run-2"]
+    assert [counts["review"] for counts in counted(history, run)] == [run, f"{run}~another"]
 
 
-def test_the_queue_filters_by_the_latest_verdict(history: History, verdicts: Verdicts) -> None:
-    review = open_review(history, "run-1")
+def test_the_queue_filters_by_the_latest_verdict(history: History, verdicts: Verdicts, run: str) -> None:
+    review = open_review(history, run)
     verdicts.give("p1", "wrong", "ann")
     verdicts.give("p1", "same", "bob")
     given = verdicts.current()

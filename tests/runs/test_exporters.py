@@ -79,6 +79,20 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
     return record
 
 
+def run_with_failures(history, image):
+    """Three pages of both backends: read, failed on A, and gone."""
+    Image.new("RGB", (1000, 800), "white").save(image)
+    result = make_result(image=image)
+    both = Comparison(result.request, result, make_result(backend="vendor", image=image))
+    half = Comparison(result.request, None, both.b, errors={"a": "out of memory; at 'x.png'"})
+    with RunRecorder(Settings(history=str(history.storage.location)), "dsocr compare") as recorder:
+        recorder.add("page.png", both)
+        recorder.add("half.png", half)
+        recorder.add_failure("gone.png", ("eager", "vendor"), "gone.png: no such file")
+    history.refresh()
+    return recorder.id
+
+
 @pytest.fixture
 def history(tmp_path):
     with History(tmp_path / "history") as opened:
@@ -88,66 +102,26 @@ def history(tmp_path):
 def test_a_zip_imports_elsewhere_as_the_same_run(history, tmp_path):
     fill(history, "run-1")
     fill(history, "run-2", texts=HOSTILE[::-1])
-    report = export_runs(history, ["run-1", "run-2"], tmp_path / "out.zip", "zip")
-    assert (report.runs, report.rows["readings"]) == (2, 2 * len(HOSTILE) + 2)
+    failed = run_with_failures(history, tmp_path / "page.png")
+    report = export_runs(history, ["run-1", "run-2", failed], tmp_path / "out.zip", "zip")
+    assert (report.runs, report.rows["readings"]) == (3, 2 * len(HOSTILE) + 2 + 6)
     with History(tmp_path / "elsewhere") as other:
         found = import_paths(other, [tmp_path / "out.zip"])
-        assert [run.run_id for run in found.imported] == ["run-1", "run-2"] and found.skipped == []
-        for run_id in ("run-1", "run-2"):
+        assert {run.run_id for run in found.imported} == {"run-1", "run-2", failed}
+        assert found.skipped == [] and "parity" in other.tables(failed)
+        for run_id in ("run-1", "run-2", failed):
             assert other.record(run_id) == history.record(run_id)
             assert other.tables(run_id) == history.tables(run_id)
-            place = "viz/0123456789abcdef0123456789abcdef/result.mmd"
-            assert other.file(run_id, place).read_bytes() == history.file(run_id, place).read_bytes()
+            names = history.file_names(run_id)
+            assert other.file_names(run_id) == names and (names or run_id == failed)
+            for name in names:
+                assert other.file(run_id, name).read_bytes() == history.file(run_id, name).read_bytes()
+        pd.testing.assert_frame_equal(other.runs(), history.runs())
         again = import_paths(other, [tmp_path / "out.zip"])
-        assert (len(again.imported), len(again.known)) == (0, 2)
+        assert (len(again.imported), len(again.known)) == (0, 3)
     # The same runs make the same archive.
-    export_runs(history, ["run-1", "run-2"], tmp_path / "again.zip", "zip")
+    export_runs(history, ["run-1", "run-2", failed], tmp_path / "again.zip", "zip")
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
-
-
-def test_a_run_with_failures_answers_the_same_elsewhere(history, tmp_path):
-    picture = Image.new("RGB", (1000, 800), "white")
-    picture.save(tmp_path / "page.png")
-    result = make_result(image=tmp_path / "page.png")
-    both = Comparison(result.request, result, make_result(backend="vendor", image=tmp_path / "page.png"))
-    half = Comparison(result.request, None, both.b, errors={"a": "out of memory; at 'x.png'"})
-    with RunRecorder(
-        Settings(history=str(history.storage.location)), "python -m dsocr_core compare"
-    ) as recorder:
-        recorder.add("page.png", both)
-        recorder.add("half.png", half)
-        recorder.add_failure("gone.png", ("eager", "vendor"), "gone.png: no such file")
-    history.refresh()
-    export_runs(history, [recorder.id], tmp_path / "out.zip", "zip")
-    with History(tmp_path / "elsewhere") as other:
-        found = import_paths(other, [tmp_path / "out.zip"])
-        assert ([run.run_id for run in found.imported], found.skipped) == ([recorder.id], [])
-        assert other.record(recorder.id) == history.record(recorder.id)
-        assert other.file_names(recorder.id) == history.file_names(recorder.id)
-        for name in history.file_names(recorder.id):
-            assert other.file(recorder.id, name).read_bytes() == history.file(recorder.id, name).read_bytes()
-        of_run = {"run_ids": [recorder.id]}
-        values = {"runs": {}, "texts": of_run | {"page": "half.png"}}
-        for name in ("pages", "stage_summary", "page_totals", "pace", "boxes", "parity", *values):
-            asked = values.get(name, of_run)
-            here, there = history.query(name, **asked)[0], other.query(name, **asked)[0]
-            assert len(here)
-            pd.testing.assert_frame_equal(here, there)
-        pages = other.query("pages", run_ids=[recorder.id])[0]
-        failed = pages[pages["error"].notna()]
-        assert failed[["page", "backend", "error"]].values.tolist() == [
-            ["gone.png", "eager", "gone.png: no such file"],
-            ["gone.png", "vendor", "gone.png: no such file"],
-            ["half.png", "eager", "out of memory; at 'x.png'"],
-        ]
-        parity = other.query("parity", run_ids=[recorder.id])[0]
-        assert [(row.page, row.verdict, list(row.reasons)) for row in parity.itertuples()] == [
-            ("gone.png", "not_comparable", ["gone.png: no such file"]),
-            ("half.png", "not_comparable", ["out of memory; at 'x.png'"]),
-            ("page.png", "identical", []),
-        ]
-        (row,) = other.runs().to_dict("records")
-        assert (row["pages"], row["failed"], row["compared"], row["passed"]) == (3, 3, 3, 1)
 
 
 def test_parquet_holds_every_row(history, tmp_path):
@@ -231,7 +205,13 @@ def change(directory, **values):
     (directory / "run.json").write_text(json.dumps(document | values))
 
 
-def test_a_changed_record_is_refused(tmp_path, unpacked):
+@pytest.fixture
+def elsewhere(tmp_path):
+    with History(tmp_path / "elsewhere") as opened:
+        yield opened
+
+
+def test_a_changed_record_is_refused(elsewhere, unpacked):
     whole = (unpacked / "run.json").read_text()
     for values in (
         {"id": "../../evil"},
@@ -249,13 +229,12 @@ def test_a_changed_record_is_refused(tmp_path, unpacked):
     ):
         (unpacked / "run.json").write_text(whole)
         change(unpacked, **values)
-        with History(tmp_path / "elsewhere") as other:
-            report = import_paths(other, [unpacked.parent])
-            assert (report.imported, len(other)) == ([], 0), values
-            assert [item.path.name for item in report.skipped] == ["run.json"], values
+        report = import_paths(elsewhere, [unpacked.parent])
+        assert (report.imported, len(elsewhere)) == ([], 0), values
+        assert [item.path.name for item in report.skipped] == ["run.json"], values
 
 
-def test_a_changed_table_is_refused(tmp_path, unpacked):
+def test_a_changed_table_is_refused(elsewhere, unpacked):
     table = pq.read_table(unpacked / "timings.parquet")
     for column, value in (
         ("calls", 2**40),
@@ -266,6 +245,5 @@ def test_a_changed_table_is_refused(tmp_path, unpacked):
         changed = [row | {column: value} for row in table.to_pylist()]
         pq.write_table(type(table).from_pylist(changed), unpacked / "x")
         (unpacked / "x").replace(unpacked / "timings.parquet")
-        with History(tmp_path / "elsewhere") as other:
-            assert import_paths(other, [unpacked]).imported == []
-            assert (other.problems, other.storage.leftovers()) == ({}, [])
+        assert import_paths(elsewhere, [unpacked]).imported == []
+        assert (elsewhere.problems, elsewhere.storage.leftovers()) == ({}, [])

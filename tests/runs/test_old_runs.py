@@ -11,7 +11,7 @@ from dsocr_core.reading.parity import parity
 from dsocr_core.reading.parity_records import Verdict
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.store import History
 from dsocr_core.runs.upgrade.migrations import migrate
 from tests.support.planted import sample_results
 
@@ -51,16 +51,6 @@ def test_an_exported_pack_is_imported_judged_anew_and_reviewed(tmp_path: Path) -
         assert verdicts == EXPECTED | {"failed.png": "not_comparable"}
         assert review.page("inputs.png").reasons == ("inputs differ: n-gram size (35 and 20)",)
         assert review.detail("jitter.png").report.first_divergence is not None
-
-
-def test_the_cpu_comparisons_that_come_with_the_project_are_identical_page_by_page(tmp_path: Path) -> None:
-    with History(tmp_path, also=[SEED_LOCATION]) as history:
-        assert not history.problems
-        runs = history.runs(backends=["vendor"])
-        for run_id in runs[runs["device"] == "cpu"]["run_id"]:
-            review = open_review(history, run_id)
-            assert {page.verdict for page in review.pages} == {"identical"}
-            assert {row["verdict"] for row in history.tables(run_id)["parity"].to_pylist()} == {"identical"}
 
 
 def test_the_results_that_come_with_the_samples_are_identical() -> None:

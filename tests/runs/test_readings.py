@@ -41,9 +41,9 @@ def equal(found: OcrResult | None, given: OcrResult) -> bool:
     return True
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [store for store in STORES if store != "history"])  # it lies below the zip
 def test_any_result_equals_itself_after(store: str) -> None:
-    holds_for_any(store, 200)
+    holds_for_any(store, TOGETHER)
 
 
 @pytest.mark.slow

@@ -163,19 +163,19 @@ def test_the_history_lies_where_the_settings_say() -> None:
     assert history_location(Settings(history="/var/runs")) == "/var/runs"
 
 
-@pytest.mark.parametrize(
-    "variable", [None, "NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"]
-)
 def test_a_run_under_a_profiler_is_marked(
-    settings: Settings, page: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+    settings: Settings, page: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+    profilers = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+    runs: dict[str, str] = {}
+    for name in profilers:
         monkeypatch.delenv(name, raising=False)
-    if variable:
-        monkeypatch.setenv(variable, "1")
-    with RunRecorder(settings) as recorder:
-        recorder.add("page.png", comparison(page))
+    for name in ("NONE", *profilers):
+        with monkeypatch.context() as patch, RunRecorder(settings) as recorder:
+            patch.setenv(name, "1")
+            recorder.add("page.png", comparison(page))
+        runs[name] = str(recorder.id)
     with History(settings.history) as history:
-        assert recorder.id is not None and history.record(recorder.id).profiled == (variable is not None)
+        assert [history.record(run).profiled for run in runs.values()] == [False, True, True, True]
         in_trends, _ = history.query("trend", stage="decode", backend="eager")
-        assert len(in_trends) == (variable is None)
+        assert in_trends["run_id"].tolist() == [runs["NONE"]]

@@ -34,13 +34,6 @@ def test_the_example_differs_by_near_ties_and_only_under_its_own_settings(tmp_pa
     assert found(replace(EXAMPLE_SETTINGS, b=None), tmp_path) is None
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_result_of_float32_does_not_stand_for_another_number_type(dtype: str, tmp_path: Path) -> None:
-    asked = replace(Settings().for_comparison(), dtype=dtype)  # type: ignore[arg-type]
-    page = EXAMPLE.with_name("01-letter.png")
-    assert ResultCache(asked, tmp_path).find(asked.request(page, page.name)) is None
-
-
 def test_a_result_of_other_engine_code_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(Settings().for_comparison(), device="cpu", preset="tiny")
     page = EXAMPLE.with_name("01-letter.png")

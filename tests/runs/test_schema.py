@@ -1,4 +1,4 @@
-"""The tables' columns, what rows they refuse, and runs of every earlier version."""
+"""The tables' columns, what rows they refuse, and runs of versions that nobody knows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from dsocr_core.runs.record import RecordError, RunRecord
-from dsocr_core.runs.schema import FLAT, TABLES, UPGRADE, SchemaError, checked_table, rows_to_table
+from dsocr_core.runs.schema import FLAT, TABLES, SchemaError, checked_table, rows_to_table
 from dsocr_core.runs.store import History
-from dsocr_core.runs.upgrade.upgrade import upgrade
 from tests.support.made_up_runs import HOSTILE, record, timing
 
 DATA = Path(__file__).parent / "data"
@@ -107,34 +106,6 @@ def test_foreign_records_are_refused(change: dict[str, object]) -> None:
 
 
 # --- versions -----------------------------------------------------------------------------------
-
-
-def test_a_run_of_version_1_is_named_and_after_the_upgrade_reads_as_it_was_written(tmp_path: Path) -> None:
-    """The directory was written when version 1 was current and is never written anew."""
-    shutil.copytree(DATA / "version-1", tmp_path / "h")
-    with History(tmp_path / "h") as history:
-        assert history.problems == {"runs/run-of-version-1": f"run.json: {UPGRADE}"}
-    assert upgrade(tmp_path / "h").runs == 1 and upgrade(tmp_path / "h").runs == 0
-    with History(tmp_path / "h") as history:
-        run = history.record("run-of-version-1")
-        assert (run.gpu, run.dtype, run.backends) == ("NVIDIA H200", "bfloat16", ("eager", "vendor"))
-        assert run.settings == {"preset": "gundam", "infer": {"max_new_tokens": "inf"}}
-        times = history.query("page_timings", run_ids=[run.id])[0]
-        assert times.set_index(["backend", "stage"])["milliseconds"].to_dict() == {
-            ("eager", "sam"): 20.25, ("eager", "prefill"): 100.5, ("eager", "decode"): 300.75,
-            ("vendor", "sam"): 101.25, ("vendor", "prefill"): 502.5, ("vendor", "decode"): 1503.75,
-        }  # fmt: skip
-        clip = history.query("stage_summary", stages=["clip"])[0].iloc[0]
-        assert (clip["mean"], clip["std"], clip.isna()["median"]) == (9.5, 0.5, True)
-        assert history.query("tokens", run_ids=[run.id], page="invoice.png")[0]["token_ids"][0].tolist() == [
-            17,
-            1,
-        ]
-        assert history.query("boxes", run_ids=[run.id])[0]["x2"].tolist() == [3.0]
-        assert history.query("parity", run_ids=[run.id])[0]["first_divergence"].tolist() == [1]
-        assert history.query("kernels", run_ids=[run.id])[0]["instances"].tolist() == [40]
-        assert history.query("flops", run_ids=[run.id])[0]["total"].tolist() == [1.5e12]
-        assert not history.problems
 
 
 @pytest.mark.parametrize("version", [5, 99, 0, -1, None, "1", True, 1.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import queue
 import re
 import threading
@@ -32,18 +31,18 @@ _CHANGES = (
     "ALTER TABLE {t} RENAME TO other",
     "TRUNCATE {t}",
     "CREATE OR REPLACE TABLE {t} AS SELECT 1",
-    "CREATE TABLE made_{t} AS FROM {t}",
-    "CREATE VIEW seen_{t} AS FROM {t}",
     "CREATE INDEX quick ON {t} (run_id)",
     "COMMENT ON TABLE {t} IS 'mine'",
     "COPY {t} FROM '{file}'",
-    "COPY {t} TO '{file}'",
-    "COPY (FROM {t}) TO '{file}' (USE_TMP_FILE false)",
-    "COPY (FROM {t}) TO '{directory}/run.json' (FORMAT csv)",
-    "WITH gone AS (DELETE FROM {t} RETURNING *) SELECT * FROM gone",
-    "WITH new AS (INSERT INTO {t} SELECT * FROM {t} RETURNING *) SELECT * FROM new",
 )
 _OTHERS = (
+    "CREATE TABLE made AS FROM images", "CREATE VIEW seen AS FROM stage_timings",
+    "COPY images TO '{file}'", "COPY (FROM runs) TO '{file}' (USE_TMP_FILE false)",
+    "COPY (FROM images) TO '{directory}/run.json' (FORMAT csv)",
+    "WITH gone AS (DELETE FROM runs RETURNING *) SELECT * FROM gone",
+    "WITH new AS (INSERT INTO images SELECT * FROM images RETURNING *) SELECT * FROM new",
+    "EXPLAIN ANALYZE DELETE FROM runs", "EXPLAIN ANALYZE COPY images TO '{file}'",
+    "EXPLAIN ANALYZE CREATE TABLE made AS FROM images",
     "CREATE SCHEMA mine", "CREATE SEQUENCE counting", "CREATE TYPE mood AS ENUM ('ok')",
     "CREATE MACRO one() AS 1", "ATTACH '{directory}/new.duckdb'", "ATTACH ':memory:' AS other",
     "EXPORT DATABASE '{directory}/all'", "IMPORT DATABASE '{directory}'",
@@ -65,9 +64,7 @@ _OF_THE_STATEMENT = "(DROP|ALTER|COMMENT ON) (VIEW|TABLE) images|ATTACH ':memory
 
 
 def writing_statements() -> list[str]:
-    changes = [change.replace("{t}", table) for change, table in itertools.product(_CHANGES, TABLES)]
-    explained = [f"EXPLAIN ANALYZE {change}" for change in changes[:: len(TABLES)] if "ALTER" not in change]
-    return [*changes, *_OTHERS, *explained]
+    return [*(change.replace("{t}", table) for change in _CHANGES for table in TABLES), *_OTHERS]
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +90,7 @@ def test_the_database_itself_refuses_what_would_write(
     assert index is not None
     made = index.read_bytes()
     monkeypatch.setattr("dsocr_core.runs.store.select_only", lambda _: None)
-    written = writing_statements()
-    assert len(written) > 80
-    for statement in written:
+    for statement in writing_statements():
         with contextlib.suppress(HistoryError):
             history.sql(statement.format(file=directory / "readings.parquet", directory=directory))
             assert re.search(_OF_THE_STATEMENT, statement), statement
@@ -124,8 +119,12 @@ def test_every_table_that_can_be_read_is_listed_with_its_columns(history: Histor
     of_all = {"runs", "facts", "annotations", "times", "stage_timings", "marks", "page_totals"}
     assert {*of_all, *OF_A_RUN, "images", "boxes", "steps", "inputs", "tokens"} <= set(listed.index)
     assert listed["marks"] == "run_id, tags, note, trashed"
-    for name, columns in listed.items():
-        assert history.sql(f"FROM {name} LIMIT 0").columns.tolist() == columns.split(", "), name
+    for name in (*TABLES, "marks", "page_totals"):
+        assert history.sql(f"FROM {name} LIMIT 0").columns.tolist() == listed[name].split(", "), name
+    counts = " UNION ALL ".join(
+        f"SELECT count(*) FROM (SELECT {columns} FROM {name})" for name, columns in listed.items()
+    )
+    assert len(history.sql(counts)) == len(listed)
 
 
 def test_a_question_may_be_explained(history: History) -> None:

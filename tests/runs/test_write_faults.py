@@ -158,8 +158,9 @@ def bench(request: pytest.FixtureRequest, faults: Faults, tmp_path_factory: pyte
     return Bench(faults, tmp_path_factory.mktemp(request.param), request.param)
 
 
+@pytest.mark.parametrize("bench", [job for job in BASES if job != "export_parquet"], indirect=True)
 def test_a_fault_loses_nothing(bench: Bench) -> None:
-    """At a few writes of each job; the slow test has all."""
+    """At a few writes of each job, and of the two that write a folder of one; the slow test has all."""
     for fault, at in sample(bench.job, list(BASES).index(bench.job), bench.writes, HIDDEN):
         bench.look(fault, at)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from dsocr_core.base.visible import name_text
+from dsocr_core.cluster.job import Job
+from dsocr_core.cluster.output import Output
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.exporters import export_runs
@@ -12,9 +16,11 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.runs.results import results
+from dsocr_core.runs.sharded import PageReading
 from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
+from tests.support.made_up_output import committed, planned
 from tests.support.made_up_runs import record
 
 Results = Mapping[tuple[str, str], OcrResult]
@@ -58,8 +64,28 @@ def cache(root: Path, given: Results) -> Results:
     return found
 
 
+def cluster(root: Path, given: Results) -> Results:
+    """In a shard of a cluster's output, before a page that failed."""
+    pages = [
+        PageReading(number, page, name_text(result.request.image), result)
+        for number, ((page, _), result) in enumerate(given.items())
+    ]
+    pages.append(PageReading(len(pages), "failed", "failed.png", error="why", quarantined=True))
+    output, job = Output(str(root / "out")), Job.of(Settings(preset="tiny"), ("x",), len(pages))
+    [shard] = planned(output, job, [f"{page.path}/{page.number}" for page in pages])
+    found = output.pages(committed(output, shard, lambda page: pages[page.number]))
+    assert found == pages
+    read = {(page.name, page.result.backend): page.result for page in found if page.result is not None}
+    # A shard has the file of a page alone: several pages in a prompt are for one process.
+    return {
+        key: replace(result, request=replace(result.request, more_files=given[key].request.more_files))
+        for key, result in read.items()
+    }
+
+
 STORES: dict[str, Store] = {
     "history": history, "zip": exported, "run directory": run_directory, "result cache": cache,
+    "output of a cluster": cluster,
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 from dsocr_core.runs.importers.benchmarks import read_results
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import History
-from tests.support.flat_tables import flat_tables
 
 # Keys as `vllm bench serve --save-result`, `sglang.bench_serving`, `llama-bench -o` and `llmperf` write them.
 VLLM = {
@@ -76,16 +75,18 @@ OF_LLMPERF = {
 }  # fmt: skip
 
 
-def imported(tmp_path: Path, name: str, content: str) -> list[tuple[Any, list[dict[str, Any]]]]:
-    """The record and the figures of each run in a file."""
-    (tmp_path / name).write_text(content)
-    with History(tmp_path / "history") as history:
-        report = import_paths(history, [tmp_path / name])
-        assert not report.skipped, report.skipped
-        return [
-            (history.record(run.run_id), flat_tables(history, run.run_id)["reported"].to_pylist())
-            for run in report.imported
-        ]
+Taken = Callable[[str, str], list[tuple[Any, list[dict[str, Any]]]]]
+
+
+@pytest.fixture
+def taken(tmp_path: Path, imported: Callable[[Path], Any]) -> Taken:
+    """The record and the figures of each run in a file of that name and content."""
+
+    def take(name: str, content: str) -> list[tuple[Any, list[dict[str, Any]]]]:
+        (tmp_path / name).write_text(content)
+        return [(record, tables["reported"].to_pylist()) for record, tables in imported(tmp_path / name)]
+
+    return take
 
 
 def figures(rows: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[float, str]]:
@@ -113,9 +114,9 @@ def figures(rows: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[float, st
     ],
 )  # fmt: skip
 def test_a_bench_of_a_server_has_its_figures_in_ms_and_a_second(
-    tmp_path: Path, name: str, content: str, engine: str, expected: list[dict[Any, Any]]
+    taken: Taken, name: str, content: str, engine: str, expected: list[dict[Any, Any]]
 ) -> None:
-    runs = imported(tmp_path, name, content)
+    runs = taken(name, content)
     assert {record.engine for record, _ in runs} == {engine}
     assert {record.source for record, _ in runs} == {"serving"} and not any(
         record.profiled for record, _ in runs
@@ -123,11 +124,11 @@ def test_a_bench_of_a_server_has_its_figures_in_ms_and_a_second(
     assert [figures(rows) for _, rows in runs] == expected
 
 
-def test_the_time_and_the_model_are_the_files_own(tmp_path: Path) -> None:
-    ((record, _),) = imported(tmp_path, "v.json", json.dumps(VLLM))
+def test_the_time_and_the_model_are_the_files_own(taken: Taken) -> None:
+    ((record, _),) = taken("v.json", json.dumps(VLLM | {"label": "x"}))
     assert record.created == "2026-07-22T04:18:43+00:00"
     assert record.notes == "vllm bench serve in v.json. Model deepseek-ai/DeepSeek-OCR."
-    ((record, _),) = imported(tmp_path, "l.json", json.dumps(LLMPERF))
+    ((record, _),) = taken("l.json", json.dumps(LLMPERF | {"model": "y"}))
     assert record.created == "2023-11-14T22:13:20+00:00"
 
 
@@ -152,8 +153,8 @@ _AS_CSV = (
     ("name", "content"),
     [("b.json", json.dumps(LLAMA)), ("b.jsonl", "\n".join(map(json.dumps, LLAMA))), ("b.csv", _AS_CSV)],
 )
-def test_the_tests_of_a_llama_bench_are_one_run(tmp_path: Path, name: str, content: str) -> None:
-    ((record, rows),) = imported(tmp_path, name, content)
+def test_the_tests_of_a_llama_bench_are_one_run(taken: Taken, name: str, content: str) -> None:
+    ((record, rows),) = taken(name, content)
     assert (record.engine, record.gpu, record.created) == (
         "llama-bench",
         "NVIDIA GeForce RTX 4080",
@@ -183,10 +184,8 @@ EVALUATION = {
 }
 
 
-def test_an_evaluation_of_omnidocbench_has_its_figures_by_element_and_pages(tmp_path: Path) -> None:
-    ((record, rows),) = imported(
-        tmp_path, "predictions_quick_match_metric_result.json", json.dumps(EVALUATION)
-    )
+def test_an_evaluation_of_omnidocbench_has_its_figures_by_element_and_pages(taken: Taken) -> None:
+    ((record, rows),) = taken("predictions_quick_match_metric_result.json", json.dumps(EVALUATION))
     assert record.source == "omnidocbench"
     found = {(row["subject"], row["figure"], row["statistic"]): row["value"] for row in rows}
     assert found.pop(("text_block", "Edit_dist", "page: sample_count")) == 3
@@ -209,17 +208,10 @@ def test_an_evaluation_of_one_element_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["k.csv", "t.json", "r.nsys-rep", "a.zip", "x"])
-def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path: Path, history_of_all: History, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with History(tmp_path / "history") as history:
-        (skipped,) = import_paths(history, [tmp_path / name]).skipped
+    (skipped,) = import_paths(history_of_all, [tmp_path / name]).skipped
     assert "not a regular file" in skipped.reason
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    with History(tmp_path_factory.mktemp("empty")) as history:
-        yield history
 
 
 @pytest.mark.parametrize(
@@ -281,10 +273,10 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     ],
 )  # fmt: skip
 def test_a_form_that_is_not_taken_is_named_with_what_to_do(
-    tmp_path: Path, empty: History, name: str, content: str, reason: str
+    tmp_path: Path, history_of_all: History, name: str, content: str, reason: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    report = import_paths(empty, [tmp_path / name])
+    report = import_paths(history_of_all, [tmp_path / name])
     assert not report.imported
     (skipped,) = report.skipped
     assert reason in skipped.reason

@@ -584,28 +584,29 @@ def test_a_tree_without_end_is_left_in_time(history, tmp_path, monkeypatch):
     assert sum("stopped here" in item.reason for item in reasons) == 1
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_change_nothing_but_themselves(history, tmp_path, run, name):
+def test_hostile_names_change_nothing_but_themselves(history, tmp_path, run):
     """In page names, texts, CSV cells, file names, settings and notes of the files."""
-    (run.parent / "kernels").mkdir()
-    cell = '"' + (name or "k").replace('"', '""') + '"'
-    file_name = (name.replace("/", "∕").encode()[:200].decode(errors="ignore") or "k") + ".csv"
-    (run.parent / "kernels" / file_name).write_text(CSV.replace("copy", cell), newline="")
-    line = PREDICTIONS[0] | {"image": name or "p", "text_raw": name}
-    (run / "torch_profiler" / "pred" / "predictions.jsonl").write_text(json.dumps(line) + "\n")
-    (run / "config.yaml").write_text(yaml.safe_dump({"experiment": name, name: {"x": name}}))
-    report = import_paths(history, [run.parent])
-    ids = {taken.source: taken.run_id for taken in report.imported}
-    assert rows(history, ids["nsys"], "kernels")[1]["name"] == (name or "k")
-    images = rows(history, ids["llm-perf-opt"], "images")
-    assert (images[0]["path"], images[0]["text_raw"]) == (name or "p", name or None)
-    settings = history.record(ids["llm-perf-opt"]).settings
-    assert settings == {"experiment": name, name: {"x": name}}
-    assert len(history) == 2 and history.problems == {}
+    kernels = run.parent / "kernels"
+    for name in HOSTILE:
+        kernels.mkdir()
+        cell = '"' + (name or "k").replace('"', '""') + '"'
+        file_name = (name.replace("/", "∕").encode()[:200].decode(errors="ignore") or "k") + ".csv"
+        (kernels / file_name).write_text(CSV.replace("copy", cell), newline="")
+        line = PREDICTIONS[0] | {"image": name or "p", "text_raw": name}
+        (run / "torch_profiler" / "pred" / "predictions.jsonl").write_text(json.dumps(line) + "\n")
+        (run / "config.yaml").write_text(yaml.safe_dump({"experiment": name, name: {"x": name}}))
+        report = import_paths(history, [run.parent])
+        ids = {taken.source: taken.run_id for taken in report.imported}
+        assert rows(history, ids["nsys"], "kernels")[1]["name"] == (name or "k")
+        images = rows(history, ids["llm-perf-opt"], "images")
+        assert (images[0]["path"], images[0]["text_raw"]) == (name or "p", name or None)
+        settings = history.record(ids["llm-perf-opt"]).settings
+        assert settings == {"experiment": name, name: {"x": name}}
+        shutil.rmtree(kernels)
+    assert len(history) == 2 * len(HOSTILE) and history.problems == {}
     with History(tmp_path / "history") as again:
-        assert len(again) == 2
-    outside = {path.name for path in tmp_path.iterdir()}
-    assert outside == {"history", "tree"}
+        assert len(again) == 2 * len(HOSTILE)
+    assert {path.name for path in tmp_path.iterdir()} == {"history", "tree"}
 
 
 @pytest.mark.parametrize(
@@ -716,16 +717,15 @@ def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them
     assert pa.default_memory_pool().max_memory() < 2**30
 
 
-def test_a_value_that_no_run_has_is_refused(tmp_path: Path) -> None:
+def test_a_value_that_no_run_has_is_refused(history: History, tmp_path: Path) -> None:
     for number, value in enumerate((-1.0, float("nan"), float("inf"))):
         rows = pa.table(
             {"run_id": ["bomb"], "backend": ["eager"], "stage": ["sam"], "milliseconds": [value],
              "inside_prefill": [False], "aggregate": ["page"]}
         )  # fmt: skip
         folder = own_run(tmp_path / f"odd-{number}", "stage_timings", rows)
-        with History(tmp_path / "h") as history:
-            [skipped] = import_paths(history, [folder]).skipped
-            assert "milliseconds" in skipped.reason and not history.run_ids()
+        [skipped] = import_paths(history, [folder]).skipped
+        assert "milliseconds" in skipped.reason and not history.run_ids()
 
 
 def test_an_archive_of_500_folders_in_one_another_is_named_and_leaves_nothing(

@@ -30,18 +30,15 @@ Taken = Callable[[str, str | bytes], dict[str, Rows]]
 
 
 @pytest.fixture
-def taken(tmp_path: Path) -> Taken:
+def taken(tmp_path: Path, imported: Callable[[Path], Any]) -> Taken:
     """The tables of the one run in a file of that name and content."""
 
     def take(name: str, content: str | bytes) -> dict[str, Rows]:
         file = tmp_path / name
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        with History(tmp_path / "history") as history:
-            report = import_paths(history, [file])
-            assert not report.skipped, report.skipped
-            (found,) = report.imported
-            assert found.source == "nsys" and history.record(found.run_id).profiled
-            return {name: table.to_pylist() for name, table in flat_tables(history, found.run_id).items()}
+        ((record, tables),) = imported(file)
+        assert record.source == "nsys" and record.profiled
+        return {name: table.to_pylist() for name, table in tables.items()}
 
     return take
 
@@ -265,15 +262,13 @@ def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Tak
     assert "cuda_gpu_kern_sum stands in it twice" in report.skipped[0].reason
     with pytest.raises(Refused, match="stands in it twice"):  # the same numbers, of another unit
         kernels(f"{CSV}\n{CSV.replace('(ns)', '(us)')}")
-    assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == figures(
-        taken("one.csv", CSV)["kernels"]
-    )
+    assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == BOTH
 
 
 def test_names_are_bounded(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches, "KERNEL_LIMIT", 1)
     with pytest.raises(AssertionError, match="more than 1 kernels by name"):
-        taken("k.csv", CSV)
+        taken("k.csv", CSV.replace("copy", "another"))
 
 
 def test_a_shortened_kernel_summary_says_so(tmp_path: Path) -> None:

@@ -94,18 +94,14 @@ def test_a_folder_is_one_run_and_what_is_left_out_is_named(tmp_path: Path) -> No
     (folder / "e2e_decode" / "e2e_decode_sweep.json").write_text("{")
     (folder / "e2e_decode" / "responsive-tflops-by-tpot.json").write_text("{}")
     with History(tmp_path / "history") as history:
-        _check_folder(history, folder, file)
-
-
-def _check_folder(history: History, folder: Path, file: Path) -> None:
-    report = import_paths(history, [folder])
-    (run,) = report.imported
-    assert run.source == "sweep" and history.record(run.run_id).created.startswith("2025-11-28T15:23:54")
-    points, _ = history.query("sweep_points", run_ids=[run.run_id], engines=["counted"])
-    assert points["flops"].tolist() == [2_497_258_421_760]
+        report = import_paths(history, [folder])
+        (run,) = report.imported
+        assert run.source == "sweep" and history.record(run.run_id).created.startswith("2025-11-28T15:23:54")
+        points, _ = history.query("sweep_points", run_ids=[run.run_id], engines=["counted"])
+        assert points["flops"].tolist() == [2_497_258_421_760]
+        again = import_paths(history, [file])
     reasons = {item.path.name: item.reason for item in report.skipped}
     assert reasons["e2e_decode_sweep.json"].startswith("not valid JSON")
     assert reasons["responsive-tflops-by-tpot.json"].startswith("worked out from the sweep's own points")
     assert [kind.line.partition(":")[0] for kind in report.kinds()] == ["analytic sweeps"]
-    again = import_paths(history, [file])
     assert [run.run_id for run in again.known] == [report.imported[0].run_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,7 @@ import pytest
 
 from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers import torch_profile
-from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.torch_profile import averages, read_trace
-from dsocr_core.runs.store import History
-from tests.support.flat_tables import flat_tables
 
 
 def event(cat: str, name: str, ts: float, dur: float, tid: int = 1, **arguments: Any) -> dict[str, Any]:
@@ -79,12 +77,12 @@ OLD = [each | {"cat": {"kernel": "Kernel", "cuda_runtime": "Runtime",
         ("times-as-text.json", trace([each | {"ts": str(each.get("ts"))} for each in EVENTS]).encode()),
     ],
 )  # fmt: skip
-def test_a_trace_has_kernels_by_stage_and_the_stages(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_trace_has_kernels_by_stage_and_the_stages(
+    tmp_path: Path, imported: Callable[[Path], Any], name: str, content: bytes
+) -> None:
     (tmp_path / name).write_bytes(content)
-    with History(tmp_path / "history") as history:
-        (found,) = import_paths(history, [tmp_path / name]).imported
-        record = history.record(found.run_id)
-        tables = {name: table.to_pylist() for name, table in flat_tables(history, found.run_id).items()}
+    ((record, found),) = imported(tmp_path / name)
+    tables = {name: table.to_pylist() for name, table in found.items()}
     assert (record.source, record.profiled) == ("torch", True)
     assert record.gpu == (None if name == "events.json" else "NVIDIA H200")
     assert {
@@ -206,7 +204,9 @@ def table(device: str, *rows: tuple[str, str, str, str, int], total: str) -> str
 
 
 @pytest.mark.parametrize("device", ["CUDA", "HIP"])
-def test_averages_have_the_kernels_and_not_their_operators(tmp_path: Path, device: str) -> None:
+def test_averages_have_the_kernels_and_not_their_operators(
+    tmp_path: Path, imported: Callable[[Path], Any], device: str
+) -> None:
     text = table(
         device, ("decode", "100.000us", "0.000us", "1.590ms", 1), ("decode", "0.000us", "1.570ms", "1.570ms",
         1),
@@ -217,10 +217,8 @@ def test_averages_have_the_kernels_and_not_their_operators(tmp_path: Path, devic
         total="1.590ms",
     )  # fmt: skip
     (tmp_path / "averages.txt").write_text(f"a line of the program\n{text}")
-    with History(tmp_path / "history") as history:
-        (found,) = import_paths(history, [tmp_path / "averages.txt"]).imported
-        rows = flat_tables(history, found.run_id)["kernels"].to_pylist()
-        notes = history.record(found.run_id).notes or ""
+    ((record, tables),) = imported(tmp_path / "averages.txt")
+    rows, notes = tables["kernels"].to_pylist(), record.notes or ""
     assert {row["name"]: (row["total_ns"], row["instances"], row["avg_ns"]) for row in rows} == {
         "void gemm<float, 4>(float*)": (90_000.0, 3, 30_000.0), "copy": (1_500_000.0, 2, 750_000.0),
     }  # fmt: skip
