@@ -37,20 +37,15 @@ def test_both_engines_and_the_variants_are_timed_and_checked(
     monkeypatch.setattr("dsocr_core.engine.fast.vision.extended_attention", refuse)
     monkeypatch.setattr("dsocr_core.measure.rows.copy_bandwidth", lambda _: 1e12)
     rows = Rows(CPU)
-    errors = command.measure(rows, model, page, repeat=2)
+    errors = command.measure(rows, model, page, repeat=1)
     for name in ("eager", "fast", "fast, no graph", "fast, bias written out", "fast, 4 pages together"):
         stages = [row.name for row in rows.rows if row.table == name]
         assert stages == ["sam", "clip", "projector", "vision_fusion", "prefill", "all in a row"]
     assert rows.failed == {"fast, extended dimensions": "no such attention"}
     for stage in (
-        "sam",
-        "clip",
-        "projector",
-        "vision_fusion",
-        "prefill",
-        "prefill, same embeddings",
+        "sam", "clip", "projector", "vision_fusion", "prefill", "prefill, same embeddings",
         "  values, median position",
-    ):
+    ):  # fmt: skip
         eager, fast = map(float, errors[stage])
         assert eager == 0 and 0 < fast < 1e-4
     assert "whoever is beside it: the same bits" in capsys.readouterr().out
@@ -66,12 +61,8 @@ def test_the_stages_of_another_model_are_its_rows() -> None:
     eager = EagerVariant(model, page, sdpa_core)
     fast = FastVariant(model, page, sdpa_core, VisionTowers(model), FastPrefill(model))
     assert [str(stage) for stage in fast.stages()] == [
-        "sam",
-        "encoder",
-        "projector",
-        "vision_fusion",
-        "prefill",
-    ]
+        "sam", "encoder", "projector", "vision_fusion", "prefill",
+    ]  # fmt: skip
     for variant in (eager, fast):
         variant.run()
     for stage, rows in fast.joined().items():
