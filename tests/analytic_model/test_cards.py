@@ -42,4 +42,5 @@ def test_a_recorded_device_has_the_hardware_of_its_own_name() -> None:
     assert hardware_key("NVIDIA A100-SXM4-80GB") == "a100"
     assert hardware_key("NVIDIA H100 PCIe") == "h100-pcie"
     assert hardware_key("NVIDIA A100-SXM4-40GB") == "a100-40gb"
-    assert hardware_key("NVIDIA GH200 144G HBM3e") is None
+    assert hardware_key("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert hardware_key("NVIDIA GH200 144G HBM3e") is None and hardware_key("cpu") is None

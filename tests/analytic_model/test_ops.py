@@ -24,13 +24,9 @@ def test_runs_read_the_weights_again_and_hold_them_once() -> None:
 def test_a_linear_layer_costs_its_multiply_adds_and_biases() -> None:
     # 3 rows of 4 through a 4 x 5 matrix and 5 biases: 3*4*5 multiply-adds, 15 sums.
     assert ops.linear(3, 4, 5, BF16) == Cost(
-        flops=120,
-        other_flops=15,
-        bytes_read=(12 + 25) * 2,
-        bytes_written=15 * 2,
-        weight_bytes=25 * 2,
+        flops=120, other_flops=15, bytes_read=(12 + 25) * 2, bytes_written=15 * 2, weight_bytes=25 * 2,
         parameters=25,
-    )
+    )  # fmt: skip
     bare = ops.linear(3, 4, 5, FLOAT32, bias=False)
     assert bare == Cost(flops=120, bytes_read=(12 + 20) * 4, bytes_written=60, weight_bytes=80, parameters=20)
 

@@ -35,21 +35,13 @@ def configs(draw: st.DrawFn) -> ModelConfig:
         clip=ClipConfig(clip_width, draw(st.integers(1, 5)), 2, 224, 14),
         projector=ProjectorConfig(2 * clip_width, hidden),
         decoder=DecoderConfig(
-            vocab_size=100,
-            hidden_size=hidden,
-            layers=draw(st.integers(1, 6)),
-            heads=2,
-            intermediate_size=24,
-            moe_intermediate_size=12,
-            routed_experts=experts,
+            vocab_size=100, hidden_size=hidden, layers=draw(st.integers(1, 6)), heads=2,
+            intermediate_size=24, moe_intermediate_size=12, routed_experts=experts,
             experts_per_token=draw(st.integers(1, experts)),
-            shared_experts=2,
-            first_dense_layers=draw(st.integers(0, 7)),
-            max_positions=8192,
-            bos_token_id=0,
-            eos_token_id=1,
+            shared_experts=2, first_dense_layers=draw(st.integers(0, 7)), max_positions=8192,
+            bos_token_id=0, eos_token_id=1,
         ),
-    )
+    )  # fmt: skip
 
 
 policies = st.builds(

@@ -8,15 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analytic_model.recorded import (
-    PUBLISHED,
-    bench_rates,
-    best_words,
-    hardware_key,
-    same_model,
-    stage_points,
-    timed,
-)
+from analytic_model.recorded import PUBLISHED, bench_rates, best_words, same_model, stage_points, timed
 from analytic_model.workload import Workload
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
@@ -78,12 +70,6 @@ def test_only_runs_of_the_same_model_say_what_was_reached() -> None:
         ran = RunRecord("r", "2026-01-01T00:00:00+00:00", "dsocr", settings={"checkpoint": checkpoint})
         for config in (published, embedded):
             assert same_model(config, ran) is (config == model)
-
-
-def test_a_devices_name_leads_to_its_figures() -> None:
-    assert hardware_key("NVIDIA H200") == "h200"
-    assert hardware_key("NVIDIA GeForce RTX 4090") == "rtx-4090"
-    assert hardware_key("cpu") is None
 
 
 def test_a_stage_stands_where_its_counted_launches_do_together() -> None:

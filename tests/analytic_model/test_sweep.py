@@ -151,15 +151,9 @@ def test_a_thousand_points_take_no_more_than_a_few_thousand_predictions(
 
 def test_the_command_prints_one_row_a_point(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        "flops",
-        "sweep",
-        "--config",
-        str(ROOT / "data" / "mini"),
-        "--axis",
-        "decode",
-        "--quantity",
+        "flops", "sweep", "--config", str(ROOT / "data" / "mini"), "--axis", "decode", "--quantity",
         "bytes",
-    ]
+    ]  # fmt: skip
     assert main([*words, "--from", "10", "--to", "30", "--points", "3", "--engine", "flash"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(row["decode"] != "0", row["engine"]) for row in rows] == [(True, "flash")] * 3
@@ -176,15 +170,8 @@ def test_the_command_prints_one_row_a_point(capsys: pytest.CaptureFixture[str]) 
 )
 def test_what_cannot_be_swept_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        "flops",
-        "sweep",
-        "--config",
-        str(ROOT / "data" / "mini"),
-        "--axis",
-        "tiles",
-        "--quantity",
-        "time",
-    ]
+        "flops", "sweep", "--config", str(ROOT / "data" / "mini"), "--axis", "tiles", "--quantity", "time",
+    ]  # fmt: skip
     assert main([*words, *options]) == 2
     assert capsys.readouterr().out.startswith("error: ")
 
@@ -192,15 +179,9 @@ def test_what_cannot_be_swept_is_one_line(options: list[str], capsys: pytest.Cap
 def test_a_device_without_a_figure_for_the_dtype_is_refused(embedded: ModelConfig) -> None:
     with pytest.raises(DsocrError, match="float32"):
         sweep(
-            embedded,
-            PAGE,
-            "tiles",
-            [2],
-            "time",
-            ["eager"],
-            HARDWARE["h200-measured"],
+            embedded, PAGE, "tiles", [2], "time", ["eager"], HARDWARE["h200-measured"],
             Policy(dtype="float32"),
-        )
+        )  # fmt: skip
 
 
 def test_computing_and_moving_bytes_cross_where_both_take_as_long() -> None:

@@ -10,15 +10,8 @@ from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.page.tiling import image_token_count, page_grid
 
 PAGES = [
-    (300, 200),
-    (640, 640),
-    (641, 640),
-    (1300, 1300),
-    (1000, 1400),
-    (1754, 1240),
-    (9000, 900),
-    (300, 9000),
-]
+    (300, 200), (640, 640), (641, 640), (1300, 1300), (1000, 1400), (1754, 1240), (9000, 900), (300, 9000),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -48,16 +41,11 @@ def test_gundam_two_by_two() -> None:
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
-        ({"width": 0}, "width"),
-        ({"height": -3}, "height"),
-        ({"preset": "huge"}, "huge"),
-        ({"prompt_tokens": 0}, "prompt_tokens"),
-        ({"decode_tokens": 0}, "decode_tokens"),
-        ({"batch": -1}, "batch"),
-        ({"batch": True}, "batch"),
-        ({"decode_tokens": 2.5}, "decode_tokens"),
+        ({"width": 0}, "width"), ({"height": -3}, "height"), ({"preset": "huge"}, "huge"),
+        ({"prompt_tokens": 0}, "prompt_tokens"), ({"decode_tokens": 0}, "decode_tokens"),
+        ({"batch": -1}, "batch"), ({"batch": True}, "batch"), ({"decode_tokens": 2.5}, "decode_tokens"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_page_is_named(fields: dict[str, Any], name: str) -> None:
     with pytest.raises(DsocrError, match=name):
         Workload.from_image(**{"width": 100, "height": 100} | fields)

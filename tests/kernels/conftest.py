@@ -3,8 +3,9 @@
 from importlib.util import find_spec
 
 from tests.support.interpreter import device, interpreter_as_devices
+from tests.support.quick_operators import quick_operators
 
-__all__ = ["device", "interpreter_as_devices"]
+__all__ = ["device", "interpreter_as_devices", "quick_operators"]
 
 HAS_TRITON = find_spec("triton") is not None
 if not HAS_TRITON:

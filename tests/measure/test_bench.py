@@ -72,15 +72,11 @@ def test_sizes_are_two_numbers(text: str) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tokens": 0},
-        {"batch": 0},
-        {"repeat": 0},
-        {"size": (0, 5)},
-        {"size": (10**5, 10**5)},
+        {"tokens": 0}, {"batch": 0}, {"repeat": 0}, {"size": (0, 5)}, {"size": (10**5, 10**5)},
         {"engines": ("eager", "eager")},
         {"vendor_checkpoint": "somewhere", "nvtx_only": True},
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_measured_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SettingsError) as error:
         plan("random:none", **changes)

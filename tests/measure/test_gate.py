@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,9 +41,14 @@ def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_baseline, "SEED_LOCATION", tmp_path / "examples")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_clone(tmp_path_factory.mktemp("made") / "clone")
+
+
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    return made_clone(tmp_path / "clone")
+def clone(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "clone")
 
 
 @pytest.fixture

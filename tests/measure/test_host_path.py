@@ -22,12 +22,9 @@ def test_every_part_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert answer["size"] == [700, 200] and answer["preset"] == "gundam"
     names = [
-        "open",
-        "resize and pad, straight",
-        "resize and pad",
-        "hashes, straight",
+        "open", "resize and pad, straight", "resize and pad", "hashes, straight",
         "hashes (beside the device)",
-    ]
+    ]  # fmt: skip
     assert [row["name"] for row in answer["rows"]] == names
     assert all(row["ms"] > 0 and row["cpu_ms"] is not None for row in answer["rows"])
 

@@ -91,15 +91,8 @@ def test_what_ncu_could_not_do_is_one_line(
 ) -> None:
     ncu = made_up_ncu(tmp_path, body)
     words = [
-        "measure",
-        "kernels",
-        "--stage",
-        "sam",
-        "--ncu",
-        str(ncu),
-        "--history",
-        str(tmp_path / "history"),
-    ]
+        "measure", "kernels", "--stage", "sam", "--ncu", str(ncu), "--history", str(tmp_path / "history"),
+    ]  # fmt: skip
     assert main(words) == BAD_USAGE
     assert cause in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "history" / "runs").is_dir() or not list((tmp_path / "history" / "runs").iterdir())

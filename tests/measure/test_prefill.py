@@ -41,20 +41,15 @@ def test_both_engines_and_the_variants_are_timed_and_checked(
     monkeypatch.setattr(command, "FastVariant", only_recorded)
     monkeypatch.setattr("dsocr_core.measure.rows.copy_bandwidth", lambda _: 1e12)
     rows = Rows(CPU)
-    errors = command.measure(rows, model, page, repeat=2)
+    errors = command.measure(rows, model, page, repeat=1)
     for name in ("eager", "fast", "fast, 4 pages together"):
         stages = [row.name for row in rows.rows if row.table == name]
         assert stages == ["sam", "clip", "projector", "vision_fusion", "prefill", "all in a row"]
     assert rows.failed == {"fast, no graph": "no such pass"}
     for stage in (
-        "sam",
-        "clip",
-        "projector",
-        "vision_fusion",
-        "prefill",
-        "prefill, same embeddings",
+        "sam", "clip", "projector", "vision_fusion", "prefill", "prefill, same embeddings",
         "  values, median position",
-    ):
+    ):  # fmt: skip
         eager, fast = map(float, errors[stage])
         assert eager == 0 and 0 < fast < 1e-4
     # Which bits is a matter of the device: a CPU's products of several threads sum by where a row stands.
@@ -71,12 +66,8 @@ def test_the_stages_of_another_model_are_its_rows() -> None:
     eager = EagerVariant(model, page, sdpa_core)
     fast = FastVariant(model, page, sdpa_core, VisionTowers(model), FastPrefill(model))
     assert [str(stage) for stage in fast.stages()] == [
-        "sam",
-        "encoder",
-        "projector",
-        "vision_fusion",
-        "prefill",
-    ]
+        "sam", "encoder", "projector", "vision_fusion", "prefill",
+    ]  # fmt: skip
     for variant in (eager, fast):
         variant.run()
     for stage, rows in fast.joined().items():

@@ -118,25 +118,11 @@ def test_compare_and_trace(
 ) -> None:
     code = main(
         [
-            "compare",
-            str(page),
-            "--checkpoint",
-            checkpoint,
-            "--a",
-            "eager",
-            "--b",
-            "eager",
-            "--b.attention",
-            "sdpa",
-            "--infer.max-new-tokens",
-            "20",
-            "--device",
-            "cpu",
-            "--json",
-            "--history",
-            "",
+            "compare", str(page), "--checkpoint", checkpoint, "--a", "eager", "--b", "eager",
+            "--b.attention", "sdpa", "--infer.max-new-tokens", "20", "--device", "cpu", "--json",
+            "--history", "",
         ]
-    )
+    )  # fmt: skip
     found = json.loads(capsys.readouterr().out)
     assert code in (0, 1) and found["pages"], found
     engine, request = engine_of(checkpoint), Settings(checkpoint=checkpoint).request(page)

@@ -223,11 +223,5 @@ def test_fusion_lays_tiles_out_as_the_page_is_cut() -> None:
     local = [0, 1, 2, 3, -1, 10, 11, 12, 13, -1]
     assert fused[:, 0].tolist() == [*local, 100, 101, -1, 110, 111, -1, -2]
     assert fuse_views(None, (1, 1), whole, newline, separator)[:, 0].tolist() == [
-        100,
-        101,
-        -1,
-        110,
-        111,
-        -1,
-        -2,
-    ]
+        100, 101, -1, 110, 111, -1, -2,
+    ]  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,27 +42,23 @@ TENSOR = "model.layers.1.self_attn.q_proj.weight"
 def words(rows: np.ndarray, bits: int, order: tuple[int, ...] | None = None) -> torch.Tensor:
     """(R, C) numbers, `32 / bits` of a row in a word; `order[i]` is the number in the i-th lowest bits."""
     count = 32 // bits
-    packed = np.zeros((len(rows), math.ceil(rows.shape[1] / count)), dtype=np.uint32)
-    for r, row in enumerate(rows):
-        for c in range(packed.shape[1]):
-            for i in range(count):
-                at = c * count + (order[i] if order else i)
-                packed[r, c] |= np.uint32((int(row[at]) if at < len(row) else 0) << bits * i)
+    padded = np.zeros((len(rows), math.ceil(rows.shape[1] / count), count), dtype=np.uint32)
+    padded.reshape(len(rows), -1)[:, : rows.shape[1]] = rows
+    packed = np.zeros(padded.shape[:2], dtype=np.uint32)
+    for i in range(count):
+        packed |= padded[:, :, order[i] if order else i] << np.uint32(bits * i)
     return torch.from_numpy(packed.view(np.int32).copy())
 
 
 def e4m3(byte: int) -> float:
     """One sign, four bits of exponent with bias 7, three of fraction; no infinities."""
-    byte = int(byte)
     sign, exponent, fraction = -1.0 if byte & 128 else 1.0, byte >> 3 & 15, byte & 7
     return sign * (fraction / 8 * 2.0**-6 if exponent == 0 else (1 + fraction / 8) * 2.0 ** (exponent - 7))
 
 
 def times(numbers: np.ndarray, scales: np.ndarray, height: int, width: int) -> np.ndarray:
-    out = np.empty(numbers.shape)
-    for (m, k), number in np.ndenumerate(numbers):
-        out[m, k] = float(number) * float(scales[m // height, k // width])
-    return out.astype(np.float32)
+    m, k = np.ogrid[: numbers.shape[0], : numbers.shape[1]]
+    return (numbers.astype(np.float64) * scales[m // height, k // width]).astype(np.float32)
 
 
 def scales_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -74,7 +72,7 @@ def fp8(height: int | None, width: int | None, end: str = "weight_scale") -> Pac
         stored = rng.choice([b for b in range(256) if b & 127 != 127], (outputs, inputs)).astype(np.uint8)
         high, wide = height or outputs, width or inputs
         scales = scales_of(rng, math.ceil(outputs / high), math.ceil(inputs / wide))
-        numbers = np.vectorize(e4m3)(stored)
+        numbers = np.array([e4m3(byte) for byte in range(256)])[stored]
         shown = scales.reshape(()) if height is None else scales
         parts = {
             "weight": torch.from_numpy(stored).view(torch.float8_e4m3fn),
@@ -124,12 +122,8 @@ def packed(bits: int, group: int | None, zero: bool = False, ordered: bool = Fal
             parts["weight_zero_point"] = words((zeros - low).T, bits).T.contiguous()
         if ordered:
             parts["weight_g_idx"] = torch.from_numpy(of.astype(np.int32))
-        values = np.empty((outputs, inputs), np.float32)
-        for (m, k), number in np.ndenumerate(stored):
-            values[m, k] = (int(number) - (int(zeros[m, of[k]]) if zeros is not None else 0)) * scales[
-                m, of[k]
-            ]
-        return parts, values
+        numbers = stored if zeros is None else stored - zeros[:, of]
+        return parts, numbers.astype(np.float32) * scales[:, of]
 
     return pack
 
@@ -153,10 +147,7 @@ def by_inputs(bits: int, less: int = 0, order: str = "", group: int | None = GRO
         }
         if order == "any":
             parts["g_idx"] = torch.from_numpy(of.astype(np.int32))
-        values = np.empty((outputs, inputs), np.float32)
-        for (k, m), number in np.ndenumerate(stored):
-            values[m, k] = (int(number) - int(zeros[of[k], m])) * scales[of[k], m]
-        return parts, values
+        return parts, np.ascontiguousarray(((stored - zeros[of]).astype(np.float32) * scales[of]).T)
 
     return pack
 
@@ -265,39 +256,42 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@cache
+def weights_in(plain: Path, case: str) -> dict[str, torch.Tensor | Packed]:
+    """The tiny checkpoint's weights, its projections in parts and with their values: packed once a case."""
+    rng, pack = np.random.default_rng(7), CASES[case][1]
+    tensors = {n: t for file in sorted(plain.glob("*.safetensors")) for n, t in load_file(file).items()}
+    return {
+        name: pack(rng, *tensor.shape) if "_proj.weight" in name and "vision" not in name else tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def stored(plain: Path, target: Path, case: str, **change: torch.Tensor | None) -> tuple[Path, Path]:
-    """The tiny checkpoint with its projections in a scheme, and with their values; `change` is of TENSOR's.
+    """The tiny checkpoint in a scheme, and with the values of that; `change` is of TENSOR's parts.
 
     Parts of a weight lie in two files.
     """
-    config, pack, _ = CASES[case]
-    files: dict[str, tuple[Parts, Parts]] = {}
-    for name in ("few", "values"):
-        (target / name).mkdir()
-        files[name] = ({}, {})
-        for file in plain.iterdir():
-            if file.suffix == ".json" and "index" not in file.name:
-                (target / name / file.name).write_bytes(file.read_bytes())
-    written = json.loads((plain / "config.json").read_text()) | {"quantization_config": config}
-    (target / "few" / "config.json").write_text(json.dumps(written))
-    rng = np.random.default_rng(7)
-    for file in sorted(plain.glob("*.safetensors")):
-        for name, tensor in load_file(file).items():
-            if "_proj.weight" not in name or "vision" in name:
-                files["few"][0][name] = files["values"][0][name] = tensor
-                continue
-            parts, values = pack(rng, *tensor.shape)
-            files["values"][0][name] = torch.from_numpy(values)
-            if name == TENSOR:
-                parts = {end: part for end, part in (parts | change).items() if part is not None}
-            for number, (end, part) in enumerate(parts.items()):
-                files["few"][number % 2][name.removesuffix("weight") + end] = part
+    files: dict[str, tuple[Parts, Parts]] = {"few": ({}, {}), "values": ({}, {})}
+    for name, weight in weights_in(plain, case).items():
+        if isinstance(weight, torch.Tensor):
+            files["few"][0][name] = files["values"][0][name] = weight
+            continue
+        parts, values = weight
+        files["values"][0][name] = torch.from_numpy(values)
+        if name == TENSOR:
+            parts = {end: part for end, part in (parts | change).items() if part is not None}
+        for number, (end, part) in enumerate(parts.items()):
+            files["few"][number % 2][name.removesuffix("weight") + end] = part
     for name, shards in files.items():
+        shutil.copytree(plain, target / name, ignore=shutil.ignore_patterns("*.safetensors*", "*.py"))
         index = {}
         for number, shard in enumerate(shards):
             save_file(shard, target / name / f"{number}.safetensors")
             index |= dict.fromkeys(shard, f"{number}.safetensors")
         (target / name / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    written = json.loads((plain / "config.json").read_text()) | {"quantization_config": CASES[case][0]}
+    (target / "few" / "config.json").write_text(json.dumps(written))
     return target / "few", target / "values"
 
 

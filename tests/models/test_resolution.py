@@ -11,13 +11,11 @@ from dsocr_core.models.resolution import TILE_SIZE, tokens_per_side
 @pytest.mark.parametrize(
     ("name", "base", "image", "crop", "view", "side"),
     [
-        ("tiny", 512, 512, False, 512, 8),
-        ("small", 640, 640, False, 640, 10),
-        ("base", 1024, 1024, False, 1024, 16),
-        ("large", 1280, 1280, False, 1280, 20),
+        ("tiny", 512, 512, False, 512, 8), ("small", 640, 640, False, 640, 10),
+        ("base", 1024, 1024, False, 1024, 16), ("large", 1280, 1280, False, 1280, 20),
         ("gundam", 1024, 640, True, 1024, 16),
     ],
-)
+)  # fmt: skip
 def test_presets_have_the_published_sizes(
     name: str, base: int, image: int, crop: bool, view: int, side: int
 ) -> None:

@@ -27,8 +27,8 @@ BASE_MS: Mapping[str, float] = {
 _NESTED = {stage.value for stage in inside_prefill()}
 
 
-def made_clone(folder: Path, commits: int = 2) -> Path:
-    """A repository with as many commits, the file `commit` saying which."""
+def made_clone(folder: Path) -> Path:
+    """A repository with two commits, the file `commit` saying which."""
 
     def git(*words: str) -> None:
         identity = ("-c", "user.name=n", "-c", "user.email=e@e", "-c", "commit.gpgsign=false")
@@ -36,11 +36,11 @@ def made_clone(folder: Path, commits: int = 2) -> Path:
 
     folder.mkdir()
     git("init", "--quiet", "--initial-branch=main")
-    for number in range(commits):
+    for number in range(2):
         (folder / "commit").write_text(str(number))
         git("add", "commit")
         git("commit", "--quiet", "-m", str(number))
-    git("tag", "first", f"HEAD~{commits - 1}")
+    git("tag", "first", "HEAD~1")
     return folder
 
 

@@ -53,15 +53,9 @@ def test_a_pages_tokens_do_not_depend_on_its_neighbours() -> None:
     found = []
     for slots in (1, 4):
         step = BatchStep(
-            weights,
-            model.config.decoder,
-            slots,
-            64,
-            torch.float32,
-            NO_TOKEN,
-            kernels=PLAIN,
+            weights, model.config.decoder, slots, 64, torch.float32, NO_TOKEN, kernels=PLAIN,
             precision="fp8-kv",
-        )
+        )  # fmt: skip
         decoder, waiting, ended = BatchDecoder(step, 4), list(pages), {}
         while waiting or decoder.busy:
             while waiting and decoder.free:

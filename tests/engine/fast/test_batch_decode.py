@@ -76,7 +76,7 @@ def eager(model: OcrModel, page: Page, eos: int = NO_TOKEN) -> tuple[int, ...]:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_pages_tokens_do_not_depend_on_the_batch(model: OcrModel, seed: int) -> None:
     pages = mixed_pages(14, seed)
     wanted = {page.key: eager(model, page) for page in pages}
@@ -103,12 +103,11 @@ def windowed(model: OcrModel) -> OcrModel:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("seed", range(2))
-def test_each_page_forgets_by_its_own_prompt(model: OcrModel, windowed: OcrModel, seed: int) -> None:
-    pages = mixed_pages(9, seed)
+def test_each_page_forgets_by_its_own_prompt(model: OcrModel, windowed: OcrModel) -> None:
+    pages = mixed_pages(9, 0)
     wanted = {page.key: eager(windowed, page) for page in pages}
     assert any(eager(model, page) != wanted[page.key] for page in pages)
-    draw = random.Random(seed)
+    draw = random.Random(0)
     for slots, group in ((1, 4), (3, 1), (9, 7)):
         decoder = batch(windowed, slots, group)
         for _ in range(2):  # and once more in the same slots, in another order

@@ -51,15 +51,7 @@ def new_step(
     weights = BatchWeights.of(PackedDecoder.of(model.decoder))
     launches = FEW if kernels is not PLAIN else None
     return BatchStep(
-        weights,
-        model.config.decoder,
-        slots,
-        CAPACITY,
-        torch.float32,
-        eos,
-        launches,
-        kernels,
-        drafted=drafted,
+        weights, model.config.decoder, slots, CAPACITY, torch.float32, eos, launches, kernels, drafted=drafted
     )
 
 

@@ -46,12 +46,9 @@ def eager_tokens(
 
 
 def fast_tokens(
-    fast: FastDecoder,
-    model: OcrModel,
-    limit: int,
-    ngram_size: NgramPolicy | int,
+    fast: FastDecoder, model: OcrModel, limit: int, ngram_size: NgramPolicy | int,
     cancel: threading.Event | None = None,
-) -> tuple[list[int], str]:
+) -> tuple[list[int], str]:  # fmt: skip
     seen: list[int] = []
     sequence = fast.start(PROMPT, limit, ngram_size, sdpa_core)
     logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))

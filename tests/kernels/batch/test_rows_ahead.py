@@ -50,7 +50,14 @@ def within(dtype: torch.dtype) -> dict[str, float]:
     return {"rtol": 0.0, "atol": 1e-2 if dtype == torch.bfloat16 else 1e-4}
 
 
-CACHES = pytest.mark.parametrize("narrow", [False, True], ids=["wide", "8 bits"])
+KINDS = pytest.mark.parametrize(
+    ("splits", "dtype", "narrow"),
+    [
+        (1, torch.float32, False), (3, torch.bfloat16, False),
+        (1, torch.bfloat16, True), (3, torch.float32, True),
+    ],
+)  # fmt: skip
+"""Every two of: parts of attention, type of numbers, a cache of 8 bits."""
 
 
 def cached(narrow: bool, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Scales]:
@@ -71,9 +78,7 @@ def drafts(device: torch.device, *texts: list[int], shift: int = 0) -> tuple[Ten
     return tokens.to(device), states.to(device)
 
 
-@CACHES
-@DTYPES
-@pytest.mark.parametrize("splits", [1, 3])
+@KINDS
 def test_rows_of_a_slot_attend_as_each_does_alone(
     splits: int, dtype: torch.dtype, narrow: bool, device: torch.device
 ) -> None:
@@ -112,9 +117,7 @@ def test_rows_of_a_slot_attend_as_each_does_alone(
         torch.testing.assert_close(partial[: 3 * slots], wanted[: 3 * slots], **within(dtype))
 
 
-@CACHES
-@DTYPES
-@pytest.mark.parametrize("splits", [1, 3])
+@KINDS
 def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
     splits: int, dtype: torch.dtype, narrow: bool, device: torch.device
 ) -> None:
@@ -273,13 +276,8 @@ def test_tokens_are_accepted_up_to_the_first_that_differs(
     assert at[:, DONE].tolist() == [0, 0, 1, 1, 1, 0]
     counts = held[1][:, [PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG]].tolist()
     assert counts == [
-        [1, 3, 3, 4, 0],
-        [1, 3, 2, 2, 1],
-        [1, 3, 1, 2, 0],
-        [1, 3, 1, 2, 0],
-        [0] * 5,
-        [1, 3, 0, 0, 1],
-    ]
+        [1, 3, 3, 4, 0], [1, 3, 2, 2, 1], [1, 3, 1, 2, 0], [1, 3, 1, 2, 0], [0] * 5, [1, 3, 0, 0, 1],
+    ]  # fmt: skip
     # 22, 29 stand two further on, but 22 was right; so do 60, 61, after two that were wrong.
     assert held[1][:, SHIFT].tolist() == [-10, -10, -10, -10, -10, -8]
     assert at.shape == (slots, SIZE)

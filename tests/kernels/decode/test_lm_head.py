@@ -49,13 +49,9 @@ def bounds(
 
 
 def best(
-    x: Tensor,
-    gain: Tensor,
-    head: Tensor,
-    banned_at: Tensor,
-    state: Tensor,
+    x: Tensor, gain: Tensor, head: Tensor, banned_at: Tensor, state: Tensor,
     rounded: RoundedHead | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Each program's best logit and token."""
     new, launch = Random(0, x.dtype, x.device), Launch(8, programs=3)
     normed_x, lower, upper = bounds(x, gain, rounded or round_head(head), banned_at, state)
@@ -64,6 +60,13 @@ def best(
     best_token = torch.full((count,), -1, dtype=torch.int32, device=x.device)
     best_of_bounded(normed_x, head, banned_at, state, lower, upper, best_logit, best_token, launch)
     return best_logit, best_token
+
+
+def taken(found: tuple[Tensor, Tensor], tokens: Tensor, state: Tensor, vocabulary: int) -> Tensor:
+    """Enter the best of what `best` found into the tokens; the state afterwards."""
+    moved, logits = state.clone(), torch.zeros(tokens.shape, device=tokens.device)
+    take_best(*found, tokens, logits, moved, 1, vocabulary, Launch(4))
+    return moved
 
 
 def never(vocabulary: int, device: torch.device) -> Tensor:
@@ -84,35 +87,15 @@ def test_the_choice_is_the_whole_heads_and_ties_go_to_the_lower_id(
     head[vocabulary - 1] = head[first]  # a tie with a lower id
     for _ in range(4):
         logits = logits_reference(x, gain, head, banned_at, state, EPS)
-        best_logit, best_token = best(x, gain, head, banned_at, state)
-        assert_close(best_logit.max().to(dtype), logits.max().to(dtype))
+        found = best(x, gain, head, banned_at, state)
+        assert_close(found[0].max().to(dtype), logits.max().to(dtype))
         expected = take_best_reference(logits, tokens, state, eos=1)
-        moved = state.clone()
-        take_best(
-            best_logit,
-            best_token,
-            tokens,
-            torch.zeros(tokens.shape, device=device),
-            moved,
-            1,
-            vocabulary,
-            Launch(4),
-        )
+        moved = taken(found, tokens, state, vocabulary)
         assert torch.equal(tokens, expected[0])
         assert torch.equal(moved, expected[1])
         banned_at[tokens[4]] = 3  # next time the second best
     banned_at[:] = 3
-    best_logit, best_token = best(x, gain, head, banned_at, state)
-    take_best(
-        best_logit,
-        best_token,
-        tokens,
-        torch.zeros(tokens.shape, device=device),
-        state.clone(),
-        1,
-        vocabulary,
-        Launch(4),
-    )
+    taken(best(x, gain, head, banned_at, state), tokens, state, vocabulary)
     assert tokens[4] == 0  # as argmax of nothing but -inf
 
 
@@ -216,17 +199,7 @@ def test_weights_or_a_state_that_are_no_numbers_leave_a_token(device: torch.devi
         (new.poison(16), new.matrix(20, 16)),
         (new.normal(16), torch.full((20, 16), float("nan"), device=device)),
     ):
-        best_logit, best_token = best(x, new.normal(16), head, never(20, device), state)
-        take_best(
-            best_logit,
-            best_token,
-            tokens,
-            torch.zeros(tokens.shape, device=device),
-            state.clone(),
-            1,
-            20,
-            Launch(4),
-        )
+        taken(best(x, new.normal(16), head, never(20, device), state), tokens, state, 20)
         assert 0 <= int(tokens[2]) < 20
 
 
