@@ -180,8 +180,9 @@ def test_an_index_of_a_stranger_is_one_line(checkpoint: Path) -> None:
     contents |= dict.fromkeys(("[" * 100_000, "{}", '{"weight_map": {"a": 1e999}}'), "")
     for content, says in contents.items():
         index.write_text(content)
-        with pytest.raises(CheckpointError, match=says) as error:
+        with pytest.raises(CheckpointError) as error:
             load_model(load_config(checkpoint), checkpoint, CPU, torch.float32)
+        assert says in str(error.value)
         assert "\n" not in str(error.value) and len(str(error.value)) < len(str(checkpoint)) + 300
 
 

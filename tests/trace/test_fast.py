@@ -18,8 +18,8 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.trace.fast import trace_fast
 from dsocr_core.trace.run import compare_dumps
 from dsocr_core.trace.sides import Task, trace_engine
-from tests.engine.fast.test_engine import few_programs
 from tests.support.seeded_weights import tiny_config, with_changes
+from tests.support.small_decoder import FEW
 from tests.support.tiny_members import WINDOW, tiny_ocr2, tiny_unlimited, written
 
 STEPS = 2
@@ -47,7 +47,7 @@ def test_every_buffer_of_the_fast_engine_has_the_eager_engines_values(
     config: Callable[[], dict[str, Any]], preset: str, size: tuple[int, int], steps: int,
     behind_sam: set[str], tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(step, "launches_for", few_programs)
+    monkeypatch.setattr(step, "launches_for", lambda _: FEW)
     source = written(with_changes(config(), num_hidden_layers=2), tmp_path / "tiny_fast_trace")
     engine = EagerEngine(load_checkpoint(source, device, torch.float32))
     picture = Image.new("RGB", size, "white")
