@@ -157,6 +157,16 @@ def test_a_ring_without_room_for_refused_rows_has_no_passes(model: OcrModel) -> 
 
 
 @torch.inference_mode()
+def test_passes_and_steps_may_take_turns(model: OcrModel) -> None:
+    page = Page(model, 4)
+    page.begin((), 14, 2)
+    plain = page.decoded(page.step.run)
+    page.begin(changed(plain[0], 4, 9), 14, 2)
+    turns = iter([page.step.run, page.passes.run, page.passes.run, page.step.run, page.step.run] * 20)
+    assert_same(page.decoded(lambda: next(turns)()), plain)
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("place", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 4, 5, 6))])
 def test_the_end_token_and_the_limit_cut_inside_a_pass(model: OcrModel, place: int) -> None:
     page = Page(model, 4)

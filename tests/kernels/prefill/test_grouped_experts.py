@@ -155,6 +155,20 @@ def test_an_expert_with_more_rows_has_a_larger_tile(device: torch.device) -> Non
     assert tiles == [16, 32, 128]
 
 
+def test_tiles_of_a_roomy_device_fit_its_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """By hand: a stage holds rows of the left side and of one or two right sides, two bytes a number."""
+    monkeypatch.setattr("dsocr_core.kernels.prefill.grouped_experts.is_roomy", lambda _: True)
+    tall = []
+    for tokens in (64, 256, 400, 921, 3684):
+        tiles = grouped_launches(tokens * 6, 64, torch.bfloat16, device)
+        tall.append(tiles[0].rows)
+        for right_sides, at in zip((2, 1), tiles, strict=True):
+            assert (at.rows + right_sides * at.columns) * at.depth * 2 * at.stages <= 200 << 10
+    assert tall == [16, 32, 64, 128, 128]
+
+
 @DTYPES
 @pytest.mark.parametrize(("tokens", "width", "each"), [(5, 64, 2), (3, 60, 0), (2, 320, 6)])
 @pytest.mark.parametrize("centred", [False, True])
