@@ -1,12 +1,16 @@
-"""Pages run as the main module: what comes after them gets its own back."""
+"""Pages run as the main module: what comes after them gets its own back; and the history that they show."""
 
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import local_script_runner
+
+from dsocr_core.runs.store import History
+from pages.widgets.shared import resources
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,3 +43,17 @@ def main_module_stays() -> Iterator[None]:
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
+
+
+@pytest.fixture(scope="module")
+def shared(made_once: Path) -> Iterator[History]:
+    """The history that a file's own `made_once` made, opened once."""
+    with History(made_once) as made:
+        yield made
+
+
+@pytest.fixture
+def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
+    """For tests that write nothing into it."""
+    monkeypatch.setattr(resources, "history", lambda: shared)
+    return shared

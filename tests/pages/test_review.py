@@ -62,13 +62,6 @@ def shared(made_once: Path) -> Iterator[History]:
 
 
 @pytest.fixture
-def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
-    """For tests that write nothing into it."""
-    monkeypatch.setattr(resources, "history", lambda: shared)
-    return shared
-
-
-@pytest.fixture
 def own(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     shutil.copytree(made_once, tmp_path / "history")
     with History(tmp_path / "history") as made:

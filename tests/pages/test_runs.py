@@ -50,19 +50,6 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def shared(made_once: Path) -> Iterator[History]:
-    with History(made_once) as made:
-        yield made
-
-
-@pytest.fixture
-def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
-    """For tests that write nothing into it."""
-    monkeypatch.setattr(resources, "history", lambda: shared)
-    return shared
-
-
 @pytest.fixture
 def own(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
     shutil.copytree(made_once, tmp_path / "history")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,10 @@ open_page = partial(opened, "timing")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("history")
     timed_history.make(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def shared(root: Path) -> Iterator[History]:
-    with History(root) as made:
-        yield made
-
-
-@pytest.fixture
-def history(shared: History, monkeypatch: pytest.MonkeyPatch) -> History:
-    monkeypatch.setattr(resources, "history", lambda: shared)
-    return shared
 
 
 def strip(test: AppTest) -> str:
@@ -290,10 +278,10 @@ BENCH = {
 
 
 def test_a_bench_of_a_server_stands_beside_the_chosen_runs(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bench.json").write_text(json.dumps(BENCH))
-    with History(tmp_path / "history", also=[root]) as history:
+    with History(tmp_path / "history", also=[made_once]) as history:
         import_paths(history, [tmp_path / "bench.json"])
         monkeypatch.setattr(resources, "history", lambda: history)
         served = next(
