@@ -122,7 +122,7 @@ def test_a_bench_of_a_gpu_says_command_commit_and_machine_and_no_host(seeded: Hi
     benches = [
         run_id for run_id in seeded.run_ids() if (SEED_LOCATION / "runs" / run_id / "bench.json").is_file()
     ]
-    assert len(benches) == 22
+    assert len(benches) == 24
     for run_id in benches:
         record = seeded.record(run_id)
         assert record.command is not None and record.command.startswith("python -m dsocr_core bench")
