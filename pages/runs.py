@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -41,16 +44,20 @@ def _draw(history: History, head: DeltaGenerator) -> None:
         cluster_run.draw()
     else:
         trashed = value("view") == "Trash"
-        runs, sql = history.query("runs", trashed=trashed, **filters)
-        every = history.runs(trashed=trashed)
-        run_list.draw(
-            history,
-            runs[runs["run_id"].isin(shown)].reset_index(drop=True),
-            int(every["run_id"].isin(shown).sum()),
-            sql,
-            head,
+        there, asked = frozenset(shown), {"trashed": trashed, **filters}
+        found = resources.held(
+            "runs", history.state, (there, repr(asked)), lambda: _found(history, there, asked)
         )
+        run_list.draw(history, *found, head)
     _problems(history)
+
+
+def _found(history: History, there: frozenset[str], asked: dict[str, Any]) -> tuple[pd.DataFrame, int, str]:
+    """Runs that pass the filters, of how many, and the SQL of the question."""
+    runs, sql = history.query("runs", **asked)
+    every = history.runs(trashed=asked["trashed"])
+    runs = runs[runs["run_id"].isin(there)].reset_index(drop=True)
+    return runs, int(every["run_id"].isin(there).sum()), sql
 
 
 def _problems(history: History) -> None:

@@ -134,7 +134,7 @@ def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
     """Two lines a run, for the rows of charts: when and which, under what."""
     return {
         str(run["run_id"]): (f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}", condition(run))
-        for run in runs.to_dict("records")
+        for run in runs[["run_id", "created", *CONDITION]].to_dict("records")
     }
 
 

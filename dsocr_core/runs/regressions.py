@@ -5,11 +5,12 @@ Which commit is the baseline follows from when runs were made and how many there
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
-from dsocr_core.runs.labels import condition
+from dsocr_core.runs.labels import CONDITION, condition
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
 from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, TOTAL
 from dsocr_core.runs.store import History
@@ -40,15 +41,11 @@ def regressions(
     pairs = [pair for work in _workloads(settings)[:_MOST_PAIRS] if (pair := work.pair)]
     if not pairs:
         return pd.DataFrame(columns=COLUMNS), [sql]
-    facts = runs.set_index("run_id")
-    found = [
-        _rows(compared, pair, facts)
-        for pair, compared in zip(pairs, compare_pairs(history, pairs, neutral, contended), strict=True)
-        if len(compared)
-    ]
-    if not found:
+    found = dict(enumerate(compare_pairs(history, pairs, neutral, contended)))
+    rows = pd.concat(found, names=["pair"]).reset_index("pair")
+    if rows.empty:
         return pd.DataFrame(columns=COLUMNS), [sql]
-    return _ranked(pd.concat(found, ignore_index=True)), [sql]
+    return _ranked(rows.merge(_of_pairs(pairs, rows, runs), on="pair")), [sql]
 
 
 @dataclass
@@ -92,25 +89,40 @@ def _workloads(settings: pd.DataFrame) -> list[_Workload]:
     return [work for known in of_setting.values() for work in known]
 
 
-def _rows(compared: pd.DataFrame, pair: Pair, facts: pd.DataFrame) -> pd.DataFrame:
-    whole = compared.loc[compared["stage"] == TOTAL, "median_a"]
-    page_ms = float(whole.iloc[0] if len(whole) else compared["median_a"].max())
-    a, b = facts.loc[pair.a[0]], facts.loc[pair.b[0]]
-    lost = compared["median_a"] * (compared["ratio"] - 1)
-    lost = lost.fillna(compared["median_b"] - compared["median_a"])
-    return compared.assign(
-        stage=compared["stage"].replace(TOTAL, WHOLE), backend=pair.b[1], under=condition(b.to_dict()),
-        a=pair.a[0], b=pair.b[0], commit_a=a["git_commit"], commit_b=b["git_commit"],
-        lost_ms=lost, lost_share=lost / page_ms,
-        end=(compared["low"].where(compared["verdict"] != "inconclusive", compared["high"]) - 1)
-        * compared["median_a"] / page_ms,
+def _of_pairs(pairs: Sequence[Pair], rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """What is the same in all rows of a pair, a row each: its runs, and the milliseconds of A's page."""
+    ids = {run for pair in pairs for run in (pair.a[0], pair.b[0])}
+    known = runs.loc[runs["run_id"].isin(ids), ["run_id", "git_commit", *CONDITION]]
+    facts = known.set_index("run_id").to_dict("index")
+    total = rows[rows["stage"] == TOTAL].set_index("pair")["median_a"]
+    page_ms = total.combine_first(rows.groupby("pair")["median_a"].max())
+    return pd.DataFrame(
+        [
+            {
+                "pair": number, "backend": pair.b[1], "under": condition(facts[pair.b[0]]),
+                "a": pair.a[0], "b": pair.b[0], "commit_a": facts[pair.a[0]]["git_commit"],
+                "commit_b": facts[pair.b[0]]["git_commit"], "page_ms": page_ms.get(number),
+            }
+            for number, pair in enumerate(pairs)
+        ]
     )  # fmt: skip
 
 
 def _ranked(rows: pd.DataFrame) -> pd.DataFrame:
-    order = rows["verdict"].map({outcome: place for place, outcome in enumerate(OUTCOMES)})
-    by = {"order": order, "without": rows["end"].isna(), "lost": -rows["end"].fillna(rows["lost_share"])}
-    return rows.assign(**by).sort_values([*by], kind="stable", ignore_index=True)[COLUMNS]
+    """The rows with what B lost, in their order."""
+    before, page_ms = rows["median_a"], rows["page_ms"]
+    lost = (before * (rows["ratio"] - 1)).fillna(rows["median_b"] - before)
+    end = rows["low"].where(rows["verdict"] != "inconclusive", rows["high"])
+    sure = (end - 1) * before / page_ms
+    rows = rows.assign(
+        stage=rows["stage"].replace(TOTAL, WHOLE),
+        lost_ms=lost,
+        lost_share=lost / page_ms,
+        order=rows["verdict"].map({outcome: place for place, outcome in enumerate(OUTCOMES)}),
+        without=sure.isna(),
+        by=-sure.fillna(lost / page_ms),
+    )
+    return rows.sort_values(["order", "without", "by"], kind="stable", ignore_index=True)[COLUMNS]
 
 
 def counts(rows: pd.DataFrame) -> dict[str, int]:

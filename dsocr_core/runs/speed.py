@@ -72,9 +72,10 @@ def compare_pairs(
     history: History, pairs: Sequence[Pair], neutral: float = NEUTRAL_BAND, contended: bool = False
 ) -> list[pd.DataFrame]:
     """`compare_speed` of each pair, whose runs are known. Raises HistoryError."""
-    draws, found = _draws(history, pairs), []
+    draws, found = _with_totals(_draws(history, pairs)), []
+    of_pairs = draws.groupby("pair").indices
     for number, pair in enumerate(pairs):
-        of_pair = _with_totals(draws[draws["pair"] == number])
+        of_pair = draws.iloc[of_pairs.get(number, [])]
         compared = compare_runs(of_pair, (pair.a[0], pair.b[0]), neutral)
         records = [history.record(run) for run, _ in (pair.a, pair.b)]
         why = _latency_and_throughput(*records)
@@ -210,8 +211,8 @@ def _with_totals(draws: pd.DataFrame) -> pd.DataFrame:
     parts = draws[~draws["inside_prefill"].astype(bool)]
     if parts.empty:
         return draws
-    of_page = parts.groupby(["side", "run_id", "page"], sort=False)
+    of_page = parts.groupby(["pair", "side", "run_id", "page"], sort=False)
     whole = of_page["ms"].sum().reset_index().assign(stage=TOTAL)
     whole["stages"] = of_page["stage"].agg(lambda names: "\n".join(sorted(names))).to_numpy()
-    whole = whole[whole.groupby("page")["stages"].transform("nunique") == 1]
+    whole = whole[whole.groupby(["pair", "page"])["stages"].transform("nunique") == 1]
     return pd.concat([draws, whole], ignore_index=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,6 +92,10 @@ class History:
         self._refreshing = threading.Lock()
         self._glance: object = None
         self._index = self._opened()
+        self.state_of_runs: Hashable = object()
+        """Another one once a run came or went: what was answered before is out of date."""
+        self.state: Hashable = object()
+        """Another one once something was noted, too."""
 
     def __enter__(self) -> History:
         return self
@@ -124,6 +128,9 @@ class History:
         else:
             self._replace()
         after = {run.id: (run.storage, run.version) for run in self._index.entries.values()}
+        self.state = object()  # after the index: what is made between has the older state
+        if before != after:
+            self.state_of_runs = self.state
         return len(dict.fromkeys(run_id for run_id, _ in before.items() ^ after.items()))
 
     def _look(self) -> object:
@@ -213,6 +220,7 @@ class History:
         with self._refreshing:
             self._folder.discard(self._index)
             self._replace()
+            self.state = self.state_of_runs = object()
 
     def sql(self, statement: str, limits: Limits = Limits()) -> pd.DataFrame:  # noqa: B008 - immutable
         """The answer to one SELECT over the tables of `schema.TABLES`, `runs`, `facts`, `marks` ...

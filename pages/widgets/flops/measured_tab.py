@@ -126,7 +126,8 @@ def _profiled(selection: Selection) -> pd.DataFrame:
     """Find what Nsight Compute counted of this backend's stages on this device."""
     try:
         backend = selection.recorded.backend if selection.recorded else ""
-        return counted_points(resources.history(), backend, selection.hardware_name)
+        history, of = resources.history(), (backend, selection.hardware_name)
+        return resources.held("flops counted", history.state, of, lambda: counted_points(history, *of))
     except (DsocrError, duckdb.Error):
         return pd.DataFrame({"launches": []})
 

@@ -35,6 +35,10 @@ from pages.widgets.shared.table import Column
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from analytic_model.policy import Policy
+    from dsocr_core.models.config import ModelConfig
+    from dsocr_core.runs.store import History
+
 _WORDS: dict[str, str] = {
     "ttft": "Time to first token", "tpot": "Time per output token", "pages": "Pages a second",
 }  # fmt: skip
@@ -117,11 +121,18 @@ def _sentence(selection: Selection, needed: Requirements, of_runs: pd.DataFrame)
 def _reached(selection: Selection, target: Target) -> pd.DataFrame:
     """`reached` with the runs' names; empty where the history cannot be asked."""
     try:
-        history = resources.history()
-        found = reached(history, selection.config, selection.preset, target, selection.policy)
-        names = chart_names(history.runs())
+        history, of = resources.history(), (selection.config, selection.preset, target, selection.policy)
+        return resources.held("flops reached", history.state, of, lambda: _named(history, *of))
     except (DsocrError, duckdb.Error):
         return pd.DataFrame()
+
+
+def _named(
+    history: History, config: ModelConfig, preset: str, target: Target, policy: Policy
+) -> pd.DataFrame:
+    found = reached(history, config, preset, target, policy)
+    runs = history.runs()
+    names = chart_names(runs[runs["run_id"].isin(found["run_id"])])
     return found.assign(run=[" · ".join(names.get(run, (run,))) for run in found["run_id"]])
 
 

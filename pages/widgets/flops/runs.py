@@ -32,7 +32,7 @@ def draw() -> Callable[[], Reading]:
     try:
         history = resources.history()
         refresh_button(history)
-        pages = _choose(history, _runs(history))
+        pages = _choose(history)
     except (DsocrError, duckdb.Error) as error:
         return partial(_fail, error)
     backends(sorted(pages["backend"].unique(), key=lambda name: (name == VENDOR, name)))
@@ -54,34 +54,38 @@ def _fail(error: Exception) -> Reading:
     raise error
 
 
-def _runs(history: History) -> pd.DataFrame:
-    """Runs of this project that read a page, newest first; those in the trash too, as a link may name one."""
+def _runs(history: History, there: frozenset[str]) -> tuple[dict[str, str], list[str], str]:
+    """Runs of this project that read a page, newest first, with what they are called; those to choose from,
+    without those in the trash, which a link may name; the one to begin with.
+    """
     runs = history.runs(sources=["dsocr"], trashed=None)
-    runs = runs[runs["run_id"].isin(shown(history)) & runs["new_tokens"].notna()]
+    runs = runs[runs["run_id"].isin(there) & runs["new_tokens"].notna()]
     if runs.empty:
         raise NotRecordedError(
             "No run of this project is in the history yet. Read a page on Compare: the app records each run."
         )
-    return runs
-
-
-def _choose(history: History, runs: pd.DataFrame) -> pd.DataFrame:
-    """Draw the choice of a run and a page; returns the run's pages whose work is recorded."""
     # A sidebar is narrow: what tells runs apart comes first.
     labels = unlike({run_id: " · ".join(words) for run_id, words in chart_names(runs).items()})
-    there = runs[~runs["trashed"].astype(bool)]
-    offered = (there["run_id"].tolist() or list(labels))[:_MOST_RUNS]
+    kept = runs[~runs["trashed"].astype(bool)]
+    kept = kept if len(kept) else runs
+    return labels, kept["run_id"].tolist()[:_MOST_RUNS], newest(kept)
+
+
+def _choose(history: History) -> pd.DataFrame:
+    """Draw the choice of a run and a page; returns the run's pages whose work is recorded."""
+    there = frozenset(shown(history))
+    labels, offered, first = resources.held("flops runs", history.state, there, lambda: _runs(history, there))
     if STATE.missing("run", labels):
         raise DsocrError(f"run {text('run')[:60]} is not there, or has read no page: choose another")
     if text("run") in labels:
-        offered += [] if text("run") in offered else [text("run")]
+        offered = [*offered, *({text("run")} - {*offered})]
     else:
-        put("run", newest(there if len(there) else runs))
+        put("run", first)
     st.selectbox("Run", offered, key=key("run"), format_func=labels.__getitem__)
     pages = pages_of(history, text("run"))
     names = sorted(pages["page"].unique())
-    for name, there in (("page", names), ("backend", set(pages["backend"]))):
-        if STATE.missing(name, there):
+    for name, known in (("page", names), ("backend", set(pages["backend"]))):
+        if STATE.missing(name, known):
             raise DsocrError(f"run {text('run')[:60]} has no {name} {text(name)[:60]}: choose another")
     if text("page") not in names:
         put("page", usual_page(history, text("run"), names))

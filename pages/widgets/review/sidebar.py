@@ -14,7 +14,7 @@ from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS, SIZE_CLASSES
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
-from dsocr_core.runs.labels import condition, has_value, run_labels, short
+from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
 from dsocr_core.runs.store import EXAMPLE, History
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.review import address
@@ -68,7 +68,8 @@ def runs_of(history: History) -> Runs:
     if found is None or found[0] is not shown:
         every = history.runs()
         every = every[every["run_id"].isin(shown) & (every["pages"].fillna(0) > 0)]
-        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(every.to_dict("records")))
+        facts = every[["run_id", "backends", "compared", "tags", "checkpoint", *CONDITION]]
+        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(facts.to_dict("records")))
         found = st.session_state["review runs"] = (shown, runs)
     return found[1]
 

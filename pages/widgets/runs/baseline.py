@@ -26,7 +26,7 @@ def pinned(runs: pd.DataFrame) -> str:
     """The baseline among all runs, newest first; "" when there is none."""
     if value("baseline") in set(runs["run_id"]):
         return str(value("baseline"))
-    return next((run["run_id"] for run in runs.to_dict("records") if TAG in run["tags"]), "")
+    return next((run for run, tags in zip(runs["run_id"], runs["tags"], strict=True) if TAG in tags), "")
 
 
 def against(history: History, baseline: str, pace: pd.DataFrame) -> dict[str, Ratio]:

@@ -18,7 +18,7 @@ from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, run_table, sortable
-from pages.widgets.shared import figure, navigation, sources
+from pages.widgets.shared import figure, navigation, resources, sources
 from pages.widgets.shared.messages import show_error
 
 _ROW = 13
@@ -52,10 +52,10 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
         _nothing(trash, total)
         return
     run_ids = list(runs["run_id"])
-    pace, _ = history.query("pace", run_ids=None if len(runs) == total else run_ids)
-    found = baseline.pinned(history.runs())
-    against = baseline.against(history, found, pace)
-    table = on_top(run_table(runs, verdict_counts(history), pace, against), value("group"), found)
+    of = (tuple(run_ids), value("baseline"), value("group"))
+    found, against, table = resources.held(
+        "runs table", history.state, of, lambda: _listed(history, runs, total)
+    )
     run_ids = list(table["run"])
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
@@ -74,6 +74,19 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
     of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
     _actions(history, picked, trash, found)
     selection.draw(history, of_choice)
+
+
+def _listed(history: History, runs: pd.DataFrame, total: int) -> tuple[str, dict[str, Ratio], pd.DataFrame]:
+    """The baseline, what the runs are beside it, and their table."""
+    run_ids = None if len(runs) == total else list(runs["run_id"])
+    pace, _ = history.query("pace", run_ids=run_ids)
+    found = baseline.pinned(history.runs())
+    against = baseline.against(history, found, pace)
+    return (
+        found,
+        against,
+        on_top(run_table(runs, verdict_counts(history), pace, against), value("group"), found),
+    )
 
 
 def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]) -> list[str]:

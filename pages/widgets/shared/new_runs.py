@@ -10,16 +10,22 @@ from dsocr_core.runs.store import History
 from pages.widgets.shared.messages import show_error
 from pages.widgets.streamlit_mends import rerun_page
 
-_SHOWN = "history shown"
+_SHOWN, _THERE = "history shown", "history shown and there"
 _POLL_S = 5
 """Seconds after which the storage is asked what came and went: a listing of a folder where nothing did."""
 
 
 def shown(history: History) -> set[str]:
-    """The runs that this session shows: of those at its begin or last refresh what is still there."""
+    """The runs that this session shows: of those at its begin or last refresh what is still there.
+
+    The same object until one goes or a refresh, so that what is made of them can be kept beside it.
+    """
     if _SHOWN not in st.session_state:
         refresh(history)
-    run_ids: set[str] = st.session_state[_SHOWN] & set(history.run_ids())
+    there: set[str] = st.session_state[_SHOWN] & set(history.run_ids())
+    if there != st.session_state.get(_THERE):
+        st.session_state[_THERE] = there
+    run_ids: set[str] = st.session_state[_THERE]
     return run_ids
 
 
@@ -27,6 +33,7 @@ def refresh(history: History) -> None:
     """Show everything there is from now on. Raises DsocrError when the history cannot be listed."""
     history.refresh()
     st.session_state[_SHOWN] = set(history.run_ids())
+    st.session_state.pop(_THERE, None)
 
 
 @st.fragment(run_every=_POLL_S)

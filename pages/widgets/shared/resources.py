@@ -34,6 +34,8 @@ T = TypeVar("T")
 _VIEW_SIDE = 2400
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
 _THUMBNAIL_SIDE = 160
+_MOST_HELD = 48
+"""Answers, of all tabs and views: some for each view of a few tabs."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,24 @@ def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[s
     return means
 
 
-def held(name: str, of: object, make: Callable[[], T]) -> T:
-    """Give what was made for `of`, held by this tab while the same is asked for: runs never change."""
-    last: tuple[object, T] | None = st.session_state.get(f"held {name}")
-    if last is None or last[0] != of:
-        last = st.session_state[f"held {name}"] = (of, make())
-    return last[1]
+def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T]) -> T:
+    """Give what was made of a history for `of`, held for all tabs while its `state` is the same.
+
+    Nobody changes what it is: other tabs have the same object.
+    """
+    answers, key = _answers(), (name, state, of)
+    last = answers.pop(key, None)
+    made: T = make() if last is None else last
+    answers[key] = made  # as the newest
+    for old in list(answers)[:-_MOST_HELD]:
+        answers.pop(old, None)
+    return made
+
+
+@st.cache_resource(show_spinner=False)
+def _answers() -> dict[Hashable, Any]:
+    """What `held` holds, the oldest first."""
+    return {}
 
 
 @st.cache_resource(show_spinner=False)

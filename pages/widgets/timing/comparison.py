@@ -10,7 +10,7 @@ import streamlit as st
 
 from dsocr_core.base.words import plural, significant, speed_ratio
 from dsocr_core.runs import timings
-from dsocr_core.runs.labels import condition, has_value, short_names
+from dsocr_core.runs.labels import CONDITION, condition, has_value, short_names
 from dsocr_core.runs.sameness import record_facts, side_by_side
 from dsocr_core.runs.speed import LATENCY, compare_speed
 from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
@@ -92,7 +92,8 @@ def _usual_pair(shown: Shown, run_ids: list[str]) -> tuple[str, str]:
         return selected[1], selected[0]
     newest = [*dict.fromkeys([*run_ids[:_PAIRED], *fixed.values()])]
     pairs, _ = shown.history.query("common_pages", run_ids=newest)
-    under = {run["run_id"]: condition(run) for run in shown.every.to_dict("records")}
+    facts = shown.every.loc[shown.every["run_id"].isin(newest), ["run_id", *CONDITION]]
+    under = {run["run_id"]: condition(run) for run in facts.to_dict("records")}
     found = [(row["a"], row["b"], int(row["pages"])) for row in pairs.to_dict("records")]
     if fixed:  # whichever came first in time
         found += [(b, a, pages) for a, b, pages in found]
@@ -181,8 +182,9 @@ class _Answers:
 def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     neutral, run_ids = value("neutral") / 100, list(dict.fromkeys((a[0], b[0])))
     of = (a, b, neutral, bool(value("contended")))
-    held_for = (*of, len(shown.history))  # a new run may be like one of the two
-    answers = resources.held("timing comparison", held_for, lambda: _asked(shown.history, *of))
+    # A new run may be like one of the two.
+    state = shown.history.state_of_runs
+    answers = resources.held("timing comparison", state, of, lambda: _asked(shown.history, *of))
     found, coverage = answers.found, answers.coverage
     strip = strip_of(found, coverage, neutral)
     st.html(strip_html(strip) + reasons_html(strip.reasons))

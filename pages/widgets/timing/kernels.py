@@ -121,8 +121,10 @@ def _longest(shown: Shown, run: str) -> None:
 
 def _pair(shown: Shown, a: str, b: str) -> None:
     stage = value("part") or None
-    of = (a, b, stage, len(shown.history))
-    found = resources.held("timing kernel pairs", of, lambda: kernel_pairs(shown.history, a, b, stage))
+    history, of = shown.history, (a, b, stage)
+    found = resources.held(
+        "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, a, b, stage)
+    )
     again = f"dsocr history kernels {a} {b}" + (f" --stage {stage}" if stage else "")
     figure.head(
         found.words, sql=found.sql, commands=shown.commands(a, b), reproduce=again,

@@ -90,7 +90,7 @@ def _read(shown: Shown, run: str) -> _Profile:
 
 def draw(shown: Shown, run: str) -> None:
     """The profile of one run."""
-    found = resources.held("timing profile", (run, len(shown.history)), lambda: _read(shown, run))
+    found = resources.held("timing profile", shown.history.state_of_runs, run, lambda: _read(shown, run))
     rows, kernels, device = found.rows, found.kernels, found.device
     words = profile_words(rows, kernels, shown.labels) + roof_words(rows, device, found.capabilities)
     figure.head(

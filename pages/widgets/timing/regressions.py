@@ -48,10 +48,11 @@ _COLUMNS = {
 def draw(shown: Shown) -> None:
     """The outcomes in a strip, and every stage of every workload and setting, the surest loss first."""
     contended = bool(value("contended"))
-    of = (tuple(shown.runs["run_id"]), contended)
+    history, of = shown.history, (tuple(shown.runs["run_id"]), contended)
     found, sql = resources.held(
-        "timing regressions", of, lambda: regressions(shown.history, shown.runs, contended=contended)
-    )
+        "timing regressions", history.state_of_runs, of,
+        lambda: regressions(history, shown.runs, contended=contended),
+    )  # fmt: skip
     if found.empty:
         st.info(
             "No workload that passes the filters was timed at two commits under one setting. Record a bench "

@@ -12,7 +12,7 @@ import streamlit as st
 from dsocr_core.base.words import plural
 from dsocr_core.runs.labels import chart_names, run_labels
 from dsocr_core.runs.store import History
-from pages.widgets.shared import run_filters
+from pages.widgets.shared import resources, run_filters
 from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing.address import STATE, key, value
 
@@ -62,12 +62,11 @@ def draw(history: History) -> Shown:
         "with drafts is then compared with one without as well.",
     )  # fmt: skip
     run_filters.draw_more(STATE, values, "timing")
-    filters = _filters()
-    every = history.runs(trashed=None)
-    every = every[every["run_id"].isin(shown(history))]
-    passing = history.runs(**filters)["run_id"]
-    runs = every[every["run_id"].isin(set(passing))]
-    st.caption(f"{len(runs):,} of {plural(len(every), 'run')}")
+    filters, there = _filters(), frozenset(shown(history))
+    found = resources.held(
+        "timing runs", history.state, (there, repr(filters)), lambda: _found(history, there, filters)
+    )
+    st.caption(f"{len(found.runs):,} of {plural(len(found.every), 'run')}")
     if STATE.used(*run_filters.FILTERS):
         st.button(
             "Clear filters",
@@ -78,7 +77,14 @@ def draw(history: History) -> Shown:
         )
     if unread := len(history.problems):
         st.caption(f"{plural(unread, 'entry', 'entries')} of the history cannot be read: see Runs.")
-    return Shown(history, every, runs, filters)
+    return found
+
+
+def _found(history: History, there: frozenset[str], filters: dict[str, Any]) -> Shown:
+    every = history.runs(trashed=None)
+    every = every[every["run_id"].isin(there)]
+    passing = history.runs(**filters)["run_id"]
+    return Shown(history, every, every[every["run_id"].isin(set(passing))], filters)
 
 
 def _filters() -> dict[str, Any]:
