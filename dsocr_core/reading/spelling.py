@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from dsocr_core.reading.formulas import LOWERED, printed
 
@@ -86,13 +87,14 @@ _BOX_MARK = re.compile(r"\[([ xX])\](?=\s)")
 _ROUND_MARK = re.compile(r"(?<!\w)\(([ xX])\)(?=\s)")
 """A box to tick, where one of a text is empty; else (x) numbers a list."""
 _HYPHEN = re.compile(
-    r"(?<=[^\W\d_])-[ \t]*(?:\n[ \t]*|[ \t])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en)\b)(?=[^\W\d_A-ZÀ-Þ])"
+    r"-(?<=[^\W\d_]-)[ \t]*(?:\n[ \t]*|[ \t])(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en)\b)"
+    r"(?=[^\W\d_A-ZÀ-Þ])"
 )
-"""A word's end on the next line."""
+"""A word's end on the next line. The sign comes first: it is found faster than what stands before it."""
 _BOLD = re.compile(r"(?<![\w*])(\*\*|__)(?=\S)([^*_\n]{1,400})(?<=\S)\1")
 _EMPHASIS = re.compile(r"(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?!\w)|[`]+")
 
-GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ ']\d{3})+(?![\d])")
+GROUPS = re.compile(r"\d(?<![\d.,]\d)\d{0,2}(?:[ ']\d{3})+(?![\d])")
 _LONG = re.compile(r"(?<![\d.,])(?:[+0]\d\d+(?:(?: | ?[/-] ?)\d+)+|\+?\d+(?: \d+)+)")
 _YEARS = re.compile(r"(?:(?:19|20)\d\d ?)+")
 
@@ -105,27 +107,33 @@ def tidy(text: str) -> str:
 def marked(text: str) -> str:
     """A tidy text with marks around its formulas."""
     text = _RAISED.sub(lambda mark: f"{'^' if mark[1].lower() == 'sup' else '_'}{{{mark[2]}}}", text)
-    text = _STRUCK_TAG.sub(f" {STRUCK} ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
+    text = _where("<~", _STRUCK_TAG, f" {STRUCK} ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
     text = html.unescape(_TAG.sub(_Tags(), text))
-    text = _ORDINAL.sub(r"\1", _NOTE.sub(r"^{\1}", _LINK.sub(r"\1", text)))
-    text = _SCRIPT.sub(r"\1{\2\3}", _WIDE.sub(" ", _same_characters(text)))
-    text = _TIMES.sub("×", _LETTER_WITH_INDEX.sub(r"\1_{\2}", _SECONDS.sub(r"\1''", text)))
+    text = _where("^", _ORDINAL, r"\1", _NOTE.sub(r"^{\1}", _where(("](",), _LINK, r"\1", text)))
+    text = _where(("  ", "\t"), _WIDE, " ", _same_characters(text))
+    text = _where('"', _SECONDS, r"\1''", _where("^_", _SCRIPT, r"\1{\2\3}", text))
+    text = _TIMES.sub("×", _where("_", _LETTER_WITH_INDEX, r"\1_{\2}", text))
     text = _without_bullets(_RULE.sub("", _with_formulas(text)))
-    text = _LONG_DASH.sub("-", _LEADER.sub(r"\1\1\1", text))
+    text = _where(("--",), _LONG_DASH, "-", _LEADER.sub(r"\1\1\1", text))
     marks = (_BOX_MARK, _ROUND_MARK) if "( )" in text else (_BOX_MARK,)
     for mark in marks:
         text = mark.sub(lambda found: "☐" if found[1] == " " else "☑", text)
     text = _LIST_NUMBER.sub(_of_list_number, text)
     text = _HYPHEN.sub("", text)
-    text = _EMPHASIS.sub("", _BOLD.sub(r"\2", text)).strip()
+    text = _where("*_`", _EMPHASIS, "", _where("*_", _BOLD, r"\2", text)).strip()
     return text.replace(LOWERED, "_").replace(_STAR, "*")
+
+
+def _where(signs: Iterable[str], pattern: re.Pattern[str], by: str, text: str) -> str:
+    """Replace, where one of the signs is there that every match has: a page of prose has none of most."""
+    return pattern.sub(by, text) if any(sign in text for sign in signs) else text
 
 
 def joined(text: str) -> str:
     """A tidy text without blanks, but for those that hold two numbers apart."""
     text = " ".join(text.replace(FORMULA, "").replace(FORMULA_END, "").split())
     text = _LONG.sub(_one_number, GROUPS.sub(lambda found: found[0].replace(" ", ""), text))
-    return re.sub(r"(?<!\d) | (?!\d)", "", text)
+    return re.sub(r" (?!(?<=\d )\d)", "", text)
 
 
 def _one_number(found: re.Match[str]) -> str:
@@ -221,6 +229,8 @@ def _same_characters(text: str) -> str:
 
 def _with_formulas(text: str) -> str:
     """LaTeX by what it prints, formulas between marks."""
+    if "$" not in text and "\\" not in text:
+        return printed(text)
     parts, at = [], 0
     for found in _MATH.finditer(text):
         content = next(group for group in found.groups() if group is not None)

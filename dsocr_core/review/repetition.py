@@ -152,4 +152,4 @@ def _longest_run(true: npt.NDArray[np.bool_]) -> tuple[int, int]:
 def _letters(unit: str, alone: bool) -> int:
     """Count letters outside of tags and labels; with digits unless `alone`."""
     plain = _TAG_HALVES.sub("", _TAG.sub("", _LABEL.sub("", unit) if alone else unit))
-    return sum(character.isalpha() if alone else character.isalnum() for character in plain)
+    return sum(map(str.isalpha if alone else str.isalnum, plain))

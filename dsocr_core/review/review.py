@@ -19,7 +19,7 @@ from dsocr_core.review.page import PageReview
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
-from dsocr_core.runs.results import Readings, RunSide, compared, pair, readings
+from dsocr_core.runs.results import Readings, RunSide, Stored, compared, pair, readings
 from dsocr_core.runs.sameness import differ
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.store import History
@@ -222,6 +222,8 @@ def _pages(
             yield compare_page(names, light)
         else:
             diverging.append((names, step))
+    pages = [str(name) for both, _ in diverging for name in both]
+    stored = {run: Stored(history, run, pages) for run in {a.record.id, b.record.id} if diverging}
     for first in range(0, len(diverging), _AT_ONCE):
         some = diverging[first : first + _AT_ONCE]
         wanted: dict[str, dict[str, int]] = {}
@@ -229,7 +231,7 @@ def _pages(
             for side, name in zip((a, b), both, strict=True):
                 of_run = wanted.setdefault(side.record.id, {})
                 of_run[str(name)] = max(step, of_run.get(str(name), 0))
-        whole = {run: readings(history, run, [*of], with_steps=of) for run, of in wanted.items()}
+        whole = {run: stored[run].readings(of) for run, of in wanted.items()}
         yield from (compare_page(names, comparison(names, whole)) for names, _ in some)
 
 

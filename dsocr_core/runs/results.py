@@ -54,20 +54,38 @@ def results(history: History, run_id: str, pages: Sequence[str] | None = None) -
 
 
 def readings(
-    history: History,
-    run_id: str,
-    pages: Sequence[str] | None = None,
-    with_steps: bool | Mapping[str, int] = True,
+    history: History, run_id: str, pages: Sequence[str] | None = None, with_steps: bool = True
 ) -> Readings:
     """Results and failures of a run, or of those pages of it, in the order of the pages.
 
-    Steps, the new tokens one by one, are most of a run's bytes; a mapping gives the last one that is wanted
-    of each page. Raises HistoryError where there is no such run.
+    Steps, the new tokens one by one, are most of a run's bytes. Raises HistoryError where there is no such
+    run.
     """
     record = history.record(run_id)
     columns = _WITH_STEPS if with_steps else _WITHOUT_STEPS
     rows = history.readings(run_id, pages, columns).to_pylist()
     return _collected(record, rows, lambda: _folder_text(history, record), with_steps)
+
+
+class Stored:
+    """The rows of some pages of a run, read once; results are made of a few at a time.
+
+    The steps of a run take a tenth of the memory as they are stored. Raises HistoryError where there is no
+    such run.
+    """
+
+    def __init__(self, history: History, run_id: str, pages: Sequence[str]) -> None:
+        self._history, self._record = history, history.record(run_id)
+        self._rows = history.readings(run_id, pages, _WITH_STEPS)
+        self._places: dict[str, list[int]] = {}
+        for place, page in enumerate(self._rows["page"].to_pylist()):
+            self._places.setdefault(page, []).append(place)
+
+    def readings(self, last_steps: Mapping[str, int]) -> Readings:
+        """Readings of these pages, with the steps up to the last one that is wanted of each."""
+        places = [place for page in last_steps for place in self._places.get(page, ())]
+        rows = self._rows.take(places).to_pylist()
+        return _collected(self._record, rows, lambda: _folder_text(self._history, self._record), last_steps)
 
 
 def readings_in(directory: Path) -> Readings:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -213,6 +215,24 @@ def test_the_first_divergence_with_what_was_written_before_it(history: History) 
     )  # fmt: skip
     assert found.margins is not None and found.margins.b is None
     assert found.margins.a == TopTwo((ord(OTHER[index]), 81), (9.5, 9.25))
+
+
+def test_files_are_read_twice_however_many_pages_diverge(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(history, "twice-1", {f"p{number}": both(f"{number} {markup()}", markup()) for number in range(5)})
+    asked, read = list[str](), history.readings
+
+    def count(run_id: str, *given: Any) -> pa.Table:
+        asked.append(run_id)
+        return read(run_id, *given)
+
+    monkeypatch.setattr(history, "readings", count)
+    monkeypatch.setattr("dsocr_core.review.review._AT_ONCE", 1)
+    reasons = {page.name: page.reasons for page in open_review(history, "twice-1").pages}
+    assert asked == ["twice-1"] * 2
+    monkeypatch.undo()
+    assert reasons == {page.name: page.reasons for page in open_review(history, "twice-1").pages}
 
 
 def test_the_two_likeliest_survive_json() -> None:
