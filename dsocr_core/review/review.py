@@ -164,14 +164,15 @@ def open_review(
     backend_a: str | None = None,
     backend_b: str | None = None,
     tolerance: Tolerance | None = None,
+    watch: Callable[[int, int], object] = lambda done, total: None,
 ) -> Review:
     """Open a review on a run that has two backends (our engine is A, the vendor B), or on two runs.
 
     Of two runs our engine is taken where the run has one, else its only backend, unless named. B is the
     reference. Pages are paired by name, then by content of the image, then by name without suffix; an output
     folder of the vendor, one page under another name, is paired with the only page that is left. Without a
-    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it. Raises
-    ReviewError or HistoryError.
+    `tolerance` that of A's run counts. Every page is judged anew, by what was recorded of it; `watch` is
+    told after each how many are, and of how many. Raises ReviewError or HistoryError.
     """
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
@@ -189,7 +190,10 @@ def open_review(
     folder = "vendor" in (records[0].source, records[1].source)
     named = pair_pages((read[run_a], backends[0]), (read[run_b], backends[1]), folder)
     tolerance = tolerance or tolerance_of(records[0])
-    pages = _pages(history, a, b, named, read, tolerance)
+    pages = list[PageReview]()
+    for page in _pages(history, a, b, named, read, tolerance):
+        pages.append(page)
+        watch(len(pages), len(named))
     shown = [
         backend if backend != standard else None for backend, standard in zip(backends, usual, strict=True)
     ]

@@ -90,7 +90,7 @@ def _workloads(settings: pd.DataFrame) -> list[_Workload]:
 
 
 def _of_pairs(pairs: Sequence[Pair], rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """What is the same in all rows of a pair, a row each: its runs, and the milliseconds of A's page."""
+    """Facts of all rows of a pair, a row each: its runs, and the milliseconds of A's page."""
     ids = {run for pair in pairs for run in (pair.a[0], pair.b[0])}
     known = runs.loc[runs["run_id"].isin(ids), ["run_id", "git_commit", *CONDITION]]
     facts = known.set_index("run_id").to_dict("index")

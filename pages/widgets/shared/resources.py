@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 from argparse import ArgumentError
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.words import plural
 from dsocr_core.base.yaml_bounds import check_file
 from dsocr_core.page import documents
 from dsocr_core.settings import Settings, history_location
@@ -34,8 +36,7 @@ T = TypeVar("T")
 _VIEW_SIDE = 2400
 """Longest side in pixels of the picture the browser gets; boxes stay in page pixels."""
 _THUMBNAIL_SIDE = 160
-_MOST_HELD = 48
-"""Answers, of all tabs and views: some for each view of a few tabs."""
+_SAID_EVERY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,25 @@ def review(key: str) -> Review:
     Raises DsocrError.
     """
     past = history()
-    return _review(past, past.storage.location, key)
+    return held("review", past, key, lambda: _opened_review(past, key), most=4)
 
 
-@st.cache_resource(max_entries=4, show_spinner="Opening the review")
-def _review(_history: History, location: str, key: str) -> Review:
+def _opened_review(past: History, key: str) -> Review:
+    """Open a review and say how far it is, which is also when Stop, or leaving the page, may end it."""
     from dsocr_core.review.review import open_review, parse_key
 
-    return open_review(_history, *parse_key(key))
+    bar, last = st.progress(0.0, "Opening the review"), time.monotonic()
+
+    def watch(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > _SAID_EVERY_S:
+            last = time.monotonic()
+            bar.progress(done / total, f"Opening the review: {done:,} of {plural(total, 'page')}")
+
+    try:
+        return open_review(past, *parse_key(key), watch=watch)
+    finally:
+        bar.empty()
 
 
 def truth(path: Path | None) -> Truth:
@@ -125,23 +137,23 @@ def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[s
     return means
 
 
-def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T]) -> T:
+def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T], most: int = 8) -> T:
     """Give what was made of a history for `of`, held for all tabs while its `state` is the same.
 
-    Nobody changes what it is: other tabs have the same object.
+    The last `most` of a name are. Nobody changes what it is: other tabs have the same object.
     """
-    answers, key = _answers(), (name, state, of)
+    answers, key = _answers().setdefault(name, {}), (state, of)
     last = answers.pop(key, None)
     made: T = make() if last is None else last
     answers[key] = made  # as the newest
-    for old in list(answers)[:-_MOST_HELD]:
+    for old in list(answers)[:-most]:
         answers.pop(old, None)
     return made
 
 
 @st.cache_resource(show_spinner=False)
-def _answers() -> dict[Hashable, Any]:
-    """What `held` holds, the oldest first."""
+def _answers() -> dict[str, dict[Hashable, Any]]:
+    """Answers that `held` holds, by name, the oldest first."""
     return {}
 
 
