@@ -235,7 +235,7 @@ def _trend_of(shown: Shown, measure: Measure, backend: str, page: str = "") -> _
         return _Trend(rows, steps, changes(steps), sql)
 
     of = (name, column, repr(asked), tuple(shown.runs["run_id"]))
-    return resources.held(f"timing trend {backend}", shown.history.state, of, ask)
+    return resources.held("timing trend", shown.history.state, of, ask, most=16)  # some for each backend
 
 
 def _usual_backend(shown: Shown, backends: list[str]) -> str:
