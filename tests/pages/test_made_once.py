@@ -60,6 +60,19 @@ def test_another_tab_has_what_the_first_one_made(
     assert calls[name] == 2
 
 
+def test_a_run_in_the_trash_no_longer_counts_beside_the_chosen_ones(
+    examples: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    counted("timing.comparison", "_asked", calls, monkeypatch)
+    opened("timing", view="B against A")
+    opened("timing", view="B against A")
+    assert calls["_asked"] == 1
+    examples.trash([examples.run_ids()[0]])
+    opened("timing", view="B against A")
+    assert calls["_asked"] == 2
+
+
 def test_review_names_its_runs_once_a_tab(examples: History, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
     counted("review.sidebar", "run_labels", calls, monkeypatch)

@@ -82,11 +82,8 @@ def _listed(history: History, runs: pd.DataFrame, total: int) -> tuple[str, dict
     pace, _ = history.query("pace", run_ids=run_ids)
     found = baseline.pinned(history.runs())
     against = baseline.against(history, found, pace)
-    return (
-        found,
-        against,
-        on_top(run_table(runs, verdict_counts(history), pace, against), value("group"), found),
-    )
+    table = run_table(runs, verdict_counts(history), pace, against)
+    return found, against, on_top(table, value("group"), found)
 
 
 def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]) -> list[str]:

@@ -182,8 +182,8 @@ class _Answers:
 def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     neutral, run_ids = value("neutral") / 100, list(dict.fromkeys((a[0], b[0])))
     of = (a, b, neutral, bool(value("contended")))
-    # A new run may be like one of the two.
-    state = shown.history.state_of_runs
+    # A new run may be like one of the two, and one in the trash no longer counts.
+    state = shown.history.state
     answers = resources.held("timing comparison", state, of, lambda: _asked(shown.history, *of))
     found, coverage = answers.found, answers.coverage
     strip = strip_of(found, coverage, neutral)
