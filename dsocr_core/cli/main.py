@@ -25,7 +25,7 @@ from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatte
 from dsocr_core.base.error_log import LOG_FILE, unforeseen
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.yaml_bounds import UNREADABLE
-from dsocr_core.cli import flops, history, history_speed
+from dsocr_core.cli import flops, history
 from dsocr_core.cli.accuracy import accuracy
 from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
@@ -95,10 +95,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "bench": bench,
     "gate": gate,
     "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),
-    "history": Group(
-        "Recorded runs: list, query, compare, import, export, move to the trash.",
-        history.COMMANDS | history_speed.COMMANDS,
-    ),
+    "history": Group("Recorded runs: list, query, import, export, move to the trash.", history.COMMANDS),
     "measure": Group("Measure parts: a step, a stage, rounding, memory.", MEASUREMENTS, measurement),
     "doctor": doctor,
 }

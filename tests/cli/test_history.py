@@ -12,7 +12,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import main, parse
 from dsocr_core.cli.options import call as call_command
 from tests.support.made_up_runs import timing, write_run
-from tests.support.timed_history import kernels, paced, record, write
 
 
 def call(*arguments: str, console: Console | None = None) -> int:
@@ -136,36 +135,3 @@ def test_limits_of_sql_are_above_zero(
 ) -> None:
     assert main(["history", "sql", "SELECT 1", "--history", str(tmp_path), option]) == 2
     assert option[2:].partition("=")[0] in capsys.readouterr().out
-
-
-def test_what_became_slower_is_one_answer_for_people_and_programs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = tmp_path / "timed"
-    for number in range(3):
-        for place, factor in enumerate((1.0, 1.2)):
-            run = record(f"{place}-{number}", number + place / 2, git_commit=str(place + 1) * 40)
-            write(root, run, paced(10 * number + place, {"decode": factor}))
-    assert call("regressions", "--history", str(root), "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    first, second, *_ = document["regressions"]
-    assert {first["stage"], second["stage"]} == {"decode", "whole page"} and first["verdict"] == "slower"
-    assert (first["a"], first["b"], document["counts"]["slower"]) == ("0-2", "1-2", 2)
-    call("regressions", "--history", str(root), "--limit", "2")
-    printed = capsys.readouterr().out
-    assert "11111111 22222222" in printed and "2 slower, 0 inconclusive" in printed and "clip" not in printed
-
-
-def test_kernels_of_two_runs_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "profiled"
-    for name, spent in (("a", 2e6), ("b", 3e6)):
-        write(root, record(name, 1), {}, kernels=kernels("decode", {"gemm": spent, f"of_{name}": 1e6}))
-    assert call("kernels", "a", "b", "--history", str(root), "--stage", "decode", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [(row["found"], row["change_s"]) for row in document["kernels"]] == [
-        ("in both", 1e-3), ("gone", -1e-3), ("new", 1e-3),
-    ]  # fmt: skip
-    call("kernels", "a", "b", "--history", str(root), console=Console(width=200))
-    assert "+1.00 ms" in (printed := capsys.readouterr().out) and "1 new in B, 1 gone" in printed
-    with pytest.raises(DsocrError, match="run nobody: no kernels"):
-        call("kernels", "a", "nobody", "--history", str(root))

@@ -125,9 +125,8 @@ def _pair(shown: Shown, a: str, b: str) -> None:
     found = resources.held(
         "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, a, b, stage)
     )
-    again = f"dsocr history kernels {a} {b}" + (f" --stage {stage}" if stage else "")
     figure.head(
-        found.words, sql=found.sql, commands=shown.commands(a, b), reproduce=again,
+        found.words, sql=found.sql, commands=shown.commands(a, b),
         kernels_compared=found.rows, sides=found.sides,
     )  # fmt: skip
     sides = _timed_pair(shown, [shown.history.record(run).git_commit for run in (a, b)])
@@ -197,8 +196,7 @@ def _report(
     from dsocr_core.review.speed_report import speed_report
 
     a, b = (history.record(run) for run in runs)
-    again = ["dsocr history regressions", f"dsocr history kernels {a.id} {b.id}"]
-    return speed_report(a, b, timed(), found, again).encode(errors="replace")
+    return speed_report(a, b, timed(), found, []).encode(errors="replace")
 
 
 def button(shown: Shown, a: str, b: str, stage: str) -> None:

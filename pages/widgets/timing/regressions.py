@@ -66,8 +66,7 @@ def draw(shown: Shown) -> None:
         f"{pairs}: the newest commit (B) of each workload, setting, card and backend beside the commit "
         "before it (A), the surest loss first. Choose a row (by keyboard: Shift and Space) to open its pair."
     )
-    reproduce = "dsocr history regressions" + " --contended" * contended
-    figure.head(words, sql=sql, reproduce=reproduce, regressions=found)
+    figure.head(words, sql=sql, regressions=found)
     rows = told(found)
     without = [name for name in ("speed", "low", "high", "why") if rows[name].isna().all()]
     table.draw(
