@@ -35,7 +35,6 @@ from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
 from dsocr_core.cli.over_cluster import status
 from dsocr_core.cli.run import run
-from dsocr_core.cli.serve import serve
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
 from dsocr_core.cli.verify import verify
@@ -88,7 +87,6 @@ COMMANDS: Mapping[str, Command | Group] = {
     "compare": compare,
     "verify": verify,
     "inputs": inputs,
-    "serve": serve,
     "trace": trace,
     "accuracy": accuracy,
     "why": why,

@@ -84,7 +84,7 @@ class Served:
         default_factory=lambda: {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]}
     )
     """The n-gram rule of its vLLM recipe, which is not that of `infer`; None: the request's, which is."""
-    placeholder: tuple[str, ...] = ("sglang", "dsocr")
+    placeholder: tuple[str, ...] = ("sglang",)
     """Flavours whose text has `<image>` in it; the others put it there themselves."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.conversion import converted
-from dsocr_core.base.specs.kinds import BackendSpec, EndpointSpec, EngineSpec, VendorSpec
+from dsocr_core.base.specs.kinds import BackendSpec, EngineSpec, VendorSpec
 from dsocr_core.base.specs.parsing import parse_backends
 from dsocr_core.base.visible import text_name
 from dsocr_core.models.deepseek_ocr import PROMPTS
@@ -123,7 +123,7 @@ def policy_of(record: RunRecord, backend: str | None) -> dict[str, Any]:
     Empty for the published code itself, for what is never told them, and for runs from before there were any.
     """
     infer, spec = infer_of(record, backend), _spec(record, backend)
-    told = isinstance(spec, EngineSpec) or (isinstance(spec, EndpointSpec) and spec.flavour == "dsocr")
+    told = isinstance(spec, EngineSpec)
     if backend == VENDOR or (spec is not None and not told):
         return {}
     usual = InferSettings()

@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.cli.main import main
-from dsocr_core.serve.requests import chat_request
 from tests.support.paths import ROOT, SAMPLES, SHARED
-from tests.support.served import body_for
 
 CASES = SHARED / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the cases are not here")
@@ -124,12 +122,6 @@ def test_the_benchmark_s_own_order_decides_ties(say: Say, page: str) -> None:
     expected = json.loads((folder / "case.json").read_text())["expected"][page]["order_edit"]
     given = ("--ground-truth", folder / page / "gt.json", folder / page / "preds")
     assert f'"order_edit": {expected}' in say("accuracy", *given, "--workers", 1, "--json", own=False)
-
-
-def test_neutral_fields_of_clients_are_taken() -> None:
-    fields = json.loads((CASES / "peers" / "serve-neutral-fields-refused" / "fields.json").read_text())
-    plain = chat_request(body_for(b"x"))
-    assert fields and all(chat_request(body_for(b"x", **field)) == plain for field in fields)
 
 
 def test_an_upload_s_error_names_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from tests.hostile.attempts import attempt_of, attempts, outcome
 
 GENERATORS = (
     "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses", "settings",
-    "requests",
+    "answers",
 )  # fmt: skip
 HANG_S = 10.0
 START_S = 120.0

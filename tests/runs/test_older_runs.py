@@ -109,7 +109,6 @@ def test_the_published_modes_have_an_ngram_size_of_their_own(infer: object, size
     ("b", "policy"),
     [
         ({"spec": "endpoint:http://h/v1", "flavour": "vllm"}, {}),
-        ({"spec": "endpoint:http://h/v1", "flavour": "dsocr"}, {"max_tiles": 6}),
         ("folder:out", {}),
     ],
 )

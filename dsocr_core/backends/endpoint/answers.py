@@ -13,7 +13,7 @@ from typing import Any
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import Refused, parse_json
-from dsocr_core.reading.records import FinishReason, TopTwo, top_two_steps
+from dsocr_core.reading.records import FinishReason
 
 MOST_ANSWER_BYTES = 64 * 1024 * 1024
 MOST_LINE_BYTES = 8 * 1024 * 1024
@@ -92,7 +92,6 @@ class Reading:
     """The server's word for its end, where it is another."""
     model: str | None = None
     usage: dict[str, int] = field(default_factory=dict)
-    top_two: tuple[TopTwo, ...] = ()
     ended: bool = False
     """True once the answer says that it is complete."""
     answered: bool = False
@@ -130,7 +129,6 @@ class Reading:
             self.ended = isinstance(piece, dict)  # a document that came whole
         self._add_ids(choice.get("token_ids"))
         self._add_log_probabilities(choice.get("logprobs"))
-        self._add_top_two(choice.get("top_two"))
         text = self._add_text(piece)
         self._end(choice.get("finish_reason"))
         return text
@@ -207,14 +205,6 @@ class Reading:
             self.token_texts.append(step["token"])
             if isinstance(step.get("logprob"), (int, float)):
                 self.log_probabilities.append(float(step["logprob"]))
-
-    def _add_top_two(self, value: Any) -> None:
-        if not isinstance(value, dict):
-            return
-        try:
-            self.top_two = top_two_steps(value["ids"], value["logits"])
-        except (KeyError, TypeError, ValueError):
-            raise AnswerError("its two best logits make no sense") from None
 
     def _end(self, reason: Any) -> None:
         if isinstance(reason, dict):  # as SGLang's own

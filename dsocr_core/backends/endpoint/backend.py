@@ -95,12 +95,9 @@ class Endpoint(Backend):
             "model": self.spec.model,
             "body": dict(self.spec.body),
             "image": required_files(request)[0].sha256,
-            "preset": request.preset if self.spec.flavour == "dsocr" else "",
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
         }
-        if self.spec.flavour == "dsocr":
-            facts |= {"no_repeat_ngram_size": request.no_repeat_ngram_size, **request.unpublished}
         return result_key(facts)
 
     def read(
@@ -157,7 +154,6 @@ class Endpoint(Backend):
     ) -> OcrResult:
         ids = reading.ids_of_steps()
         texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
-        fits = ids is not None and [step.ids[0] for step in reading.top_two] == ids[: len(reading.top_two)]
         return OcrResult(
             backend=self.name,
             request=request,
@@ -169,7 +165,6 @@ class Endpoint(Backend):
             inputs=None,
             timings=(),
             environment=self._environment(image, body, reading, server) | {"wall_ms": f"{wall_ms:.1f}"},
-            top_two=reading.top_two if fits else (),
         )
 
     def _environment(self, image: SentImage, body: Body, reading: Reading, server: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dsocr_core.base.specs.kinds import EndpointSpec, Flavour, SpecError
 from dsocr_core.base.specs.parsing import merge
-from dsocr_core.reading.records import IMAGE_PLACEHOLDER, POLICY_FIELDS, OcrRequest
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, OcrRequest
 
 Body = dict[str, Any]
 
@@ -65,20 +65,16 @@ def base_address(spec: EndpointSpec) -> str:
 
 def check_request(spec: EndpointSpec) -> None:
     """Refuse what a side was given and its flavour cannot pass on. Raises SpecError."""
-    taken = {"max_new_tokens", *_TAKEN.get(spec.flavour, ())}
     for name in spec.infer:
-        if name not in taken:
+        if name != "max_new_tokens":
             raise SpecError(
                 f"{spec.name}: infer.{name} cannot be told to a server of flavour {spec.flavour}: "
                 "set the field of its body that stands for it"
             )
-    if spec.preset is not None and spec.flavour != "dsocr":
+    if spec.preset is not None:
         raise SpecError(
             f"{spec.name}: preset cannot be told to a server of flavour {spec.flavour}: it has its own"
         )
-
-
-_TAKEN: Mapping[Flavour, tuple[str, ...]] = {"dsocr": ("no_repeat_ngram_size", *POLICY_FIELDS)}
 
 
 def body_of(spec: EndpointSpec, model: str, request: OcrRequest, image: SentImage) -> Body:
@@ -177,27 +173,10 @@ def _ollama(model: str, request: OcrRequest, image: SentImage, limit: int) -> Bo
     }
 
 
-def _dsocr(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
-    """Our own server reads the page as the request says, whatever it was started with."""
-    return _plain(model, request, image, limit, "dsocr") | {
-        "skip_special_tokens": False,
-        "return_token_ids": True,
-        "top_two": True,
-        "preset": request.preset,
-        "vllm_xargs": _rule(request),
-        "ngram_whitelist": list(request.ngram_whitelist),
-        "max_tiles": request.max_tiles,
-        "tile_size": request.tile_size,
-        "template": request.template,
-        "exif": request.exif,
-    }
-
-
 _BODIES: Mapping[Flavour, Callable[[str, OcrRequest, SentImage, int], Body]] = {
     "plain": _plain,
     "vllm": _vllm,
     "sglang": _sglang,
     "llamacpp": _llamacpp,
     "ollama": _ollama,
-    "dsocr": _dsocr,
 }

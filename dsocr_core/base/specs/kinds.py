@@ -16,8 +16,8 @@ from dsocr_core.base.errors import DsocrError
 Kind = Literal["eager", "fast", "vendor", "endpoint", "command", "folder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama", "dsocr"]
-"""Whose extensions of the protocol a server speaks; `plain` has none, `dsocr` is `dsocr serve`."""
+Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama"]
+"""Whose extensions of the protocol a server speaks; `plain` has none."""
 
 Precision = Literal["off", "fp8-v", "fp8-kv", "fp8-experts", "fp8-linears", "int8", "int4"]
 """Rungs of the ladder: fewer bits for the cache or the weights of the fast engine."""

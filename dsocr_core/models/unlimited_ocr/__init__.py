@@ -58,7 +58,7 @@ UNLIMITED_OCR = replace(
     ),
     hypotheses=others.HYPOTHESES,
     others=others.PRESETS,
-    served=Served(rule=None, placeholder=("vllm", "dsocr")),
+    served=Served(rule=None, placeholder=("vllm",)),
     published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
     exact_rotary=True,
     markup="det",

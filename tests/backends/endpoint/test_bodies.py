@@ -104,20 +104,6 @@ def test_ollama_is_asked_in_its_own_protocol(page: Path) -> None:
     assert result.environment["completion_tokens"] == "6"
 
 
-def test_our_own_server_is_told_the_request(page: Path) -> None:
-    given = {
-        "preset": "base", "infer.max_new_tokens": 50, "infer.no_repeat_ngram_size": 35,
-        "infer.ngram_window": 90, "infer.ngram_whitelist": ["<td>", "</td>"], "infer.max_tiles": 6,
-        "infer.tile_size": 512, "infer.template": "no_newline", "infer.exif": False,
-    }  # fmt: skip
-    assert sent_body(page, "dsocr", **given) == {
-        **BODY, "max_tokens": 50, "skip_special_tokens": False, "return_token_ids": True, "top_two": True,
-        "preset": "base", "vllm_xargs": {"ngram_size": 35, "window_size": 90}, "max_tiles": 6,
-        "ngram_whitelist": ["<td>", "</td>"], "tile_size": 512, "template": "no_newline", "exif": False,
-        "messages": asked(picture(page), text(f"<image>\n{TASK}")),
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("flavour", [flavour for flavour in get_args(Flavour) if flavour != "ollama"])
 def test_every_field_can_be_set_and_null_takes_one_out(page: Path, flavour: str) -> None:
     given = {"temperature": None, "max_tokens": 7, "messages": [], "extra": {"deep": [1]}}

@@ -194,14 +194,6 @@ def test_texts_of_tokens_are_taken_where_each_id_has_one(page: Path) -> None:
         assert read(server, page).token_texts == ()
 
 
-def test_the_two_best_logits_are_taken_where_they_are_the_tokens(page: Path) -> None:
-    best = {"ids": [5, 1, 6, 2], "logits": [3.0, 2.5, 4.0, 1.0]}
-    with scripted_server(whole("x", token_ids=[5, 6], top_two=best)) as server:
-        assert [step.margin for step in read(server, page).top_two] == [0.5, 3.0]
-    with scripted_server(whole("x", token_ids=[9, 6], top_two=best)) as server:
-        assert read(server, page).top_two == ()
-
-
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_asked_again_later_and_later(page: Path, status: int) -> None:
     waits = Waits()
@@ -339,11 +331,6 @@ def test_what_decides_a_result_is_in_its_key(page: Path, tmp_path: Path) -> None
         keys = []
         for given in settings:
             backend = backend_of(server, **given)
-            keys.append(backend.key(backend.settings.request(page)))
-        own = ["max_tiles", "tile_size", "template", "exif", "ngram_window", "ngram_whitelist"]
-        values: list[Any] = [6, 512, "roles", False, 90, ["<td>"]]
-        for name, value in zip(own, values, strict=True):
-            backend = backend_of(server, flavour="dsocr", infer={name: value})
             keys.append(backend.key(backend.settings.request(page)))
         assert len(set(keys)) == len(keys)
         same = backend_of(server, concurrency=9, timeout_s=5, attempts=1)

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,7 @@ from dsocr_core.read.prefetch import PageFailed, PageToRead, PreparedPages, Read
 from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report
 from dsocr_core.read.session import Session
-from dsocr_core.reading.records import OcrRequest, OcrResult, SilentObserver
-from dsocr_core.serve.readers import Job, OneByOne, Together
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.read_batch import Listed, read
 from tests.support.seeded_weights import (
@@ -564,48 +562,3 @@ def test_a_fault_of_one_page_in_a_run_costs_no_other_page(
             assert line["error"] and f"a fault at {place}" not in str(line.get("text_raw"))
         else:
             assert (line["tokens"], line["text_raw"]) == (wanted["tokens"], wanted["text_raw"])
-
-
-@pytest.mark.parametrize(
-    ("place", "batch"),
-    [*((place, True) for place in [*FAULTS, "prompt"]), *((place, False) for place in [*ALONE, "prompt"])],
-)
-def test_a_fault_of_one_page_of_a_server_costs_no_other_page(
-    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], place: str, batch: bool
-) -> None:
-    class Local:
-        def prepare(self, request: OcrRequest) -> PreparedPage:
-            return engine.prepare(request)
-
-        def read(self, request: OcrRequest, observer: Any, cancel: Any) -> OcrResult:
-            return engine.recognize(request, observer, cancel)
-
-        def read_many(self, source: Any, on_result: Any, slots: int, cancel: Any) -> None:
-            BatchReader(engine, slots, ignore_eos=True, group=2, kernels=PLAIN).read(
-                source, on_result, cancel
-            )
-
-    heard: dict[int, object] = {}
-    came = threading.Condition()
-
-    def end(number: int, outcome: object) -> None:
-        with came:
-            heard[number] = outcome
-            came.notify_all()
-
-    # The longest page first: slots are made for such pages.
-    order = sorted(range(len(requests)), key=lambda number: -LIMITS[number])
-    with pytest.MonkeyPatch.context() as patch:
-        _inject(patch, place, "page2.png" if place != "prompt" else "none")
-        reader: Any = Together(Local(), len(requests)) if batch else OneByOne(Local())  # type: ignore[arg-type]
-        for number in order:
-            request = requests[number]
-            if number == 2 and place == "prompt":
-                request = replace(request, prompt="<image>\n\ud800")
-            reader.submit(Job(request, SilentObserver(), lambda: None, partial(end, number)))
-        with came:
-            assert came.wait_for(lambda: len(heard) == len(requests), timeout=60)
-        reader.close()
-    assert isinstance(heard.pop(2), Exception)
-    for number, outcome in heard.items():
-        assert isinstance(outcome, OcrResult) and outcome.token_ids == alone[number].token_ids

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 CONFIG = """
 history: {history}
 backends:
-  far: {{spec: "endpoint:http://127.0.0.1:9/v1", flavour: dsocr}}
+  far: {{spec: "endpoint:http://127.0.0.1:9/v1", flavour: vllm}}
   rounded: {{spec: eager, dtype: bfloat16}}
 """
 

@@ -1,1 +1,0 @@
-"""Our engines behind OpenAI's chat completions: a reference to test client code against."""
