@@ -1,1 +1,0 @@
-"""Renderer and trainer of the embedded checkpoint. Run as `python -m data.mini.training`."""
