@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.store import History
-from pages.widgets.runs import address, cluster_run, import_runs, run_list, sidebar
+from pages.widgets.runs import address, import_runs, run_list, sidebar
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import problem_table
 from pages.widgets.shared import figure, heading, new_runs, resources, table
@@ -40,8 +40,6 @@ def _draw(history: History, head: DeltaGenerator) -> None:
         filters = sidebar.draw(history)
     if value("view") == "Import":
         import_runs.draw(history)
-    elif value("view") == "Cluster":
-        cluster_run.draw()
     else:
         trashed = value("view") == "Trash"
         there, asked = frozenset(shown), {"trashed": trashed, **filters}

@@ -207,24 +207,6 @@ def class_of(row: Mapping[str, Any]) -> Class | None:
     return "compute" if sm - dram > _APART or sm >= _BUSY else "latency"
 
 
-_VERDICTS = {
-    "grid is too small": "latency, small grid",
-    "low compute throughput and memory bandwidth": "latency",
-    "Memory is more heavily utilized": "memory",
-    "Compute is more heavily utilized": "compute",
-    "well-balanced": "balanced",
-    "greater than 80": "near a peak",
-}
-"""Conclusion of Nsight Compute's rule about the bottleneck, by words of its text."""
-
-
-def nsight_verdict(rule: str, text: str) -> str | None:
-    """The conclusion of Nsight's own bottleneck rule; None for other rules and for words not known."""
-    if not rule.startswith("SOLBottleneck"):
-        return None
-    return next((verdict for words, verdict in _VERDICTS.items() if words in text), None)
-
-
 def _figure(
     found: Mapping[str, Sequence[tuple[float, str | None]]], names: Sequence[str], wanted: str
 ) -> float | None:

@@ -1,4 +1,4 @@
-"""Launches that Nsight Compute profiled, a row each or a row a kernel: their shares of a run, and advice."""
+"""Launches that Nsight Compute profiled, a row each or a row a kernel: their shares of a run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dsocr_core.base.words import significant
-from dsocr_core.runs.kernel_names import kernel_name
-from dsocr_core.runs.kernel_profiles import class_of, figures, matched, nsight_verdict
+from dsocr_core.runs.kernel_profiles import class_of, figures, matched
 from dsocr_core.runs.store import History
 from dsocr_core.runs.timings import in_order
 
 _DEVICE_NAME = "device__attribute_display_name"
-_ADVICES = 2
 
 
 def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
@@ -37,17 +34,7 @@ def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     # A row of `--print-summary` is the mean of its invocations.
     took = rows["duration_s"] * rows["invocations"].fillna(1.0)
     rows["share"] = took / took.sum(min_count=1)
-    return rows.assign(run_share=float("nan"), run=None, nsight=None)
-
-
-def nsight_says(rows: pd.DataFrame, rules: pd.DataFrame) -> list[str | None]:
-    """For each launch the conclusion of Nsight's own bottleneck rule; None where it gave none."""
-    said = {
-        number: verdict
-        for number, rule, text in zip(rules["number"], rules["rule"], rules["text"], strict=True)
-        if (verdict := nsight_verdict(str(rule), str(text))) is not None
-    }
-    return [said.get(number) for number in rows["number"]]
+    return rows.assign(run_share=float("nan"), run=None)
 
 
 def device_name(metrics: pd.DataFrame) -> str | None:
@@ -77,7 +64,6 @@ def by_kernel(rows: pd.DataFrame, shape: str | None = None) -> pd.DataFrame:
             # The summary's share is that of all launches of a kernel.
             "run_share": part["run_share"].max(), "run": part["run"].iloc[0],
             "limiter": next(iter(part["limiter"].dropna().mode()), None),
-            "nsight": next(iter(part["nsight"].dropna().mode()), None),
         }  # fmt: skip
         row |= {shape: shapes[0]} if shape else {}
         row |= {name: part[name].sum(min_count=len(part)) for name in summed}
@@ -132,26 +118,3 @@ def _stages_by_name(summed: pd.DataFrame) -> dict[str | None, str]:
     """The one stage, or the stages, whose own summaries have a kernel of that name."""
     staged = summed[summed["stage"].notna()]
     return {str(name): ", ".join(in_order(part["stage"])) for name, part in staged.groupby("name")}
-
-
-def advice(rows: pd.DataFrame, rules: pd.DataFrame) -> list[tuple[str, str]]:
-    """The two best next things by the rules' own estimate and the launch's share: of what, its words."""
-    tries = rules[rules["type"].isin(["OPT", "WRN", "Optimization", "Warning"])]
-    if tries.empty:
-        return []
-    # The share of a kernel in the run is that of all its launches.
-    count = rows.groupby("kernel")["number"].transform("size")
-    weight = (rows["run_share"] / count).fillna(rows["share"]).set_axis(rows["number"])
-    gain = tries["speedup_percent"].fillna(0.0) / 100 * tries["number"].map(weight).fillna(0.0)
-    gain = gain.groupby([tries["kernel"], tries["rule"]]).transform("sum")
-    tries = tries.assign(gain=gain).sort_values(["gain", "speedup_percent"], ascending=False, kind="stable")
-    # One a kernel: what a second rule says of it mostly follows from the first.
-    names = tries["kernel"].map(kernel_name)
-    found = []
-    for row in tries[~names.duplicated()].head(_ADVICES).to_dict("records"):
-        named, estimate = f"{kernel_name(row['kernel'])}, rule {row['rule']}", row["speedup_percent"]
-        if estimate is not None and estimate == estimate:
-            kind = row["speedup_type"] if isinstance(row["speedup_type"], str) else "local"
-            named += f", estimated speedup {significant(float(estimate))} % ({kind})"
-        found.append((named, row["text"]))
-    return found

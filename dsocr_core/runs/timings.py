@@ -41,39 +41,6 @@ def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
     return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
 
 
-_SERVED = {
-    "ttft_ms": ("ttft", ("median", "p50", "mean")),
-    "tpot_ms": ("tpot", ("median", "p50", "mean")),
-    "tokens_per_s": ("output", ("rate",)),
-    "concurrency": ("concurrency", ("limit", "mean")),
-}
-"""Columns of `served_rows`: the figure of a bench, and its statistics, the one to take first."""
-
-
-def served_rows(reported: pd.DataFrame, pace: pd.DataFrame) -> pd.DataFrame:
-    """Tabulate what benches of servers report beside what our runs took, a row a run and backend.
-
-    `reported` and `pace` are the queries of these names. A page of ours has its first token after prefill,
-    and the others at the rate of decode.
-    """
-    rows = []
-    for run_id, of in reported[reported["subject"] == "serving"].groupby("run_id", sort=False):
-        values = {(row.figure, row.statistic): row.value for row in of.itertuples()}
-        found = {
-            name: next((values[figure, each] for each in statistics if (figure, each) in values), None)
-            for name, (figure, statistics) in _SERVED.items()
-        }
-        rows.append({"run_id": run_id, "backend": "server", **found})
-    for row in pace.itertuples():
-        own = row.page_tokens_per_s if has_value(row.page_tokens_per_s) else None
-        rows.append({
-            "run_id": row.run_id, "backend": row.backend, "ttft_ms": row.prefill_ms,
-            "tpot_ms": 1000 / own if own else None,
-            "tokens_per_s": row.tokens_per_s if has_value(row.tokens_per_s) else None, "concurrency": None,
-        })  # fmt: skip
-    return pd.DataFrame(rows, columns=["run_id", "backend", *_SERVED])
-
-
 # --- over time ------------------------------------------------------------------------------------
 
 

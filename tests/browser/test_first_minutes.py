@@ -231,8 +231,6 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     picture("trend")
     page.get_by_role("tab", name="B against A").click()
     page.locator(".dsocr-bars .dot").first.wait_for()
-    page.locator(".dsocr-scatter .band").wait_for()
-    page.locator(".dsocr-scatter .equal").wait_for()
     page.get_by_role("tab", name="Kernels").click()
     page.locator(".js-plotly-plot .point").first.wait_for()
     picture("kernels")

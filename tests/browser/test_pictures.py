@@ -41,9 +41,8 @@ VIEWS = {
         "Whole review": "pages changed"}.items()},
     "timing-regressions": ("/timing", "the surest loss first"),
     "timing-stages": ("/timing?view=Stages", "Medians over each run's pages"),
-    "timing-spread": ("/timing?chart=spread", "with p5 to p95"),
     "timing-trend": ("/timing?view=Trend", "under"),
-    "timing-trend-of-a-rate": ("/timing?view=Trend&stage=tokens%2Fs", "marked by a whole line"),
+    "timing-trend-of-a-rate": ("/timing?view=Trend&stage=tokens%2Fs", "marked by a solid line"),
     "timing-trend-of-the-floor": ("/timing?view=Trend&stage=share+of+floor", "commit after commit"),
     "timing-b-against-a": ("/timing?view=B+against+A", "B is slower"),
     "timing-kernels-of-two": (

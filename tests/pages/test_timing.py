@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -17,7 +16,6 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs import timings
-from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import SEED_LOCATION, History
 from pages.widgets.shared import resources
 from pages.widgets.shared.stages import spans
@@ -69,20 +67,10 @@ def test_the_newest_runs_come_first_and_the_address_holds_them(history: History)
     assert decode["n"] == 12
 
 
-def test_every_page_is_drawn_on_demand(history: History) -> None:
-    def dots(test: AppTest) -> int:
-        (figure,) = figures(test)
-        traces = figure["data"]
-        return sum(1 for trace in traces if trace["marker"].get("opacity") == 0.4)
-
-    assert dots(open_page(chart="spread")) == 0
-    assert dots(open_page(chart="spread", every="on")) == 9
-
-
 def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: History) -> None:
-    test = open_page(view="Trend", engine="fast")
-    assert test.session_state["timing engine"] == ["fast"]
-    assert any("15 of 19" in caption.value for caption in test.caption)
+    test = open_page(view="Trend", backend="fast")
+    assert test.session_state["timing backend"] == ["fast"]
+    assert any("16 of 19" in caption.value for caption in test.caption)
     without = options(open_page(view="Stages"), "timing runs")
     with_them = options(open_page(view="Stages", profiled="on"), "timing runs")
     assert not [label for label in without if "means" in label]
@@ -91,7 +79,7 @@ def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: Hist
 
 def test_no_run_left_says_so(history: History) -> None:
     for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels"):
-        test = open_page(view=view, engine="no such engine")
+        test = open_page(view=view, gpu="no such card")
         assert len(test.info) == 1, view
         assert not test.get("plotly_chart")
 
@@ -111,18 +99,6 @@ def test_a_change_of_level_is_found_and_named_once(history: History) -> None:
     (figure,) = figures(test)
     assert len(figure["layout"]["shapes"]) == 1
     assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(9.5)  # two others lie before run 8
-
-
-def test_one_page_over_time(history: History) -> None:
-    test = open_page(view="Trend", page=PAGES[4], engine="fast")
-    values = [
-        spot
-        for trace in figures(test)[0]["data"]
-        if trace["mode"] == "markers"
-        for spot in _numbers(trace["y"])
-    ]
-    assert len(values) == 15  # fourteen and `partial`
-    assert max(values) == pytest.approx(1.8, rel=0.05)
 
 
 def _numbers(values: Any) -> list[float]:
@@ -218,9 +194,9 @@ def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch:
 
 
 def test_a_link_without_a_view_opens_that_of_its_parameters(history: History) -> None:
-    assert open_page(chart="spread").session_state["timing view"] == "Stages"
-    assert open_page(stage="sam", page=PAGES[0]).session_state["timing view"] == "Trend"
-    assert open_page(engine="fast").session_state["timing view"] == "Regressions"
+    assert open_page(runs="run-03").session_state["timing view"] == "Stages"
+    assert open_page(stage="sam").session_state["timing view"] == "Trend"
+    assert open_page(backend="fast").session_state["timing view"] == "Regressions"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +205,7 @@ def test_a_link_without_a_view_opens_that_of_its_parameters(history: History) ->
     [("s/page", 1.15 * (1996 - 415.4) / 1e3), ("pages/s", 1e3 / (1.15 * (1996 - 415.4)))],
 )
 def test_rates_and_times_of_pages_have_a_trend(history: History, figure: str, expected: float) -> None:
-    test = open_page(view="Trend", stage=figure, engine="fast")
+    test = open_page(view="Trend", stage=figure, backend="fast")
     (drawn,) = figures(test)
     points = [trace for trace in drawn["data"] if trace.get("mode") == "markers"]
     last = next(trace for trace in points if len(_numbers(trace["y"])) > 9)
@@ -243,12 +219,8 @@ def test_a_figure_of_pages_of_which_nothing_is_known_says_so(history: History) -
 
 
 def test_hostile_names_are_values_and_no_sql(history: History) -> None:
-    trend = open_page(view="Trend", page=HOSTILE[-1])
-    assert trend.query_params["page"] == HOSTILE[-1]
-    assert len(set(options(trend, "timing page"))) == len(options(trend, "timing page"))
-    for page in HOSTILE:
-        found, _ = history.query("page_trend", page=page, stage="decode", backend="fast")
-        assert found["run_id"].tolist() == ["hostile"]
+    found, _ = history.query("pages", run_ids=["hostile"])
+    assert sorted(found["page"]) == sorted(HOSTILE)
     filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
     assert any("1 of 19 runs" in caption.value for caption in filtered.caption)
 
@@ -269,46 +241,6 @@ def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
     assert test.button(key="history refresh").label == "1 new run"
     checked(test.button(key="history refresh").click().run())
     assert test.session_state["timing runs"][0] == "later"
-
-
-BENCH = {
-    "model_id": "m", "date": "20260722-041843", "max_concurrency": 16, "request_throughput": 0.98,
-    "output_throughput": 125.5, "median_ttft_ms": 95.75, "mean_ttft_ms": 99.0, "mean_tpot_ms": 27.5,
-}  # fmt: skip
-
-
-def test_a_bench_of_a_server_stands_beside_the_chosen_runs(
-    made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bench.json").write_text(json.dumps(BENCH))
-    with History(tmp_path / "history", also=[made_once]) as history:
-        import_paths(history, [tmp_path / "bench.json"])
-        monkeypatch.setattr(resources, "history", lambda: history)
-        served = next(
-            frame.value
-            for frame in opened("timing", view="Stages").dataframe
-            if {"ttft_ms", "tpot_ms"} <= set(frame.value)
-        )
-        pace = history.query("pace")[0]
-    bench, *ours = served.to_dict("records")
-    columns = ("ttft_ms", "tpot_ms", "tokens_per_s", "concurrency")
-    assert [bench[name] for name in columns] == [95.75, 27.5, 125.5, 16]
-    measured = {(row.backend, row.prefill_ms) for row in pace.itertuples()}
-    assert ours and {(row["backend"], row["ttft_ms"]) for row in ours} <= measured
-    assert all(pd.isna(row["tpot_ms"]) for row in ours)  # of these runs no new tokens are known
-    known = pd.DataFrame(
-        [
-            {
-                "run_id": "r",
-                "backend": "fast",
-                "prefill_ms": 170.0,
-                "page_tokens_per_s": 200.0,
-                "tokens_per_s": 12800.0,
-            }
-        ]
-    )
-    rows = timings.served_rows(pd.DataFrame(columns=["run_id", "subject"]), known).to_dict("records")
-    assert [rows[0][name] for name in columns] == [170.0, 5.0, 12800.0, None]
 
 
 # --- tables and charts ----------------------------------------------------------------------------

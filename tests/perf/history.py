@@ -229,7 +229,6 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield "filter_values", "history", lambda _: ask("filter_values")
     yield "stage_summary, all runs", "history", lambda _: ask("stage_summary")
     yield "trend", "history", lambda _: ask("trend", **backend)
-    yield "page_trend", "history", lambda n: ask("page_trend", page=f"invoices/page-{n:05d}.png", **backend)
     yield "kernels, all runs", "history", lambda _: ask("kernels", run_ids=ids, top=1)
     yield "stage_summary", "run", lambda n: ask("stage_summary", run_ids=picks[n][:1])
     yield "page_timings", "run", lambda n: ask("page_timings", run_ids=picks[n][:1])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dsocr_core.runs.importers.ncu_csv import launches
-from dsocr_core.runs.kernel_profiles import class_of, figures, in_unit, matched, nsight_verdict, plain_name
+from dsocr_core.runs.kernel_profiles import class_of, figures, in_unit, matched, plain_name
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
@@ -142,22 +142,6 @@ def test_bytes_have_the_names_of_all_versions(names: tuple[str, str]) -> None:
 def test_the_sms_share_has_the_names_of_all_versions(name: str) -> None:
     row = figures([metric(name, 14.1, "%"), metric("DRAM Throughput", 88.4, "%")])
     assert (row["sm"], row["class"]) == (14.1, "memory")
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ("Memory is more heavily utilized than Compute: Look at", "memory"),
-        ("Compute is more heavily utilized than Memory: Look at", "compute"),
-        ("This kernel grid is too small to fill the available resources", "latency, small grid"),
-        ("This workload exhibits low compute throughput and memory bandwidth utilization", "latency"),
-        ("The kernel is utilizing greater than 80.0% of the available compute", "near a peak"),
-        ("something else", None),
-    ],
-)
-def test_nsights_own_rule_is_read(text: str, verdict: str | None) -> None:
-    assert nsight_verdict("SOLBottleneck", text) == verdict
-    assert nsight_verdict("Occupancy", text) is None
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Launches under Nsight Compute: shares, class, a row a kernel, and what to do next."""
+"""Launches under Nsight Compute: shares, class, a row a kernel."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
 
-from dsocr_core.runs.profiled import advice, by_kernel, nsight_says, profile_rows
+from dsocr_core.runs.profiled import by_kernel, profile_rows
 from tests.support.launches import LAUNCHES, metrics
 
 
@@ -45,43 +45,3 @@ def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> N
     assert copy["duration_s"] == pytest.approx(40e-6) and copy["share"] == pytest.approx(40 / 45)
     assert (copy["sm"], copy["dram"]) == (pytest.approx(35.0), pytest.approx(20.0))  # 30 : 10 us
     assert copy["flops"] == 8e9 and copy["class"] == "compute" and rows["class"].tolist()[2] == "memory"
-
-
-def test_the_two_best_things_are_quoted() -> None:
-    rows = profile_rows(LAUNCHES, metrics())
-    rules = pd.DataFrame(
-        [
-            (0, "void a::gemm<(int)2>(T1)", "Little", "OPT", "small", "local", 10.0),
-            (0, "void a::gemm<(int)2>(T1)", "Much", "OPT", "fuse", "global", 40.0),
-            (1, "copy", "Some", "OPT", "copy less", None, 90.0),
-            (1, "copy", "Note", "INF", "by the way", None, 100.0),
-        ],
-        columns=["number", "kernel", "rule", "type", "text", "speedup_type", "speedup_percent"],
-    )
-    first, second = advice(rows, rules)  # 0.75 x 40 %, 0.25 x 90 %
-    assert first == ("gemm, rule Much, estimated speedup 40.0 % (global)", "fuse")
-    assert second == ("copy, rule Some, estimated speedup 90.0 % (local)", "copy less")
-    assert advice(rows, rules.iloc[:0]) == []
-
-
-def test_what_a_rule_says_of_many_launches_weighs_as_much_as_they_do_together() -> None:
-    rows = pd.DataFrame(
-        {"number": [0, 1, 2, 3], "kernel": ["long", "often", "often", "often"],
-         "share": [0.4, 0.2, 0.2, 0.2], "run_share": [float("nan")] * 4}
-    )  # fmt: skip
-    rules = pd.DataFrame(
-        [(number, kernel, "Rule", "OPT", "text", "local", 50.0) for number, kernel in
-         zip(rows["number"], rows["kernel"], strict=True)],
-        columns=["number", "kernel", "rule", "type", "text", "speedup_type", "speedup_percent"],
-    )  # fmt: skip
-    first, second = advice(rows, rules)  # 3 x 0.2 x 50 %, 0.4 x 50 %
-    assert first[0].startswith("often, rule") and second[0].startswith("long, rule")
-
-
-def test_nsights_own_conclusion_stands_beside_the_class() -> None:
-    rows = profile_rows(LAUNCHES, metrics())
-    text = "Memory is more heavily utilized than Compute"
-    rules = pd.DataFrame([(0, "SOLBottleneck", text)], columns=["number", "rule", "text"])
-    rows["nsight"] = nsight_says(rows, rules)
-    assert rows["nsight"].dropna().to_dict() == {0: "memory"}
-    assert by_kernel(rows)["nsight"].dropna().tolist() == ["memory"]

@@ -115,13 +115,6 @@ def test_a_pages_total_leaves_vision_out(history: History, written: pd.DataFrame
     assert all(list(stages) == ["decode", "prefill"] for stages in found["stages"])
 
 
-def test_one_page_over_time(history: History, written: pd.DataFrame) -> None:
-    found = history.query("page_trend", page="p1", stage="prefill", backend="eager")[0]
-    mine = written.query("page == 'p1' and stage == 'prefill' and backend == 'eager' and run_id != 'run-3'")
-    medians = mine.groupby("run_id")["milliseconds"].median().reset_index()
-    same(found, medians, ["run_id"])
-
-
 @pytest.mark.parametrize(
     "filters, runs",
     [

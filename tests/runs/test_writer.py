@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.models.stages import Stage
 from dsocr_core.reading.parity import parity
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.storage.entries import Storage
@@ -139,7 +138,6 @@ def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
         for text in HOSTILE:
             found = history.query("texts", run_ids=["run-1"], page=text)[0]
             assert found["text_raw"].tolist() == [text_of(text)]
-            assert len(history.query("page_trend", page=text, stage=Stage.SAM.value, backend="eager")[0]) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"h"}
 
 

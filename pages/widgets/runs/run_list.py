@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -13,16 +13,15 @@ from dsocr_core.base.words import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.labels import BRIEF
-from dsocr_core.runs.statistics import Ratio
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import PINNED, USUAL, baseline_colour, on_top, run_table, sortable
+from pages.widgets.runs.tables import USUAL, run_table
 from pages.widgets.shared import figure, navigation, resources, sources
 from pages.widgets.shared.messages import show_error
 
-_ROW = 13
-"""Pixels of a row, as high as its letters: 60 rows are on a screen of 900."""
+_ROW = 24
+"""Pixels of a row: as high as a target of the pointer has to be."""
 _SHORT = 10
 """Rows of a table that is as high as they are."""
 _SIDES = 2
@@ -52,11 +51,8 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
         _nothing(trash, total)
         return
     run_ids = list(runs["run_id"])
-    of = (tuple(run_ids), value("baseline"), value("group"))
-    found, against, table = resources.held(
-        "runs table", history.state, of, lambda: _listed(history, runs, total)
-    )
-    run_ids = list(table["run"])
+    of = (tuple(run_ids), value("baseline"))
+    found, table = resources.held("runs table", history.state, of, lambda: _listed(history, runs, total))
     of_all = f" of {total:,}" if len(runs) < total else ""
     where = " in the trash" if trash else ", newest first"
     pages = int(runs["pages"].fillna(0).sum())
@@ -68,7 +64,7 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
         )  # fmt: skip
     tall = len(table) > _SHORT and not set(run_ids) & set(value("runs"))
     with st.container(key="runs list" if tall else None):
-        picked = _table(table, run_ids, against)
+        picked = _table(table, run_ids)
     if not len(picked):
         return
     of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
@@ -76,27 +72,21 @@ def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: Delta
     selection.draw(history, of_choice)
 
 
-def _listed(history: History, runs: pd.DataFrame, total: int) -> tuple[str, dict[str, Ratio], pd.DataFrame]:
-    """The baseline, what the runs are beside it, and their table."""
+def _listed(history: History, runs: pd.DataFrame, total: int) -> tuple[str, pd.DataFrame]:
+    """The baseline, and the table of the runs beside it."""
     run_ids = None if len(runs) == total else list(runs["run_id"])
     pace, _ = history.query("pace", run_ids=run_ids)
     found = baseline.pinned(history.runs())
     against = baseline.against(history, found, pace)
-    table = run_table(runs, verdict_counts(history), pace, against)
-    return found, against, on_top(table, value("group"), found)
+    return found, run_table(runs, verdict_counts(history), pace, against)
 
 
-def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]) -> list[str]:
+def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
     wanted = set(value("runs"))
     # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
-    pinned = bool(table["to baseline"].notna().any())
-    group = value("group")
-    shown = value("columns") or [column for column in USUAL if table[column].notna().any()]
-    if group != address.NO_GROUP:
-        shown = [group, *(column for column in shown if column != group)]
     table = table.assign(
         tags=table["tags"].str.join(", "),
         engine=table["engine"].str.replace(" pages together", "").str.replace(", ", " ×"),
@@ -104,27 +94,20 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
         # The only figure with thousands: they are told apart, and no format does both.
         **{"tokens/s": table["tokens/s"].map(lambda rate: float(f"{rate:.3g}"))},
     )
-    told: dict[float, str] = {}
-    if pinned:
-        table, told = sortable(table, against)
     st.dataframe(
-        # A styled table costs a hundred milliseconds a thousand runs: only where colours say something.
-        table.style.format(lambda number: told.get(number, "–"), subset=["to baseline"])
-        .map(lambda ratio: baseline_colour(told.get(ratio)), subset=["to baseline"])
-        if pinned
-        else table,
+        table,
         key=name,
-        column_order=shown, hide_index=True, placeholder="–",
+        hide_index=True, placeholder="–",
         selection_mode="multi-row",
         height="content" if len(table) <= _SHORT else 400 if rows else "stretch", row_height=_ROW,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
-            "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=120),
             "pages": st.column_config.NumberColumn(width=48),
-            "to baseline": st.column_config.Column(
-                width=104, alignment="right",
-                help="Its pages beside the baseline's, over the runs like it and like the baseline.",
+            "x baseline": st.column_config.NumberColumn(
+                width=80, format="%.2fx",
+                help="Speed of its pages beside the baseline's, over the runs like it and like the baseline; "
+                "above 1 it is faster. Empty where the interval says neither.",
             ),
             **{
                 column: st.column_config.NumberColumn(
@@ -133,9 +116,11 @@ def _table(table: pd.DataFrame, run_ids: list[str], against: Mapping[str, Ratio]
                 for column, words in _FIGURES.items()
             },
             **{
-                column: st.column_config.TextColumn(width=width, pinned=column in ("run", group))
+                column: st.column_config.TextColumn(width=width, pinned=column == "run")
                 for column, width in _WIDTHS.items()
             },
+            # The table's own menu shows them.
+            **{column: None for column in table if column not in USUAL or table[column].isna().all()},
         },
     )  # fmt: skip
     return [run_ids[row] for row in rows]
@@ -163,42 +148,22 @@ def _actions(history: History, run_ids: list[str], trash: bool, pinned: str) -> 
         st.markdown(f"**{plural(len(run_ids), 'run')} chosen**")
         if not trash:
             _open(history, run_ids)
-        export.menu(history, run_ids)
-        if not trash:
-            _pin_button(history, run_ids)
+        export.button(history, run_ids)
         if len(run_ids) == 1 and not trash:
             baseline.pin_button(history, run_ids[0], pinned, _failed)
         if trash:
             st.button(
-                "Take out of the trash", icon=":material/restore_from_trash:", key="runs restore",
-                on_click=_do, args=(history.restore, run_ids, "taken out of the trash"),
+                "Restore", icon=":material/restore_from_trash:", key="runs restore",
+                on_click=_do, args=(history.restore, run_ids, "restored"),
             )  # fmt: skip
         else:
             st.button(
                 "Move to trash", icon=":material/delete:", key="runs trash",
                 on_click=_do, args=(history.trash, run_ids, "moved to the trash"),
             )  # fmt: skip
-        st.button("Choose none", key="runs none", type="tertiary", on_click=_choose_none, args=(run_ids,))
+        st.button("Clear selection", key="runs none", type="tertiary", on_click=_choose_none, args=(run_ids,))
     if trash:
-        st.caption("For good, all that is in the trash: `python -m dsocr_core history trash --empty`")
-
-
-def _pin_button(history: History, run_ids: list[str]) -> None:
-    every = history.runs()
-    tags = every[every["run_id"].isin(run_ids)]["tags"]
-    on = not all(PINNED in of_run for of_run in tags)
-    st.button(
-        "Keep on top" if on else "Not on top", icon=":material/vertical_align_top:", key="runs on top",
-        on_click=_tag, args=(history, run_ids, on), help=f"The tag {PINNED}: such runs lead the table.",
-    )  # fmt: skip
-
-
-def _tag(history: History, run_ids: list[str], on: bool) -> None:
-    try:
-        for run_id in run_ids:
-            history.tag(run_id, PINNED, on=on)
-    except DsocrError as error:
-        _failed(str(error))
+        st.caption("Empty the trash: `python -m dsocr_core history trash --empty`")
 
 
 def _open(history: History, run_ids: list[str]) -> None:
@@ -253,13 +218,13 @@ def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str)
 
 
 def _show_last_move(history: History) -> None:
-    """The last move to the trash or back, with its undo, until the next one or until it is put away."""
+    """The last move to the trash or back, with its undo, until the next one or until it is dismissed."""
     if failed := st.session_state.pop(_FAILED, None):
         show_error(failed)
     if done := st.session_state.get(_DONE):
         words, run_ids = done
         undo, back = (
-            (history.restore, "taken out of the trash")
+            (history.restore, "restored")
             if words == "moved to the trash"
             else (history.trash, "moved to the trash")
         )
@@ -270,5 +235,5 @@ def _show_last_move(history: History) -> None:
             )
             st.button(
                 "", icon=":material/close:", type="tertiary", key="runs moved away",
-                help="Put this line away", on_click=st.session_state.pop, args=(_DONE, None),
+                help="Dismiss", on_click=st.session_state.pop, args=(_DONE, None),
             )  # fmt: skip

@@ -80,7 +80,7 @@ def _reproduce(history: History, runs: pd.DataFrame) -> None:
         command = command_of(record, _images(history, run_id) if record.source == "dsocr" else [])
         st.markdown(f"**{plain(run_id)}**, {moment(record.created)}")
         if command is None:
-            st.markdown(f"Made by {record.source}, which left no command with it.")
+            st.markdown(f"Imported from {record.source}; no command recorded.")
             continue
         st.code(command, language=None, wrap_lines=True)
         made_up = "" if record.command else " The command is made from the run's settings."

@@ -7,26 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.words import plural, speed_ratio
+from dsocr_core.base.words import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.runs.labels import has_value, model_name
-from dsocr_core.runs.statistics import SURE, Ratio, outcome_words
+from dsocr_core.runs.statistics import Ratio
 from pages.widgets.shared.strip import VERDICTS
 
 USUAL = (
     "run", "tags", "kind", "model", "device", "engine", "dtype", "attention", "preset", "draft", "s/page",
-    "pages/s", "tokens/s", "to baseline", "parity", "pages", "commit", "note",
+    "pages/s", "tokens/s", "x baseline", "parity", "pages", "commit", "note",
 )  # fmt: skip
-"""Columns that are shown until the reader chooses others: what one looks for first."""
-COLUMNS = (
-    *USUAL, "settings", "prefill ms", "created (UTC)", "backends", "failed", "verdicts", "profiled",
-    "contended", "new tokens", "host",
-)  # fmt: skip
-PINNED = "pinned"
-"""Tag of runs that stay on top."""
-FASTER, SLOWER = "#2f81d6", "#c8602a"
-"""Colours of a difference beyond the neutral band; both are read on light and on dark."""
+"""Columns that are shown first: what one looks for. The table's own menu has the others."""
 
 
 def run_table(
@@ -42,47 +34,39 @@ def run_table(
     # It may not be known whether files were changed: False here.
     changed = runs["git_dirty"].eq(True).fillna(False).map({True: " + changes", False: ""}).astype("str")
     reviews = review_words(verdicts)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
-            "created (UTC)": runs["created"],
             "run": runs["run_id"],
+            "tags": [list(tags) for tags in runs["tags"]],
             "kind": runs["source"],
             "model": [next(iter(model_name({"checkpoint": path})), None) for path in runs["checkpoint"]],
-            "draft": runs["draft"],
-            "settings": runs["policy"],
-            "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
-            "engine": runs["engine"],
             "device": device.str.removeprefix("NVIDIA ").str.removeprefix("GeForce "),
-            "s/page": paces["page_ms"].astype(float).to_numpy() / 1000,
-            "pages/s": paces["pages_per_s"].astype(float).to_numpy(),
-            "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
-            "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
-            "to baseline": [baseline_words(against.get(run_id)) for run_id in runs["run_id"]],
+            "engine": runs["engine"],
             "dtype": runs["dtype"],
             "attention": runs["attention"],
             "preset": runs["preset"],
-            "pages": runs["pages"].astype("Int64"),
-            "failed": runs["failed"].astype("Int64"),
+            "draft": runs["draft"],
+            "s/page": paces["page_ms"].astype(float).to_numpy() / 1000,
+            "pages/s": paces["pages_per_s"].astype(float).to_numpy(),
+            "tokens/s": paces["tokens_per_s"].astype(float).to_numpy(),
+            "x baseline": [speed(against.get(run_id)) for run_id in runs["run_id"]],
             "parity": [parity_words(run) for run in runs[["compared", *VERDICTS]].to_dict("records")],
+            "pages": runs["pages"].astype("Int64"),
+            "commit": runs["git_commit"].astype("str").str[:8] + changed,
+            "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
+            "created (UTC)": runs["created"].dt.strftime("%Y-%m-%d %H:%M"),
+            "settings": runs["policy"],
+            "prefill ms": paces["prefill_ms"].astype(float).to_numpy(),
+            "backends": [", ".join(names) if has_value(names) else None for names in runs["backends"]],
+            "failed": runs["failed"].astype("Int64"),
             "verdicts": runs["run_id"].map(reviews),
             "profiled": runs["profiled"],
             "contended": runs["contended"],
-            "tags": [list(tags) for tags in runs["tags"]],
-            "note": runs["note"].where(runs["note"].notna(), runs["notes"]),
             "new tokens": runs["new_tokens"].astype("Int64"),
-            "commit": runs["git_commit"].astype("str").str[:8] + changed,
             "host": runs["host"],
         }
     )
-
-
-def on_top(table: pd.DataFrame, group: str, baseline: str) -> pd.DataFrame:
-    """The same rows: the baseline and those tagged so first, then by the column to group by."""
-    pinned = table["tags"].map(lambda tags: PINNED in tags) | (table["run"] == baseline)
-    keys = pd.DataFrame({"pinned": ~pinned})
-    if group in table:
-        keys["group"] = table[group].map(str) if group == "tags" else table[group]
-    return table.loc[keys.sort_values(list(keys), kind="stable").index].reset_index(drop=True)
+    return table.astype({"x baseline": float})
 
 
 def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
@@ -92,38 +76,9 @@ def own_pace(pace: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def baseline_words(ratio: Ratio | None) -> str | None:
-    """Write a ratio to the baseline: "1.31x faster", "within ±2 %", "inconclusive"."""
-    if ratio is None:
-        return None
-    return speed_ratio(ratio.ratio, 1.0) if ratio.verdict in SURE else outcome_words(ratio.verdict)
-
-
-def sort_number(ratio: Ratio | None) -> float | None:
-    """Speed beside the baseline, to sort by; one that nothing is known of stands in the middle."""
-    if ratio is None:
-        return None
-    return 1.0 if ratio.verdict == "inconclusive" else 1 / ratio.ratio
-
-
-def sortable(table: pd.DataFrame, against: Mapping[str, Ratio]) -> tuple[pd.DataFrame, dict[float, str]]:
-    """The table with numbers to sort by in place of the words beside the baseline, and the words of each.
-
-    Runs of one ratio may have other words: their numbers differ in a digit that nobody sorts by.
-    """
-    numbers = [sort_number(against.get(run)) for run in table["run"]]
-    apart = [float("nan") if one is None else one * (1 + row * 1e-12) for row, one in enumerate(numbers)]
-    told = {one: words for one, words in zip(apart, table["to baseline"], strict=True) if one == one}
-    return table.assign(**{"to baseline": apart}), told
-
-
-def baseline_colour(words: str | None) -> str:
-    """The style of such a cell: a colour where B is faster or slower, grey where nothing is known."""
-    for end, style in (("faster", f"color: {FASTER}; font-weight: 600"), ("inconclusive", "color: gray"),
-                       ("slower", f"color: {SLOWER}; font-weight: 600")):  # fmt: skip
-        if str(words).endswith(end):
-            return style
-    return ""
+def speed(ratio: Ratio | None) -> float | None:
+    """Times as fast as the baseline; None where the interval says neither faster, slower nor alike."""
+    return None if ratio is None or ratio.verdict == "inconclusive" else 1 / ratio.ratio
 
 
 def parity_words(run: Mapping[str, Any]) -> str | None:

@@ -67,7 +67,7 @@ HEADINGS = {
             "*Pin as baseline* sets the run that all others are compared with: faster and slower are only "
             "said beyond the neutral band.",
             "The buttons open the chosen runs on Timing, Review, FLOPs or Compare.",
-            "*Columns* on the left chooses what the table shows; the address remembers it.",
+            "The table's own tools, at its upper right, sort, search, hide and show columns.",
         ),
     ),
     "flops": Heading(

@@ -18,14 +18,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     "contended": Parameter(False),
     # Stages
     "runs": Parameter([], view="Stages"),
-    "every": Parameter(False, view="Stages"),
-    "chart": Parameter("medians", ("medians", "spread"), view="Stages"),
     # Trend
     "stage": Parameter("decode", view="Trend"),
     "trend_backend": Parameter("", view="Trend"),
-    "drawn": Parameter("newest", ("newest", "all"), view="Trend"),
-    "page": Parameter("", view="Trend"),
-    "axis": Parameter("commit", ("commit", "run", "time"), view="Trend"),
     # B against A
     "a": Parameter("", view="B against A"),
     "b": Parameter("", view="B against A"),
@@ -38,8 +33,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "against": Parameter("", view="Kernels"),
     "part": Parameter("", view="Kernels"),
     "top": Parameter(15, (), 5, 50, view="Kernels"),
-    "rows": Parameter("kernels", ("kernels", "launches"), view="Kernels"),
-    "plane": Parameter("roofline", ("roofline", "light"), view="Kernels"),
     # names that the reader, or the link that was followed, has chosen; the page chooses the others
     "chosen": Parameter(frozenset(), widget=False, linked=False),
 }

@@ -69,9 +69,9 @@ def _timed(shown: Shown) -> list[str]:
 
 
 def _default_runs(shown: Shown, run_ids: list[str]) -> None:
-    """The two that are chosen in Stages, the earlier as A; else the newest pair with most pages in common.
+    """The two that are chosen in Stages, the earlier as A; else the newest two of one workload.
 
-    Of pairs with as many the newest under one condition comes first; a run alone is set against itself.
+    A run alone is set against itself: it may have two backends.
     """
     for name in ("a", "b"):
         if value(name) not in run_ids:
@@ -84,32 +84,24 @@ def _default_runs(shown: Shown, run_ids: list[str]) -> None:
 
 
 def _usual_pair(shown: Shown, run_ids: list[str]) -> tuple[str, str]:
-    """A and B where the reader has chosen at most one of them."""
-    order = {run_id: number for number, run_id in enumerate(run_ids)}
-    selected = sorted((run for run in value("runs") if run in order), key=order.__getitem__)
-    fixed = {side: value(side) for side in ("a", "b") if value(side) and chosen(side)}
-    if not fixed and chosen("runs") and len(selected) > 1:
+    """A and B where the reader has chosen at most one of them; `run_ids` are newest first."""
+    selected = [run for run in run_ids if run in value("runs")]
+    if not (chosen("a") or chosen("b")) and chosen("runs") and len(selected) > 1:
         return selected[1], selected[0]
-    newest = [*dict.fromkeys([*run_ids[:_PAIRED], *fixed.values()])]
-    pairs, _ = shown.history.query("common_pages", run_ids=newest)
-    facts = shown.every.loc[shown.every["run_id"].isin(newest), ["run_id", *CONDITION]]
+    facts = shown.every.loc[shown.every["run_id"].isin(run_ids), ["run_id", *CONDITION]]
     under = {run["run_id"]: condition(run) for run in facts.to_dict("records")}
-    found = [(row["a"], row["b"], int(row["pages"])) for row in pairs.to_dict("records")]
-    if fixed:  # whichever came first in time
-        found += [(b, a, pages) for a, b, pages in found]
-        found = [pair for pair in found if all(pair["ab".index(side)] == run for side, run in fixed.items())]
-    if found:
-        most = max(pages for *_, pages in found)
-        a, b, _ = min(
-            (pair for pair in found if pair[2] == most),
-            key=lambda pair: (under[pair[0]] != under[pair[1]], order.get(pair[1], 0), order.get(pair[0], 0)),
-        )
-        return a, b
-    if fixed:
-        (run,) = fixed.values()
-        other = next((run_id for run_id in run_ids if run_id != run), run)
-        return (run, other) if "a" in fixed else (other, run)
-    return next(iter([*run_ids[1:2], run_ids[0]])), run_ids[0]
+
+    def like(run: str) -> str:
+        """The newest other run under the same condition; else the newest other."""
+        others = [other for other in run_ids if other != run] or [run]
+        return next((other for other in others if under[other] == under[run]), others[0])
+
+    if chosen("a") and value("a"):
+        return value("a"), like(value("a"))
+    if chosen("b") and value("b"):
+        return like(value("b")), value("b")
+    b = next((run for run in run_ids[:_PAIRED] if under[like(run)] == under[run]), run_ids[0])
+    return like(b), b
 
 
 def _backends(shown: Shown) -> dict[str, list[str]]:
@@ -209,7 +201,7 @@ def _compare(shown: Shown, a: tuple[str, str], b: tuple[str, str]) -> None:
     _left_out(coverage)
     _differences(shown, a[0], b[0])
     if len(answers.pairs) and not found["why"].str.contains(LATENCY).any():
-        _pages(answers.pairs, neutral)
+        _pages(answers.pairs)
 
 
 def _asked(
@@ -303,19 +295,13 @@ def _differences(shown: Shown, a: str, b: str) -> None:
 # --- page by page ---------------------------------------------------------------------------------
 
 
-def _pages(pairs: pd.DataFrame, neutral: float) -> None:
+def _pages(pairs: pd.DataFrame) -> None:
     stages = timings.in_order(pairs["stage"])
     if value("of") not in stages:
         put("of", timings.WHOLE if timings.WHOLE in stages else stages[-1])
-    left, right = st.columns([2, 6], vertical_alignment="bottom")
     words = short_names(stages)
-    left.selectbox("Page by page", stages, key=key("of"), format_func=words.__getitem__)
+    st.selectbox("Page by page", stages, key=key("of"), format_func=words.__getitem__, width=320)
     mine = timings.single_pairs(pairs[pairs["stage"] == value("of")])
-    right.caption("Each page's time in A and in B; in the grey band the two count as equal.")
-    left, right = st.columns([1, 1])
-    with left:
-        bars.draw(charts.page_scatter(mine, value("of"), neutral), "Time of each page in A and in B")
-    with right:
-        table.draw(mine.head(MOST_PAGES), tables.PAGES)
-        if len(mine) > MOST_PAGES:
-            st.caption(f"The {MOST_PAGES} largest changes of {plural(len(mine), 'page')}; the menu has all.")
+    table.draw(mine.head(MOST_PAGES), tables.PAGES)
+    if len(mine) > MOST_PAGES:
+        st.caption(f"The {MOST_PAGES} largest changes of {plural(len(mine), 'page')}; the menu has all.")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import pandas as pd
 import streamlit as st
 
@@ -14,13 +11,11 @@ from dsocr_core.runs import timings
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of
 from dsocr_core.runs.labels import has_value, short_names
-from dsocr_core.runs.speed import RunSide, compare_speed
-from dsocr_core.runs.store import History
 from pages.widgets.shared import bars, figure, navigation, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import charts, profile, profile_charts, tables
-from pages.widgets.timing.address import STATE, chosen, key, put, value
+from pages.widgets.timing.address import STATE, key, put, value
 from pages.widgets.timing.sidebar import Shown
 
 _TABLE = "timing kernel pairs"
@@ -126,19 +121,8 @@ def _pair(shown: Shown, a: str, b: str) -> None:
         "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, a, b, stage)
     )
     figure.head(
-        found.words, sql=found.sql, commands=shown.commands(a, b),
-        kernels_compared=found.rows, sides=found.sides,
-    )  # fmt: skip
-    sides = _timed_pair(shown, [shown.history.record(run).git_commit for run in (a, b)])
-    band, contended = value("neutral") / 100, bool(value("contended"))
-
-    def timed() -> pd.DataFrame | None:
-        return compare_speed(shown.history, *sides, band, contended) if sides else None
-
-    st.download_button(
-        "Report", partial(_report, shown.history, found, (a, b), timed), f"speed-{b}.md", "text/markdown",
-        icon=":material/download:", on_click="ignore", key="timing report",
-        help="Markdown: the stages of the timed runs that were opened before, and these kernels.",
+        found.words, sql=found.sql, commands=shown.commands(a, b), kernels_compared=found.rows,
+        sides=found.sides,
     )  # fmt: skip
     if found.rows.empty:
         st.info("Neither run has kernels of this stage.")
@@ -168,35 +152,10 @@ def _roof(shown: Shown, found: KernelPairs, rows: pd.DataFrame, run: str) -> Non
     counted = sides[sides["flops"].notna() & sides["bytes"].notna() & (sides["duration_s"] > 0)]
     gpu = shown.every.set_index("run_id")["gpu"].get(run)
     device = card_named(gpu if isinstance(gpu, str) else None)
-    of = f"{plural(len(rows), 'kernel')}: A open, B filled"
     if device is not None and profile_charts.roofs(counted, device):
-        profile.choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
-        if value("plane") == "roofline":
-            st.caption(f"{of}, under the roof of {device.name}; each as large as its part of the time.")
-            figure.plot(profile_charts.kernel_roofline(counted, device), "kernel roofline", f"Roofline, {of}")
-            return
-    st.caption(f"{of}; each as large as its part of the time.")
-    figure.plot(profile_charts.speed_of_light(sides), "speed of light", f"SM over DRAM, of peak, {of}")
-
-
-def _timed_pair(shown: Shown, commits: list[str | None]) -> tuple[RunSide, RunSide] | None:
-    """The timed runs that were opened before, where they are of these commits."""
-    runs = [value("a"), value("b")]
-    if not chosen("a") or not all(run in shown.history for run in runs):
-        return None
-    if [shown.history.record(run).git_commit for run in runs] != commits:
-        return None
-    return (runs[0], value("backend_a")), (runs[1], value("backend_b"))
-
-
-def _report(
-    history: History, found: KernelPairs, runs: tuple[str, str], timed: Callable[[], pd.DataFrame | None]
-) -> bytes:
-    """The report; it is made when it is asked for, where no session is at hand."""
-    from dsocr_core.review.speed_report import speed_report
-
-    a, b = (history.record(run) for run in runs)
-    return speed_report(a, b, timed(), found, []).encode(errors="replace")
+        of = f"{plural(len(rows), 'kernel')}: A open, B filled"
+        st.caption(f"{of}, under the roof of {device.name}; each as large as its part of the time.")
+        figure.plot(profile_charts.kernel_roofline(counted, device), "kernel roofline", f"Roofline, {of}")
 
 
 def button(shown: Shown, a: str, b: str, stage: str) -> None:

@@ -1,32 +1,21 @@
-"""Kernels that Nsight Compute profiled: their figures, their roofline, and what its rules advise."""
+"""Kernels that Nsight Compute profiled: their figures and their roofline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 
 import pandas as pd
-import streamlit as st
 
 from analytic_model.cards import card_named, with_own_peaks
 from analytic_model.hardware import Hardware
 from dsocr_core.base.words import amount, percent, plural
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_profiles import CLASS_RULE
-from dsocr_core.runs.profiled import (
-    advice,
-    by_kernel,
-    device_name,
-    joined,
-    known,
-    nsight_says,
-    profile_rows,
-)  # fmt: skip
+from dsocr_core.runs.profiled import by_kernel, device_name, joined, known, profile_rows
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.table import Column
 from pages.widgets.timing import profile_charts
-from pages.widgets.timing.address import PARAMETERS, key, value
 from pages.widgets.timing.sidebar import Shown
 
 _MOST_DRAWN = 400
@@ -38,7 +27,7 @@ _PERCENTS = {
     "issuing": ("issued", "Share of cycles in which a scheduler had a warp to issue from."),
     "tensor cores": ("tensor_pipe", "Share of cycles in which the tensor cores worked, of peak."),
 }  # fmt: skip
-_RARE = ("tensor_pipe", "flops", "l1_hits", "l2_hits", "issued", "eligible_warps", "run_share", "nsight")
+_RARE = ("tensor_pipe", "flops", "l1_hits", "l2_hits", "issued", "eligible_warps", "run_share")
 """Columns that a profile of few sections has not."""
 COLUMNS = {
     "stage": Column("stage"),
@@ -47,7 +36,6 @@ COLUMNS = {
         "launches", "count", "With several, times are summed; other figures are means, weighted by time."
     ),
     "class": Column("class", about=f"{CLASS_RULE[0].upper()}{CLASS_RULE[1:]}."),
-    "nsight": Column("Nsight says", about="The conclusion of Nsight Compute's own bottleneck rule."),
     "duration_s": Column("time", "s"),
     "share": Column("share", "share", "Of the time of the launches below, each profiled alone."),
     "run_share": Column(
@@ -69,7 +57,6 @@ COLUMNS = {
 class _Profile:
     rows: pd.DataFrame
     kernels: pd.DataFrame
-    rules: pd.DataFrame
     capabilities: list[str]
     device: Hardware | None
     sql: list[str]
@@ -78,14 +65,12 @@ class _Profile:
 def _read(shown: Shown, run: str) -> _Profile:
     launches, _ = shown.history.query("launches", run_ids=[run])
     metrics, sql = shown.history.query("launch_metrics", run_ids=[run])
-    rules, rules_sql = shown.history.query("launch_rules", run_ids=[run])
     rows = profile_rows(launches, metrics)
     more = joined(shown.history, rows, run)
     gpu = shown.every.set_index("run_id")["gpu"].get(run)
-    rows["nsight"] = nsight_says(rows, rules)
     capabilities = launches["compute_capability"].dropna().unique().tolist()
     device = device_of(rows, device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
-    return _Profile(rows, by_kernel(rows), rules, capabilities, device, [sql, rules_sql, *more])
+    return _Profile(rows, by_kernel(rows), capabilities, device, [sql, *more])
 
 
 def draw(shown: Shown, run: str) -> None:
@@ -93,32 +78,14 @@ def draw(shown: Shown, run: str) -> None:
     found = resources.held("timing profile", shown.history.state_of_runs, run, lambda: _read(shown, run))
     rows, kernels, device = found.rows, found.kernels, found.device
     words = profile_words(rows, kernels, shown.labels) + roof_words(rows, device, found.capabilities)
-    figure.head(
-        words, sql=found.sql, commands=shown.commands(run), kernels_profiled=kernels, profile=rows,
-        rules=found.rules,
-    )  # fmt: skip
-    for named, text in advice(rows, found.rules):
-        quoted = f"<b>{escape(named)}</b><br>{escape(text)}"
-        st.html(f"<blockquote class='dsocr-quote'>{quoted}</blockquote>")
-    with st.container(horizontal=True):
-        if len(kernels) < len(rows):
-            choice("rows", {"kernels": "A row a kernel", "launches": "A row a launch"})
-        drawn = kernels if value("rows") == "kernels" else rows
-        counted = drawn[drawn["flops"].notna() & drawn["bytes"].notna() & drawn["duration_s"].notna()]
-        under_roofs = device is not None and bool(profile_charts.roofs(counted, device))
-        if under_roofs:
-            choice("plane", {"roofline": "Roofline", "light": "Speed of Light"})
-    # One figure at a time: each takes a browser a quarter of a second.
-    if under_roofs and device is not None and value("plane") == "roofline":
+    figure.head(words, sql=found.sql, commands=shown.commands(run), kernels_profiled=kernels, profile=rows)
+    counted = kernels[kernels["flops"].notna() & kernels["bytes"].notna() & kernels["duration_s"].notna()]
+    if device is not None and profile_charts.roofs(counted, device):
         figure.plot(
             profile_charts.kernel_roofline(counted.head(_MOST_DRAWN), device), "kernel roofline",
             f"Kernels under the roofs of {device.name}",
         )  # fmt: skip
-    else:
-        figure.plot(
-            profile_charts.speed_of_light(drawn.head(_MOST_DRAWN)), "speed of light", "SM over DRAM, of peak"
-        )
-    table.draw(told(drawn), COLUMNS)
+    table.draw(told(kernels), COLUMNS)
 
 
 def told(rows: pd.DataFrame) -> pd.DataFrame:
@@ -127,14 +94,6 @@ def told(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.drop(columns=absent).assign(
         name=kernel_names(rows["kernel"].tolist()), stage=rows["stage"].fillna("not known")
     )
-
-
-def choice(name: str, words: Mapping[str, str]) -> None:
-    """A parameter's choices in words, one of which is always chosen."""
-    st.segmented_control(
-        name, PARAMETERS[name].choices, required=True, key=key(name), label_visibility="collapsed",
-        format_func=words.__getitem__,
-    )  # fmt: skip
 
 
 def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Launches of kernels under the device's roofs, and their Speed of Light. DataFrame -> figure, pure."""
+"""Launches of kernels under the device's roofs. DataFrame -> figure, pure."""
 
 from __future__ import annotations
 
@@ -59,25 +59,6 @@ def roofs(rows: pd.DataFrame, device: Hardware) -> list[tuple[str, float, str]]:
     return found
 
 
-def speed_of_light(rows: pd.DataFrame) -> Figure:
-    """Each launch's shares of the two peaks; the larger the mark, the larger its part of the time."""
-    traces = [
-        {
-            "type": "scatter", "x": part["dram"], "y": part["sm"], "mode": "markers", "name": f"{name} bound",
-            "text": _names(part),
-            "marker": _marker(str(name)) | _sizes(part) | {"symbol": _signs(part)},
-            "customdata": [amount(value, "s") for value in part["duration_s"]],
-            "hovertemplate": "%{text}: DRAM %{x:.3g} %, SM %{y:.3g} %, %{customdata}<extra></extra>",
-        }
-        for name, part in rows[rows["class"].notna()].groupby("class")
-    ]  # fmt: skip
-    axes = {
-        f"{axis}axis": {"title": {"text": f"{unit}, % of peak"}, "range": [-2, 102]}
-        for axis, unit in (("x", "DRAM"), ("y", "SM"))
-    }
-    return plots.figure(traces, {"height": 340, "margin": plots.MARGIN, "legend": plots.LEGEND, **axes})
-
-
 def _sizes(part: pd.DataFrame) -> dict[str, Any]:
     """The larger the mark, the larger the part of the time."""
     return {"size": 8 + 40 * part["share"].fillna(0).clip(0, 1) ** 0.5}
@@ -97,10 +78,3 @@ def _names(rows: pd.DataFrame) -> list[str]:
     if "side" in rows:
         names = [f"{side}: {name}" for side, name in zip(rows["side"], names, strict=True)]
     return [name.replace("&", "&amp;").replace("<", "&lt;") for name in names]
-
-
-def _marker(name: str) -> dict[str, object]:
-    return {
-        "color": CLASS_COLOURS.get(name, plots.NEUTRAL), "size": 10,
-        "opacity": 0.85, "line": {"width": 0.6, "color": "rgba(0,0,0,.5)"},
-    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""DataFrame -> HTML for run B against run A, pure: a row a stage, a dot a page. Times are milliseconds.
+"""DataFrame -> HTML for run B against run A, pure: a row a stage. Times are milliseconds.
 
 A chart of Plotly costs a browser a quarter of a second each time it is drawn; these need no library. Every
 text of others is escaped.
@@ -12,18 +12,14 @@ from html import escape
 from math import ceil, floor, log10
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from dsocr_core.base.words import duration, plural, significant, speed_ratio
-from dsocr_core.runs.labels import has_value, short
+from dsocr_core.base.words import plural, significant, speed_ratio
+from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.statistics import SURE, outcome_words
 from pages.widgets.shared.labels import mark, time_words
 from pages.widgets.shared.stages import colour, stage_name
-from pages.widgets.timing.charts import unit_of
 from pages.widgets.timing.tables import interval_words
-
-_MOST_DOTS = 1500
 
 
 def ratios(found: pd.DataFrame, neutral: float) -> str:
@@ -106,47 +102,3 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
         if steps[0] <= low and high <= steps[-1]:
             return [step for step in steps if low <= step <= high]
     return [10.0**power for power in range(floor(log10(low)), ceil(log10(high)) + 1)]
-
-
-def page_scatter(pairs: pd.DataFrame, stage: str, neutral: float) -> str:
-    """Each page's time in A and in B on equal logarithmic axes, as HTML: below the line B is faster.
-
-    `pairs` is the query `pairs` of one stage; of many pages every so many-th is drawn.
-    """
-    shown = pairs[(pairs["a_ms"] > 0) & (pairs["b_ms"] > 0)]
-    shown = shown.iloc[:: max(1, ceil(len(shown) / _MOST_DOTS))]
-    both = [*shown["a_ms"], *shown["b_ms"]]
-    scale, unit = unit_of(max(both, default=0.0))
-    axis = LogAxis(min(both, default=1.0) / scale / 1.25, max(both, default=1.0) / scale * 1.25)
-    dots = "".join(
-        f"<i class='dot' style='left:{axis.at(a / scale)};bottom:{axis.at(b / scale)}'"
-        f" title='{escape(short(page, 80), quote=True)}: {duration(a)} → {duration(b)}, "
-        f"{speed_ratio(b, a)}'></i>"
-        for page, a, b in zip(shown["page"], shown["a_ms"], shown["b_ms"], strict=True)
-    )
-    ticks = _time_ticks(axis.low, axis.high)
-    across = "".join(f"<span style='left:{axis.at(tick)}'>{tick:g}</span>" for tick in ticks)
-    up = "".join(f"<span style='bottom:{axis.at(tick)}'>{tick:g}</span>" for tick in ticks)
-    wide = 100 * log10(1 + neutral) / log10(axis.high / axis.low)
-    corners = [(0, 100 - wide), (100, -wide), (100, wide), (0, 100 + wide)]
-    shape = ", ".join(f"{x}% {y:.3f}%" for x, y in corners)
-    # No SVG: Streamlit takes it out of what it shows as HTML.
-    ground = f"<i class='band' style='clip-path:polygon({shape})'></i><i class='equal'></i>"
-    return (
-        f"<div class='dsocr-scatter' style='--shade:{colour(stage)}'>"
-        f"<div class='up'>{up}</div><div class='plane'>{ground}<b class='slower'>B is slower</b>"
-        f"<b class='faster'>B is faster</b>{dots}</div><div class='across'>{across}</div>"
-        f"<em class='of-a'>A ({unit})</em><em class='of-b'>B ({unit})</em></div>"
-    )
-
-
-def _time_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5 of each decade; over more than three decades only 1; 1, 1.5, 2, 3 ... within one."""
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    steps: tuple[float, ...] = (1, 2, 5) if high / low > 8 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
-    if high / low > 1000:
-        steps = (1,)
-    if high / low < 1.8:
-        width = 10 ** floor(log10(high - low))
-        return [float(f"{tick:.6g}") for tick in np.arange(ceil(low / width), high / width) * width][:12]
-    return [step * 10.0**power for power in decades for step in steps if low <= step * 10.0**power <= high]

@@ -53,15 +53,13 @@ class Shown:
 def draw(history: History) -> Shown:
     """Draw the sidebar. Raises DsocrError when the history does not answer."""
     refresh_button(history)
-    values, _ = history.query("filter_values")
-    run_filters.draw_first(STATE, values)
+    run_filters.draw(STATE, history)
     st.toggle("Profiled runs too", key=key("profiled"), help="Their times carry the profiler's overhead.")
     st.toggle(
         "Contended runs too", key=key("contended"),
         help="Other programs took more than a fifth of the machine's CPU time while they were made. A run "
         "with drafts is then compared with one without as well.",
     )  # fmt: skip
-    run_filters.draw_more(STATE, values, "timing")
     filters, there = _filters(), frozenset(shown(history))
     found = resources.held(
         "timing runs", history.state, (there, repr(filters)), lambda: _found(history, there, filters)

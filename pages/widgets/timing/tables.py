@@ -23,15 +23,6 @@ STAGES = {
     **{name: Column(name, "ms") for name in ("median", "p5", "p95", "mean", "std")},
 }
 """Columns of `timings.stage_rows` with the runs' names."""
-SERVED = {
-    "run": Column("run"),
-    "backend": Column("backend"),
-    "ttft_ms": Column("TTFT", "ms", "Median time to the first token; of our runs the prefill."),
-    "tpot_ms": Column("TPOT", "ms", "Time of a further token."),
-    "tokens_per_s": Column("tokens/s", "", "New tokens a second: of a server all its requests together."),
-    "concurrency": Column("at a time", "count"),
-}
-"""Columns of `timings.served_rows` with the runs' names."""
 
 
 def changes_columns(measure: Measure) -> dict[str, Column]:

@@ -1,16 +1,13 @@
-"""Kernels of two runs on the Timing page: what is shown, and the report that leaves it."""
+"""Kernels of two runs on the Timing page: what is shown."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from dsocr_core.review.speed_report import speed_report
-from dsocr_core.runs.kernel_pairs import kernel_pairs, profile_of
-from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.kernel_pairs import profile_of
 from dsocr_core.runs.store import History
 from pages.widgets.shared import resources
 from pages.widgets.timing.charts import kernel_pair_bars
@@ -45,7 +42,7 @@ def test_two_runs_kernels_are_drawn_and_tabled(history: History) -> None:
         in words(test)
     )
     assert not [body for body in bodies(test) if "<img" in body]
-    assert not test.get("plotly_chart")  # sums have no Speed of Light
+    assert not test.get("plotly_chart")  # sums have no roofline
     assert test.selectbox(key="timing part").options == ["all", "decode"]
     alone = opened("timing", view="Kernels", run="new-nsys")
     assert "together: decode 100 %" in words(alone)
@@ -60,16 +57,6 @@ def test_the_pair_leads_to_the_kernels_of_its_commits(history: History) -> None:
         "view": "Kernels", "against": "old-nsys", "run": "new-nsys", "part": "decode",
     }  # fmt: skip
     assert profile_of(history, runs[runs["git_commit"] != "1" * 40], "new-0") == "new-nsys"
-
-
-def test_the_report_has_stages_and_kernels_and_no_mark_up_of_strangers(history: History) -> None:
-    a, b = (history.record(f"{name}-nsys") for name in ("old", "new"))
-    stages = compare_speed(history, ("old-0", "fast"), ("new-0", "fast"))
-    text = speed_report(a, b, stages, kernel_pairs(history, a.id, b.id), ["dsocr history kernels A B"])
-    assert "| decode | 2.07 s | 2.48 s | 1.20x slower |" in text
-    assert "| gemm | decode | 100 → 100 | 20.0 µs | 30.0 µs | +1.00 ms |" in text
-    assert not re.search(r"(?<!\\)[<]", text) and "\n    dsocr history kernels A B\n" in text
-    assert f"commit {'1' * 40}" in text
 
 
 def test_bars_of_two_runs_lie_on_each_other() -> None:

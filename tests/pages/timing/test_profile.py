@@ -1,4 +1,4 @@
-"""Profiles of Nsight Compute on Timing: figures, class, advice, and the roofs they stand under."""
+"""Profiles of Nsight Compute on Timing: figures, class, and the roofs they stand under."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
 from dsocr_core.runs.profiled import by_kernel, profile_rows
 from pages.widgets.timing.profile import device_of, profile_words, roof_words, told
-from pages.widgets.timing.profile_charts import kernel_roofline, roofs, speed_of_light
+from pages.widgets.timing.profile_charts import kernel_roofline, roofs
 from tests.support.launches import LAUNCHES, metrics
 
 
@@ -29,7 +29,6 @@ def test_a_roof_is_drawn_for_each_unit_that_the_kernels_use() -> None:
 def test_a_launch_without_figures_is_not_measured() -> None:
     rows = profile_rows(LAUNCHES, metrics().iloc[:0])
     assert told(rows)["class"].isna().all()
-    assert len(speed_of_light(rows).data) == 0
 
 
 def test_roofs_are_the_devices_own() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pages.widgets.timing import charts
-from pages.widgets.timing.ratio_charts import LogAxis, page_scatter, ratios
+from pages.widgets.timing.ratio_charts import ratios
 
 HOSTILE = "<img src=x onerror=alert(1)>'\""
 
@@ -25,13 +25,6 @@ def found(**of_row: object) -> pd.DataFrame:
 
 def percents(html: str, side: str, kind: str) -> list[float]:
     return [float(x) for x in re.findall(rf"<i class='{kind}' style='[^']*{side}:([\d.]+)%", html)]
-
-
-def test_a_log_axis_has_its_middle_at_the_geometric_mean_and_its_ends_for_what_lies_outside() -> None:
-    axis = LogAxis(1, 100)
-    assert [axis.share(value) for value in (0, 0.5, 1, 10, 100, 900)] == pytest.approx([0, 0, 0, 0.5, 1, 1])
-    assert axis.at(10) == "50.000%"
-    assert axis.at(100, from_end=True) == "0.000%"
 
 
 def test_an_interval_reaches_from_low_to_high_and_the_dot_lies_between() -> None:
@@ -51,36 +44,6 @@ def test_without_an_interval_there_is_a_ring_and_no_verdict() -> None:
     assert "dot ring" in html
     assert "interval" not in html
     assert "inconclusive" in html
-
-
-def test_a_page_that_takes_as_long_in_both_lies_on_the_line() -> None:
-    pairs = pd.DataFrame(
-        {"page": ["a", "b", HOSTILE], "a_ms": [10.0, 100.0, 40.0], "b_ms": [10.0, 50.0, 80.0]}
-    )
-    html = page_scatter(pairs, "decode", 0.02)
-    left, bottom = percents(html, "left", "dot"), percents(html, "bottom", "dot")
-    assert left[0] == bottom[0]
-    assert left[1] > bottom[1]
-    assert left[2] < bottom[2]
-    assert "2.00x faster" in html
-    assert "<img" not in html
-
-
-def test_the_band_is_as_wide_as_the_ratios_that_count_as_equal() -> None:
-    pairs = pd.DataFrame({"page": ["a", "b"], "a_ms": [10.0, 80.0], "b_ms": [10.0, 80.0]})
-    html = page_scatter(pairs, "decode", neutral=0.25)
-    corners = re.findall(r"([\d.-]+)% ([\d.-]+)%", html[html.index("polygon(") : html.index(")'")])
-    # The axis is from 8 to 100 ms, a factor of 12.5; log(1.25) / log(12.5) is 8.835%.
-    wide = 8.835
-    assert [(float(x), float(y)) for x, y in corners] == [
-        (0, pytest.approx(100 - wide, abs=0.001)), (100, pytest.approx(-wide, abs=0.001)),
-        (100, pytest.approx(wide, abs=0.001)), (0, pytest.approx(100 + wide, abs=0.001)),
-    ]  # fmt: skip
-
-
-def test_no_pages_at_all_are_an_empty_plane() -> None:
-    html = page_scatter(pd.DataFrame({"page": [], "a_ms": [], "b_ms": []}, dtype=float), "decode", 0.02)
-    assert "class='dot'" not in html
 
 
 def test_a_kernel_is_as_long_as_its_share_and_its_name_is_no_markup() -> None:
