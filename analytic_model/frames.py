@@ -6,7 +6,6 @@ What the FLOPs page shows and the shell prints is these frames; nothing in them 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import nan
 from typing import Any
 
@@ -14,23 +13,16 @@ import pandas as pd
 
 from analytic_model import roofline
 from analytic_model.hardware import Hardware
-from analytic_model.policy import Dtype, Policy
-from analytic_model.predict import Prediction, StageCost, predict
+from analytic_model.policy import Dtype
+from analytic_model.predict import Prediction, StageCost
 from analytic_model.requirements import Requirements
-from analytic_model.workload import Workload
-from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.stages import Stage
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
 """Rows that sum up others: prefill as a clock sees it, and all stages once."""
 
-Counted = Mapping[Stage, Mapping[str, int]]
-"""FLOPs by stage and operator as torch counts them; prefill is the language model alone."""
 Times = Mapping[Stage, float]
 """Recorded milliseconds; prefill has the vision stages in it. A stage that was not timed is left out."""
-CAUSES = ("window padding", "lm_head positions", "causal convention", "FlashAttention core", "nesting")
-"""Conventions in which a prediction and a counter may differ."""
-UNEXPLAINED = "unexplained"
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -163,58 +155,6 @@ def roofline_points(costs: pd.DataFrame, recorded: pd.DataFrame | None = None) -
     timed = recorded[(recorded["stage"] != WITH_VISION) & recorded["flops_per_s"].notna()]
     points = timed[["stage", "intensity", "flops_per_s"]].assign(kind="measured")
     return pd.concat([on_roof, points[on_roof.columns]], ignore_index=True)
-
-
-# --- against the counter --------------------------------------------------------------------------
-
-
-def gaps(
-    config: ModelConfig, workload: Workload, policy: Policy, nested: bool, counted: Counted, attention: str
-) -> pd.DataFrame:
-    """One row a stage: analytic, measured, their gap and its share of measured, and a column a cause.
-
-    Starting from the conventions of the measurement, the policy's are taken over one by one; what each
-    changes is its cause. What the first prediction already misses is UNEXPLAINED. `attention` is the
-    decoder's in the measurement; `nested` counts vision in prefill.
-    """
-    measuring = Policy(attention=attention, dtype=policy.dtype)  # type: ignore[arg-type]
-    padding = replace(measuring, vision_window_padding=policy.vision_window_padding)
-    head = replace(padding, lm_head=policy.lm_head)
-    causal = replace(head, causal=policy.causal)
-    ladder = [predict(config, workload, step) for step in (measuring, padding, head, causal, policy)]
-    rows = []
-    for stage in ladder[-1].stages:
-        measured = sum(counted.get(stage, {}).values())
-        heights = [step.stages[stage].cost.flops for step in ladder]
-        analytic = ladder[-1].with_nested(stage).cost.flops if nested else heights[-1]
-        heights.append(analytic)
-        gap = analytic - measured
-        rows.append(
-            {
-                "stage": stage.value, "analytic": analytic, "measured": measured, "gap": gap,
-                "gap_share": gap / measured if measured else 0.0 if not gap else nan,
-                **{
-                    cause: after - before
-                    for cause, before, after in zip(CAUSES, heights, heights[1:], strict=False)
-                },
-                UNEXPLAINED: heights[0] - measured,
-            }
-        )  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def operator_gaps(prediction: Prediction, counted: Counted) -> pd.DataFrame:
-    """Compare with torch's counter, operator by operator: stage, operator, analytic, measured, gap in
-    FLOP.
-    """
-    rows = []
-    for stage, costs in prediction.stages.items():
-        analytic = {name: cost.flops for name, cost in costs.by_operator().items()}
-        measured = counted.get(stage, {})
-        for name in sorted({*(key for key, flops in analytic.items() if flops), *measured}):
-            here, there = analytic.get(name, 0), measured.get(name, 0)
-            rows.append((stage.value, name, here, there, here - there))
-    return pd.DataFrame(rows, columns=["stage", "operator", "analytic", "measured", "gap"])
 
 
 # --- requirements ---------------------------------------------------------------------------------

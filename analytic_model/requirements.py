@@ -1,14 +1,14 @@
 """Requirements: the rates that a target asks for, stage by stage, and the devices that can reach it.
 
-A target is one of three: a time to first token, a time per output token, or pages a second. The work
-behind it is the prediction's; rates of stages add up to the target's, because stages share its time.
-Bytes are the compulsory ones: weights, KV cache, each stage's inputs and outputs.
+A target is a time to first token or a time per output token. The work behind it is the prediction's. Rates
+of stages add up to the target's, because stages share its time. Bytes are the compulsory ones: weights, KV
+cache, each stage's inputs and outputs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from analytic_model import roofline
 from analytic_model.hardware import HARDWARE, Hardware, HardwareError
@@ -20,8 +20,7 @@ from dsocr_core.base.words import amount, percent
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.stages import Stage
 
-Target = Literal["ttft", "tpot", "pages"]
-TARGETS: tuple[Target, ...] = get_args(Target)
+Target = Literal["ttft", "tpot"]
 
 
 class TargetError(DsocrError, ValueError):
@@ -72,7 +71,7 @@ class Reach:
 class Requirements:
     target: Target
     seconds: float
-    """Time of one first token, one output token of every page, or one batch of pages."""
+    """Time of one first token, or of one output token of every page."""
     stages: dict[Stage, Need]
     """Prefill is the language model alone: vision stands beside it."""
     total: Need
@@ -94,9 +93,7 @@ def work_of(
         step = decode_step(config, workload.sequence_length, policy, workload.batch)
         return {Stage.DECODE: step}
     stages = predict(config, workload, policy).stages
-    if target == "ttft":
-        return {stage: cost for stage, cost in stages.items() if stage != Stage.DECODE}
-    return dict(stages)
+    return {stage: cost for stage, cost in stages.items() if stage != Stage.DECODE}
 
 
 def requirements(
@@ -107,14 +104,14 @@ def requirements(
     policy: Policy | None = None,
     hardware: dict[str, Hardware] | None = None,
 ) -> Requirements:
-    """Work out what `value` asks for: milliseconds of a time, or pages a second. Raises TargetError.
+    """Work out what a time of `value` milliseconds asks for. Raises TargetError.
 
     With a batch, a time is that of all its pages, side by side.
     """
     if not 0 < value < float("inf"):
         raise TargetError(f"{target} is {value!r}; expected a positive number")
     policy = policy or Policy()
-    seconds = workload.batch / value if target == "pages" else value / 1e3
+    seconds = value / 1e3
     stages = work_of(config, workload, target, policy)
     needs = {stage: Need(cost.cost.flops, cost.compulsory_bytes, seconds) for stage, cost in stages.items()}
     total = Need(
@@ -150,11 +147,7 @@ def sentence(workload: Workload, needed: Requirements) -> str:
     size = f"{columns} x {rows} tiles" if workload.tile_count else f"one view of {workload.views[-1]} px"
     several = f", {workload.batch} pages at once" if workload.batch > 1 else ""
     time = amount(needed.seconds, "s")
-    goal = {
-        "ttft": f"{time} to the first token",
-        "tpot": f"{time} a token",
-        "pages": f"{amount(workload.batch / needed.seconds)} pages a second",
-    }[needed.target]
+    goal = {"ttft": f"{time} to the first token", "tpot": f"{time} a token"}[needed.target]
     total = needed.total
     rates = f"{amount(total.flops_per_s, 'FLOP/s')} and {amount(total.bytes_per_s, 'B/s')}"
     words = f"{goal} at {size}{several}: {rates}"

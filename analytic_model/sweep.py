@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Literal, get_args
@@ -16,33 +16,15 @@ from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import preset_named
-from dsocr_core.models.resolution import TILE_SIZE, tokens_per_side
+from dsocr_core.models.resolution import TILE_SIZE
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import Grid
 
-Axis = Literal["tiles", "image-tokens", "decode", "prompt", "batch", "context"]
+Axis = Literal["tiles", "decode", "prompt", "batch", "context"]
 Quantity = Literal["flops", "bytes", "kv", "activations", "time", "compute", "memory"]
 Engine = Literal["eager", "flash"]
-AXES: tuple[Axis, ...] = get_args(Axis)
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
-AXIS_WORDS: dict[Axis, str] = {
-    "tiles": "tiles of the page",
-    "image-tokens": "positions of the image in the prompt",
-    "decode": "new tokens",
-    "prompt": "text tokens of the prompt",
-    "batch": "pages at once",
-    "context": "positions in the KV cache before one new token",
-}
-QUANTITY_WORDS: dict[Quantity, str] = {
-    "flops": "FLOPs of products and convolutions",
-    "bytes": "bytes that the operators read and write",
-    "kv": "size of the KV cache at the end",
-    "activations": "bytes of activations read and written",
-    "time": "least time on the device",
-    "compute": "time of computing at the device's peak",
-    "memory": "time of moving what has to move at its bandwidth",
-}
 TIMES: tuple[Quantity, ...] = ("time", "compute", "memory")
 """Quantities that need the device's figures."""
 UNITS: dict[Quantity, str] = {"flops": "FLOP", "bytes": "B", "kv": "B", "activations": "B"}
@@ -101,52 +83,18 @@ def tiled(base: Workload, grid: Grid, preset: str = "gundam") -> Workload:
     return replace(base, views=(TILE_SIZE,) * count + (preset_named(preset).base_size,), grid=grid)
 
 
-def of_axis(base: Workload, axis: Axis, values: Sequence[int]) -> Iterator[tuple[int, Workload, int | None]]:
-    """(x, workload, context) of each point; context None where decode follows on prefill.
+def of_axis(base: Workload, axis: Axis, value: int) -> Workload:
+    """The work at a value of the axis; at one of `context`, a page of one decoded token. Raises DsocrError.
 
-    A page of one tile is not cut: it has none. `image-tokens` takes, for each value, the number of tiles
-    that comes nearest; x is what the page then has. Raises DsocrError for a value that the axis has not.
+    A page of one tile is not cut.
     """
-    if axis == "image-tokens":
-        last = 0
-        for count in dict.fromkeys(_compact(_tiles_of(tokens)) for tokens in values):
-            work = tiled(base, near_square(count))
-            if work.image_tokens > last:
-                last = work.image_tokens
-                yield last, work, None
-        return
     if axis == "tiles":
-        for value in dict.fromkeys(max(value, 1) for value in values):
-            work = tiled(base, near_square(value))
-            yield work.tile_count, work, None
-        return
-    for value in values:
-        if axis == "context":
-            if value < 1:
-                raise SweepError(f"context is {value}; expected at least 1")
-            yield value, replace(base, decode_tokens=2), value
-        else:
-            yield value, replace(base, **{_FIELDS[axis]: value}), None  # type: ignore[arg-type]
-
-
-def _tiles_of(tokens: int) -> int:
-    """Find the number of tiles that comes nearest to that many image tokens: a tile has 100, its rows' ends
-    aside.
-    """
-    view = tokens_per_side(TILE_SIZE) ** 2
-    return max((tokens - Workload.single_view().image_tokens + view // 2) // view, 1)
-
-
-def _compact(tiles: int) -> int:
-    """The most tiles, not more than these, whose grid is at most three times as high as wide.
-
-    A strip of tiles has so many row ends that more tiles may make fewer tokens.
-    """
-    while True:
-        columns, rows = near_square(tiles)
-        if rows <= 3 * columns:
-            return tiles
-        tiles -= 1
+        return tiled(base, near_square(max(value, 1)))
+    if axis == "context":
+        if value < 1:
+            raise SweepError(f"context is {value}; expected at least 1")
+        return replace(base, decode_tokens=2)
+    return replace(base, **{_FIELDS[axis]: value})  # type: ignore[arg-type]
 
 
 def sweep(
@@ -167,26 +115,24 @@ def sweep(
     policy = replace(policy or Policy(), ignore_torch_unsupported_flops=False)
     if quantity in TIMES:
         hardware.peak_flops(policy.dtype)
-    points = list(of_axis(base, axis, values))
+    works = {value: of_axis(base, axis, value) for value in values}
+    if axis == "tiles":
+        works = {work.tile_count: work for work in works.values()}
     found = []
     for engine in engines:
         counted = replace(policy, attention=_ATTENTION[engine])
-        for x, work, context in points:
-            costs = _costs(config, work, context, counted)
+        for x, work in works.items():
+            if axis == "context":
+                costs = {Stage.DECODE: decode(config, x, 1, counted, work.batch)}
+            else:
+                costs = predict(config, work, counted).stages
+            context = x if axis == "context" else None
             stages = {
                 stage: _amount(config, cost, work, context, quantity, hardware, counted)
                 for stage, cost in costs.items()
             }
             found.append(Point(x, engine, work, context or work.sequence_length, stages))
     return found
-
-
-def _costs(
-    config: ModelConfig, work: Workload, context: int | None, policy: Policy
-) -> dict[Stage, StageCost]:
-    if context is None:
-        return predict(config, work, policy).stages
-    return {Stage.DECODE: decode(config, context, 1, policy, work.batch)}
 
 
 def _amount(
@@ -244,21 +190,3 @@ def as_rows(points: Sequence[Point], axis: Axis, quantity: Quantity) -> list[dic
             }
         )
     return rows
-
-
-def crossing(
-    x: Sequence[int], compute: Sequence[float], memory: Sequence[float]
-) -> tuple[float, float] | None:
-    """The place on an axis, and the time there, from which computing takes as long as moving bytes.
-
-    None when it never does, or does from the first place on. Between two places both times are taken to be
-    straight lines.
-    """
-    ahead = [there - here for here, there in zip(compute, memory, strict=True)]  # above 0: bytes take longer
-    after = next((index for index, off in enumerate(ahead) if off <= 0), None)
-    if not after:
-        return None
-    share = ahead[after - 1] / (ahead[after - 1] - ahead[after])
-    return tuple(  # type: ignore[return-value]
-        values[after - 1] * (1 - share) + values[after] * share for values in (x, compute)
-    )

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from analytic_model.measure import META, ROTARY, Flops, Meter, VendorMeter, count_parameters
+from analytic_model.measure import META, Flops, Meter, count_parameters
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
@@ -84,6 +84,12 @@ class Row:
         return {**asdict(self), "gap": self.gap}
 
 
+class Counts(Protocol):
+    """Counter of FLOPs: the core's modules here, the published ones in a test."""
+
+    def measure(self, workload: Workload, attention: str) -> dict[Stage, Flops]: ...
+
+
 @dataclass(frozen=True)
 class Case:
     name: str
@@ -144,7 +150,6 @@ class Verification:
     ) -> None:
         self.presets, self.quick, self.device = presets, quick, device
         self.rows: list[Row] = []
-        self.notes: list[str] = []
 
     def grouped(self) -> list[list[Row]]:
         """The rows of each config, stage and operator, in the order of the stages, `all` last."""
@@ -174,19 +179,6 @@ class Verification:
                 seen = replace(policy, counter="cuda" if device.type == "cuda" else "cpu")
                 self.compare(name, f"{device}, fused", config, seen, fused, small)
 
-    def vendor(self, meter: VendorMeter) -> None:
-        """The modules of a checkpoint's own code, which compute logits at every prompt position."""
-        config = load_config(meter.directory)
-        pages = [page for preset in self.presets for page in _pages(preset, ((1, 1), (1, 2)))]
-        cases = [_page_case(*page, 10, 4) for page in pages]
-        policy = Policy(attention="eager", lm_head="all")
-        name = f"{_label(meter.directory)} (vendor)"
-        rotary = self.compare(name, str(meter.device), config, policy, meter, cases)
-        self.notes.append(
-            f"{name}: {rotary:,} FLOPs are left out: the vendor's rotary angles, products that our core "
-            "does without"
-        )
-
     def parameters(self, name: str, config: ModelConfig, file: Path) -> None:
         """Parameters of each module, and the index beside the config where there is one."""
         counted = count_parameters(config)
@@ -203,24 +195,19 @@ class Verification:
         run: str,
         config: ModelConfig,
         policy: Policy,
-        meter: Meter | VendorMeter,
+        meter: Counts,
         cases: Sequence[Case],
-    ) -> int:
-        """Rows of each case under the policy, its attention included; `run` says where and how.
-
-        Returns the FLOPs that were left out, all of them the vendor's rotary angles.
-        """
+    ) -> None:
+        """Add rows of each case under the policy, its attention included; `run` says where and how."""
         run = f"{policy.attention}, {run}"
-        began, rotary = time.perf_counter(), 0
+        began = time.perf_counter()
         for case in cases:
             measured = meter.measure(case.workload, policy.attention)
             for stage, cost in predict(config, case.workload, policy).stages.items():
-                rotary += measured[stage].pop(ROTARY, 0)
                 analytic = {key: of_key.flops for key, of_key in cost.by_operator().items()}
                 self.rows += _compare(name, run, case.name, stage, analytic, measured[stage])
         seconds = time.perf_counter() - began
         print(f"{name}: {run}: {len(cases)} workloads in {seconds:.1f} s", file=sys.stderr, flush=True)
-        return rotary
 
 
 def _attentions(device: torch.device) -> tuple[Attention, ...]:
@@ -255,9 +242,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
         yield "bytes in bf16", parameters(config)["total"] * BF16_BYTES, size
 
 
-def verify(
-    configs: Sequence[Path], presets: Sequence[str], quick: bool, device: str, vendor: VendorMeter | None
-) -> Verification:
+def verify(configs: Sequence[Path], presets: Sequence[str], quick: bool, device: str) -> Verification:
     """Every comparison asked for: of those configs, else of CONFIGS. Raises DsocrError."""
     files = (
         {_label(file): file for file in configs}
@@ -274,8 +259,6 @@ def verify(
     for name, config in sizes.items():
         work.core(name, config)
         work.parameters(name, config, files[name])
-    if vendor:
-        work.vendor(vendor)
     return work
 
 

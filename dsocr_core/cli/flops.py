@@ -1,4 +1,4 @@
-"""`flops NAME`: report, against, sweep, require, verify: what a page costs by arithmetic."""
+"""`flops NAME`: report, sweep, verify: what a page costs by arithmetic."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from analytic_model.hardware import Hardware, cost_of_1000, hardware_named, with_figures
+from analytic_model.hardware import Hardware, hardware_named, with_figures
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
 from analytic_model.predict import decode_step, kv_cache_bytes, predict
 from analytic_model.requirements import Target, requirements, sentence
-from analytic_model.roofline import least_s
-from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep, tiled
+from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, print_json, titled_table
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import visible
-from dsocr_core.base.words import amount, percent, significant
-from dsocr_core.cli.history import Where, records
+from dsocr_core.base.words import amount, percent
+from dsocr_core.cli.history import records
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
@@ -49,7 +47,7 @@ class Page:
         height: of the page in pixels
         preset: tiny, small, base, large or gundam
         prompt_tokens: text tokens of the prompt, bos included
-        decode_tokens: new tokens (default: 1 of report, 100 of sweep, 500 of require)
+        decode_tokens: new tokens (default: 1 of report, 100 of sweep)
         batch: pages of this shape side by side
         dtype: number type
         causal: prefill attention that is counted
@@ -93,16 +91,14 @@ class Device:
     """The device of the bounds.
 
     Args:
-        hardware: the device, like h100 or l40s (default: h200, of against the run's own)
+        hardware: the device, like h100 or l40s (default: h200)
         peak: its TFLOP/s in the number type, in place of the sheet's
         bandwidth: its GB/s, in place of the sheet's
-        price: of the device an hour, in any currency: 1,000 pages are priced
     """
 
     hardware: str = ""
     peak: float | None = None
     bandwidth: float | None = None
-    price: float | None = None
 
     def figures(self, usual: str) -> Hardware | None:
         """The device, `usual` where none is named; None where that is empty. Raises HardwareError."""
@@ -116,16 +112,6 @@ class Device:
         assert found is not None
         return found
 
-    def costs(self, **seconds: float | None) -> dict[str, float]:
-        """Cost of 1,000 pages by the name of a time in seconds a page; nothing without a price."""
-        known = {name: each for name, each in seconds.items() if each and self.price is not None}
-        return {name: cost_of_1000(self.price or 0.0, each) for name, each in known.items()}
-
-    def price_line(self, costs: Mapping[str, float]) -> str:
-        """The costs in a sentence; the price is the user's."""
-        words = ", ".join(f"{name.replace('_', ' ')} {significant(cost)}" for name, cost in costs.items())
-        return f"price      1,000 pages cost {words or 'not known'}, at {self.price:g} an hour as given"
-
 
 def report(
     page: Page,
@@ -133,15 +119,25 @@ def report(
     *,
     attention: Attention = "sdpa",
     count_unsupported: bool = False,
+    ttft: float | None = None,
+    tpot: float | None = None,
     json: bool = False,
     console: Console,
 ) -> int:
-    """Print the cost of one page, stage by stage.
+    """Print the cost of one page, stage by stage; or what a target takes, and which devices reach it.
 
     Args:
         attention: the decoder's
         count_unsupported: count cores that torch's counter does not see
+        ttft: target in ms to the first token, vision and prefill
+        tpot: target in ms per output token of every page
     """
+    targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot}
+    chosen_targets = [(target, value) for target, value in targets.items() if value is not None]
+    if len(chosen_targets) > 1:
+        raise DsocrError("flops report: give one target, --ttft MS or --tpot MS")
+    if chosen_targets:
+        return _requirements(page, *chosen_targets[0], json, console)
     counted = not count_unsupported
     policy = replace(page.policy, ignore_torch_unsupported_flops=counted, attention=attention)
     device, dtype = chosen.known, policy.dtype
@@ -152,7 +148,6 @@ def report(
     from analytic_model import frames
 
     costs = frames.summed_costs(frames.stage_costs(prediction, device), prediction.parameters["total"])
-    priced = chosen.costs(at_least=least_s(prediction, device))
     step = decode_step(model, workload.sequence_length, policy, workload.batch)
     costs.loc[len(costs)] = frames.cost_row("one token", step, device, dtype)
     if json:
@@ -164,7 +159,6 @@ def report(
             "workload": asdict(workload) | sizes, "policy": asdict(policy), "hardware": asdict(device),
             "stages": records(costs), "operators": operators, "parameters": prediction.parameters,
             "kv_cache_bytes": cache, "not_counted": prediction.not_counted,
-            "price_an_hour": chosen.price, "cost_of_1000_pages": priced,
         })  # fmt: skip
         return OK
     columns, rows = workload.grid
@@ -176,7 +170,6 @@ def report(
         f"model      {amount(prediction.parameters['total'])} parameters; {dtype}, {policy.attention}; KV "
         f"cache {amount(cache, 'B')} at the end",
         f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
-        *([chosen.price_line(priced)] if chosen.price else []),
     ):
         console.print(line, markup=False, highlight=False)
     _show(console, "", costs, _COSTS)
@@ -219,64 +212,6 @@ def _cells(row: Mapping[Any, Any], columns: _Columns) -> Iterator[str]:
             yield percent(100 * value) if unit == "%" else amount(value, unit)
 
 
-def against(
-    run: str,
-    chosen: Device,
-    *,
-    page: str = "",
-    backend: str = "",
-    history: str | None = None,
-    json: bool = False,
-    console: Console,
-) -> int:
-    """Set the times of a recorded page against their bounds.
-
-    Args:
-        run: id of a run of the history
-        page: one of its pages (default: that of median time)
-        backend: one of its backends (default: the first)
-    """
-    from analytic_model import frames
-    from analytic_model.recorded import SHARED, hardware_key, pages_of, reading, usual_page
-
-    with Where(history=history).opened(tell=False) as runs:
-        if run not in runs.run_ids():
-            raise DsocrError(f"run {run} is not in this history: see dsocr history list")
-        pages = pages_of(runs, run)
-        page = page or usual_page(runs, run, sorted(pages["page"].unique()))
-        backend = backend or sorted(pages["backend"].unique())[0]
-        read = reading(runs, pages, run, page, backend)
-    policy = Policy(attention=read.attention, dtype=read.dtype)  # type: ignore[arg-type]
-    key = chosen.hardware or hardware_key(read.recorded.device, policy.dtype) or ""
-    hardware = chosen.figures(key)
-    prediction = predict(load_config(read.config_path), read.workload, policy)
-    together = read.recorded.together
-    times = frames.times(prediction, hardware, read.recorded.times, together)
-    least = None if together else least_s(prediction, hardware)
-    priced = chosen.costs(as_recorded=read.recorded.seconds, at_least=least)
-    if json:
-        print_json({
-            "run": run, "page": page, "backend": backend, "hardware": key or None, "stages": records(times),
-            "price_an_hour": chosen.price, "cost_of_1000_pages": priced,
-        })  # fmt: skip
-        return OK
-    device = read.recorded.device
-    of = hardware.name if hardware else "no device that is known: give --hardware, or --peak and --bandwidth"
-    bounds = f"no bounds: {SHARED}" if together else f"bounds of {of}"
-    title = f"{visible(page)} by {visible(backend)} on {visible(device)} (n = 1), {bounds}"
-    _show(console, title, times, _TIMES)
-    if chosen.price:
-        console.print(chosen.price_line(priced), markup=False, highlight=False)
-    return OK
-
-
-_TIMES: _Columns = {
-    "measured_s": ("Recorded", "s"), "bound_s": ("Least time", "s"), "flops": ("FLOPs", "FLOP"),
-    "bytes": ("Traffic", "B"), "flops_per_s": ("Speed", "FLOP/s"), "mfu": ("Of peak", "%"),
-    "bandwidth_share": ("Of bandwidth", "%"),
-}  # fmt: skip
-
-
 def print_sweep(
     page: Page,
     chosen: Device,
@@ -309,32 +244,10 @@ def print_sweep(
     return OK
 
 
-def require(
-    page: Page,
-    *,
-    tiles: tuple[int, int] | None = None,
-    ttft: float | None = None,
-    tpot: float | None = None,
-    pages: float | None = None,
-    json: bool = False,
-    console: Console,
-) -> int:
-    """Say what a target takes, and which devices reach it.
-
-    Args:
-        tiles: columns and rows of the page's tiles, in place of a size
-        ttft: ms to the first token, vision and prefill
-        tpot: ms per output token of every page
-        pages: pages a second, all stages
-    """
-    targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot, "pages": pages}
-    given = [(target, value) for target, value in targets.items() if value is not None]
-    if len(given) != 1:
-        raise DsocrError("flops require: give one target: --ttft MS, --tpot MS or --pages PER_S")
+def _requirements(page: Page, target: Target, value: float, json: bool, console: Console) -> int:
+    """Print what a target takes, and which devices reach it."""
     workload = page.workload(500)
-    if tiles is not None:
-        workload = tiled(workload, tiles, page.preset)
-    needed = requirements(page.model, workload, *given[0], page.policy)
+    needed = requirements(page.model, workload, target, value, page.policy)
     from analytic_model import frames
 
     needs, devices = frames.needs(needed), frames.devices(needed)
@@ -367,8 +280,6 @@ def verify(
     tolerance: float = 0.0,
     quick: bool = False,
     device: str = "",
-    vendor_checkpoint: Path | None = None,
-    trust_remote_code: bool = False,
     json: bool = False,
     console: Console,
 ) -> int:
@@ -380,20 +291,16 @@ def verify(
         tolerance: accepted relative gap, from 0 to below 1
         quick: compare a small table
         device: also run every config for real there, such as cuda
-        vendor_checkpoint: also count its own modules
-        trust_remote_code: let that directory's code run
     """
     if not 0 <= tolerance < 1:
         raise DsocrError(f"--tolerance {tolerance}: expected a number from 0 to below 1")
-    from analytic_model.measure import VendorMeter
     from analytic_model.verify import verify as compared
 
-    meter = VendorMeter(vendor_checkpoint, trust_remote_code) if vendor_checkpoint else None
-    work = compared(config, preset, quick, device, meter)
+    work = compared(config, preset, quick, device)
     over = sorted((row for row in work.rows if row.gap > tolerance), key=lambda row: -row.gap)
     if json:
         rows = [row.document() for row in work.rows]
-        print_json({"tolerance": tolerance, "ok": not over, "rows": rows, "notes": work.notes})
+        print_json({"tolerance": tolerance, "ok": not over, "rows": rows})
     else:
         _print_verification(work, console)
         console.print(f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
@@ -414,10 +321,6 @@ def _print_verification(work: Verification, console: Console) -> None:
             f"{row.gap:.2g}",
         )  # fmt: skip
     console.print(table)
-    for note in work.notes:
-        console.print(note, markup=False)
 
 
-COMMANDS: Mapping[str, Command] = {
-    "report": report, "against": against, "sweep": print_sweep, "require": require, "verify": verify,
-}  # fmt: skip
+COMMANDS: Mapping[str, Command] = {"report": report, "sweep": print_sweep, "verify": verify}

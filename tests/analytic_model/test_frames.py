@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import pandas as pd
 import pytest
 
 from analytic_model import frames
-from analytic_model.frames import CAUSES, EVERYTHING, UNEXPLAINED, WITH_VISION, Counted
+from analytic_model.frames import EVERYTHING, WITH_VISION
 from analytic_model.hardware import Hardware
-from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
@@ -87,56 +83,3 @@ def test_points_of_a_bound_lie_on_the_roof_and_recorded_ones_at_their_intensity(
     assert on_roof["flops_per_s"].to_list() == pytest.approx(roof.to_list())
     both = points.pivot(index="stage", columns="kind", values="intensity").drop("vision_fusion")
     assert (both["bound"] == both["measured"]).all()
-
-
-def counted(policy: Policy) -> Counted:
-    return {
-        stage: {name: part.flops for name, part in cost.by_operator().items() if part.flops}
-        for stage, cost in predict(CONFIG, WORKLOAD, policy).stages.items()
-    }
-
-
-def gaps(policy: Policy, nested: bool = False, of: Counted | None = None) -> pd.DataFrame:
-    found = frames.gaps(CONFIG, WORKLOAD, policy, nested, of or counted(Policy()), "sdpa")
-    return found.set_index("stage")
-
-
-@pytest.mark.parametrize(
-    ("policy", "nested", "cause", "stages"),
-    [(Policy(vision_window_padding=False), False, "window padding", {"sam"}),
-     (Policy(lm_head="all"), False, "lm_head positions", {"prefill"}),
-     (Policy(causal="halved"), False, "causal convention", {"prefill"}),
-     (Policy(attention="flash_attention_2"), False, "FlashAttention core", {"prefill", "decode"}),
-     (Policy(), True, "nesting", {"prefill"})],
-)  # fmt: skip
-def test_each_switch_is_one_cause(policy: Policy, nested: bool, cause: str, stages: set[str]) -> None:
-    made = gaps(policy, nested)[[*CAUSES, UNEXPLAINED]] != 0
-    assert {name for name in made if made[name].any()} == {cause}
-    assert set(made.index[made[cause]]) == stages
-
-
-def test_the_causes_of_a_stage_add_up_to_its_gap() -> None:
-    policy = Policy(False, "halved", "all", "flash_attention_2", vision_window_padding=False)
-    off = {stage: dict(flops) for stage, flops in counted(Policy()).items()}
-    off[Stage.PREFILL]["mm"] -= 1000
-    table = gaps(policy, nested=True, of=off)
-    assert (table[[*CAUSES, UNEXPLAINED]].sum(axis=1) == table["gap"]).all()
-    assert table[UNEXPLAINED].to_dict() == dict.fromkeys(table.index, 0) | {"prefill": 1000}
-    # lm_head at the prompt's other positions: a product of each with (C, V).
-    decoder, others = CONFIG.decoder, WORKLOAD.sequence_length - 1
-    assert table.loc["prefill", "lm_head positions"] == 2 * others * decoder.hidden_size * decoder.vocab_size
-
-
-def test_a_stage_in_which_nothing_is_counted_has_no_share() -> None:
-    table = gaps(Policy(), of={**counted(Policy()), Stage.CLIP: {}})
-    assert math.isnan(table.loc["clip", "gap_share"])
-    assert table.loc["vision_fusion", "gap_share"] == 0
-
-
-def test_operator_gaps_name_what_either_side_has() -> None:
-    off = {stage: dict(flops) for stage, flops in counted(Policy()).items()}
-    off[Stage.SAM]["addmm"] += 7
-    off[Stage.SAM]["baddbmm"] = 3
-    frame = frames.operator_gaps(predict(CONFIG, WORKLOAD), off)
-    wrong = frame[frame["gap"] != 0].set_index("operator")["gap"]
-    assert wrong.to_dict() == {"addmm": -7, "baddbmm": -3}

@@ -43,16 +43,6 @@ def test_a_token_of_a_batch_reads_the_weights_once(published: ModelConfig) -> No
     assert one.total.bytes_per_s == one.total.bytes / 1e-3
 
 
-def test_pages_a_second_take_all_stages(published: ModelConfig) -> None:
-    needed = requirements(published, PAGE, "pages", 4)
-    assert set(needed.stages) == set(predict(published, PAGE).stages)
-    assert needed.seconds == 0.25
-    four = requirements(published, replace(PAGE, batch=4), "pages", 4)
-    assert four.seconds == 1.0
-    assert four.total.flops_per_s == pytest.approx(needed.total.flops_per_s)
-    assert four.total.bytes_per_s < needed.total.bytes_per_s
-
-
 def test_a_device_reaches_a_target_just_when_its_least_time_is_no_longer(published: ModelConfig) -> None:
     device = Hardware("slow", 10.0, 10.0, 100.0, None, "")
     least = requirements(published, PAGE, "ttft", 1.0, hardware={"slow": device}).devices[0].least_ms
@@ -84,7 +74,7 @@ def test_a_target_is_a_positive_number(published: ModelConfig, value: float) -> 
 
 
 def test_the_command_answers_in_a_sentence_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["flops", "require", "--config", str(PUBLISHED), "--tiles", "2", "3", "--ttft", "50"]
+    words = ["flops", "report", "--config", str(PUBLISHED), "--ttft", "50"]
     assert main(words) == 0
     text = capsys.readouterr().out
     assert text.startswith("50.0 ms to the first token at 2 x 3 tiles: 85.3 TFLOP/s and ")

@@ -32,7 +32,6 @@ LINKS = [
     ("flops", {"page": "nope"}),
     ("flops", {"backend": "nope"}),
     ("flops", {"view": "nope"}),  # of the other pages a list of strange addresses holds it
-    ("flops", {"work": "Recorded page", "page": "nope"}),
     ("flops", {"hardware": "nope"}),
 ]
 

@@ -5,30 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analytic_model.hardware import HARDWARE
-from analytic_model.requirements import TARGETS
-from analytic_model.sweep import AXES, ENGINES, MOST_VALUE
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
-VIEWS = ("Cost", "Against measured", "Sweep", "Requirements")
+VIEWS = ("Cost", "Against measured")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-CUSTOM = "custom"
-"""Hardware by figures that the user gives."""
 OF_RUN = "of the run"
 """Hardware on which the chosen run was made; the first of the list where its peaks are not known."""
-LIMITS = "limits"
-"""The quantity of a sweep that sets computing beside moving bytes."""
-QUANTITIES = ("flops", "bytes", "kv", "activations", "time", LIMITS)
 MOST_TOKENS = 8192
+MOST_VALUE = 1_000_000
+"""Largest side of a page, and prompt."""
 
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS),
     # which work
-    "work": Parameter("Run", ("Run", "Recorded page", "Sizes")),
+    "work": Parameter("Run", ("Run", "Sizes")),
     "page": Parameter(""),
     "backend": Parameter(""),
-    "read": Parameter("small", tuple(PRESETS)),
     "run": Parameter(""),
     "run_model": Parameter("Run", ("Run", "Published", "Embedded", "File")),
     "model": Parameter("Published", ("Published", "Embedded", "File")),
@@ -40,30 +34,11 @@ PARAMETERS: Mapping[str, Parameter] = {
     "tokens": Parameter(500, (), 1, MOST_TOKENS),
     "batch": Parameter(1, BATCHES),
     # what it runs on
-    "hardware": Parameter(OF_RUN, (OF_RUN, *HARDWARE, CUSTOM)),
-    "peak": Parameter(100.0, (), 1e-3, 1e6),
-    "bandwidth": Parameter(1000.0, (), 1e-3, 1e6),
-    "price": Parameter(0.0, (), 0, 1e6),
+    "hardware": Parameter(OF_RUN, (OF_RUN, *HARDWARE)),
     "dtype": Parameter("bfloat16", ("bfloat16", "float32")),
     "attention": Parameter("sdpa", ("sdpa", "eager", "flash_attention_2")),
-    # how it is counted
-    "unsupported": Parameter(False),
-    "causal": Parameter("full", ("full", "halved")),
-    "head": Parameter("last", ("last", "all")),
-    "padding": Parameter(True),
-    "nesting": Parameter(False),
     # what a view shows
     "stage": Parameter("sam", tuple(stage.value for stage in computed_stages()), view="Cost"),
-    "axis": Parameter("tiles", AXES, view="Sweep"),
-    "quantity": Parameter("flops", QUANTITIES, view="Sweep"),
-    "engines": Parameter("both", ("both", *ENGINES), view="Sweep"),
-    "sweep_as": Parameter("totals", ("totals", "stages"), view="Sweep"),
-    "sweep_scale": Parameter("linear", ("linear", "log"), view="Sweep"),
-    "upto": Parameter(0, (), 0, MOST_VALUE, view="Sweep"),
-    "target": Parameter("ttft", TARGETS, view="Requirements"),
-    "ttft": Parameter(50.0, (), 0, 1e9, view="Requirements"),
-    "tpot": Parameter(1.0, (), 0, 1e9, view="Requirements"),
-    "pages": Parameter(10.0, (), 0, 1e9, view="Requirements"),
 }
 STATE = LinkedState("flops", PARAMETERS)
 key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write

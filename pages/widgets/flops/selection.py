@@ -15,7 +15,6 @@ from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
-from pages.widgets.flops.address import CUSTOM
 
 
 class NotRecordedError(DsocrError):
@@ -33,15 +32,11 @@ class Selection:
     preset: str
     workload: Workload
     policy: Policy
-    nested: bool
-    """Tell whether prefill's analytic figure has its vision in it."""
     hardware: Hardware
     hardware_name: str
-    """Its key; CUSTOM for figures of the user's own."""
+    """Its key."""
     recorded: Recorded | None = None
     """The times of what was recorded, where that is chosen."""
-    price: float = 0.0
-    """Price of the device an hour; 0 where it is not known."""
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -53,23 +48,13 @@ class Selection:
         if self.recorded is None or self.recorded.together:
             return False
         own = self.hardware_name.removesuffix("-measured")
-        return own == CUSTOM or own == hardware_key(self.recorded.device, self.policy.dtype)
-
-    @property
-    def counter_attention(self) -> str:
-        """Name what torch's counter runs: FlashAttention-2 needs a GPU, and the counter would not see it."""
-        return "sdpa" if self.policy.attention == "flash_attention_2" else self.policy.attention
+        return own == hardware_key(self.recorded.device, self.policy.dtype)
 
     def report(self, *more: str) -> str:
         """The command line that prints these figures."""
         policy = self.policy
         words = [] if policy.attention == Policy().attention else ["--attention", policy.attention]
-        words += [] if policy.ignore_torch_unsupported_flops else ["--count-unsupported"]
-        words += ["--price", f"{self.price:g}"] if self.price else []
         device = ["--hardware", self.hardware_name]
-        if self.hardware_name == CUSTOM:
-            peak = self.hardware.peak_flops(policy.dtype) / 1e12
-            device = ["--peak", f"{peak:g}", "--bandwidth", f"{self.hardware.bandwidth_gb_s:g}"]
         return self.command("report", *device, *words, *more)
 
     def command(self, name: str, *more: str) -> str:
@@ -83,12 +68,9 @@ class Selection:
         options = {
             "--batch": (str(work.batch), "1"),
             "--dtype": (policy.dtype, usual.dtype),
-            "--causal": (policy.causal, usual.causal),
-            "--lm-head": (policy.lm_head, usual.lm_head),
         }
         for option, (chosen, left_out) in options.items():
             words += [option, chosen] if chosen != left_out else []
-        words += [] if policy.vision_window_padding else ["--no-window-padding"]
         return shlex.join([*words, *more])
 
     @property

@@ -8,11 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.frames import stage_costs
-from analytic_model.hardware import cost_of_1000
 from analytic_model.predict import kv_cache_bytes
-from analytic_model.roofline import least_s
-from dsocr_core.base.words import amount, significant
-from pages.widgets.flops import cost_tab, measured_tab, requirements_tab, sweep_tab
+from dsocr_core.base.words import amount
+from pages.widgets.flops import cost_tab, measured_tab
 from pages.widgets.flops.address import VIEWS, key
 from pages.widgets.flops.selection import Selection
 from pages.widgets.shared import figure
@@ -23,7 +21,7 @@ def draw(selection: Selection) -> None:
     """The strip and the tabs."""
     costs = stage_costs(selection.prediction, selection.hardware)
     st.html(strip_html(strip_of(selection, costs)))
-    drawers = (cost_tab.draw, measured_tab.draw, sweep_tab.draw, requirements_tab.draw)
+    drawers = (cost_tab.draw, measured_tab.draw)
     drawn = [partial(drawer, selection, costs) for drawer in drawers]
     figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 
@@ -43,20 +41,5 @@ def strip_of(selection: Selection, costs: pd.DataFrame) -> Strip:
         ("work", amount(costs["flops"].sum(), "FLOP")),
         ("KV cache size", amount(cache, "B")),
         ("least time", f"{amount(costs['bound_s'].sum(), 's')} on {hardware.name}"),
-        *((("1,000 pages", _price_words(selection)),) if selection.price else ()),
     )
     return Strip("", "none", facts, f"{selection.policy.dtype}, {selection.policy.attention}")
-
-
-def _price_words(selection: Selection) -> str:
-    """Write what they cost by the bound, and as recorded; the price is the user's."""
-    recorded, price = selection.recorded, selection.price
-    words = []
-    if recorded is None or not recorded.together:
-        least = least_s(selection.prediction, selection.hardware) or 0.0
-        words.append(f"at least {significant(cost_of_1000(price, least))}")
-    if recorded is not None:
-        seconds = recorded.seconds
-        cost = "not known" if seconds is None else significant(cost_of_1000(price, seconds))
-        words.append(f"{cost} as recorded{', pages together' if recorded.together else ''}")
-    return f"{', '.join(words)}, at {price:g} an hour"

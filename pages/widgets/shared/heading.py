@@ -74,7 +74,7 @@ HEADINGS = {
         "FLOPs and bounds",
         "What must a page cost by arithmetic, and how far is a measured run from that?",
         (
-            "Choose the work: any size, a sample, or a page of a recorded run.",
+            "Choose the work: any size, or a page of a recorded run.",
             "*Cost* has FLOPs, bytes and the least time of each stage on the chosen hardware.",
             "*Against measured* puts recorded times beside it; a CPU run is compared with what was "
             "measured of its own machine, or with no bound.",

@@ -67,16 +67,13 @@ def strip(test: AppTest) -> str:
     return found
 
 
-def test_a_run_shows_what_the_recorded_page_shows(desk: Desk) -> None:
+def test_a_run_shows_what_it_recorded(desk: Desk) -> None:
     run_id = desk.run("invoice.png", "letter_tall.png")
     for backend in ("eager", "vendor"):
         of_run = desk.open(page="invoice.png", backend=backend)
-        of_page = desk.open(work="Recorded page", page="invoice", backend=backend)
-        assert not of_run.error and strip(of_run) == strip(of_page)
-        assert of_run.dataframe[0].value.equals(of_page.dataframe[0].value)
+        assert not of_run.error
         recorded = of_run.dataframe[0].value.set_index("stage")["measured_s"]
         assert recorded["decode"] == pytest.approx(STAGE_MS[backend][Stage.DECODE] / 1000)
-        assert of_run.code[0].value == of_page.code[0].value
     assert desk.open().selectbox(key="flops run").value == run_id
 
 
