@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -15,14 +17,19 @@ from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.visible import name_text
 from dsocr_core.cli import compare_outputs
-from dsocr_core.cli.compare_runs import CompareError, compare_runs, may_be_run, write_reports
+from dsocr_core.cli.again import recorded_run
+from dsocr_core.cli.compare_runs import CompareError, compare_runs, location_and_id, may_be_run, reported
 from dsocr_core.cli.options import AnyNumber
 from dsocr_core.cli.over_cluster import ClusterOptions
 from dsocr_core.cli.read import Compared, read
 from dsocr_core.cli.run import of_this_machine
+from dsocr_core.cli.why import check_why, explain_worst
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
+
+if TYPE_CHECKING:
+    from dsocr_core.page.documents import Pages
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +43,8 @@ class CompareOptions(ClusterOptions):
         a: what reads the pages as A (default: the engine); its own settings follow as --a.KEY VALUE
         b: what reads them as B (default: the vendor); several are each compared with A; --b.KEY VALUE follow
         spans: how many spans of each backend the table shows
+        again: read the pages of a recorded run again as A; B is that run. Files after it are its pages now
+        why: find the cause on so many of the pages that differ, by trying up to 60 settings of A on each
         backend_a: of runs: the backend of A_RUN
         backend_b: of runs: the backend of B_RUN
         html: write the report: worst pages with pictures, figures, settings
@@ -47,6 +56,8 @@ class CompareOptions(ClusterOptions):
     a: BackendChoice | None = None
     b: tuple[BackendChoice, ...] = ()
     spans: AnyNumber = 3
+    again: bool = False
+    why: AnyNumber = 0
     backend_a: str | None = None
     backend_b: str | None = None
     html: str | None = None
@@ -54,35 +65,42 @@ class CompareOptions(ClusterOptions):
     markdown: str | None = None
     truth: str | None = None
 
+    @property
+    def reviewed(self) -> bool:
+        """Tell whether something is asked for that a review of a recorded run gives."""
+        return bool(self.html or self.junit or self.markdown or self.why)
+
 
 def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:
-    """Read pages with two backends and report their parity: compare IMAGE ... Or compare what is there,
-    without a model: compare RUN (its two backends), compare A_RUN B_RUN (ids, or directories of runs),
-    compare folder:A folder:B (texts that programs left) or compare A_OUT B_OUT (outputs of run --cluster).
+    """Read pages with two backends and report their parity: compare IMAGE ... Read a recorded run again:
+    compare RUN --again. Or compare what is there, without a model: compare RUN (its two backends), compare
+    A_RUN B_RUN (ids, or directories of runs), compare folder:A folder:B (texts that programs left) or compare
+    A_OUT B_OUT (outputs of run --cluster).
     """
     settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
     source = _source(chosen)
-    reports = bool(chosen.html or chosen.junit or chosen.markdown)
-    if reports and len(chosen.b) > 1:
-        raise CompareError("compare: a report is of one A and one B: give --b once")
+    if chosen.reviewed and len(chosen.b) > 1:
+        raise CompareError("compare: reports and --why are of one A and one B: give --b once")
     with ExitStack() as stack:
         record_in = settings.history if chosen.save else None
-        if reports and record_in is None and source is not Source.RUNS:
+        needs_run = chosen.reviewed or source is Source.AGAIN
+        if needs_run and record_in is None and source is not Source.RUNS:
             record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
         if source is Source.OUTPUTS:
             found = compare_outputs.compare_recorded(settings, chosen, record_in, typed)
         elif source is Source.CLUSTER:
             found = compare_outputs.read_and_compare(settings, chosen, record_in, typed)
         elif source is Source.RUNS:
-            found = compare_runs(chosen, history_location(settings))
+            found = _compare_runs(settings, chosen, stack, typed)
+        elif source is Source.AGAIN:
+            found = _compare_again(settings, chosen, str(record_in), stack, typed)
         elif source is Source.FOLDERS:
             found = _compare_folders(settings, chosen, record_in, typed)
         else:
             found = _compare_pages(settings, chosen, record_in, typed)
-        if found.runs and reports:
+        if found.runs and chosen.reviewed and source is not Source.PAGES:
             location = history_location(replace(settings, history=str(record_in)))
-            written = write_reports(chosen, location, found.runs[0])
-            found = replace(found, lines=[*found.lines, *written])
+            found = reported(found, chosen, location)
     return (found if chosen.save else replace(found, recorded=())).tell(chosen.json, console)
 
 
@@ -91,6 +109,7 @@ class Source(Enum):
 
     PAGES = "pages"
     RUNS = "recorded runs"
+    AGAIN = "a recorded run that is read again"
     FOLDERS = "folders of texts"
     OUTPUTS = "outputs of a cluster"
     CLUSTER = "a cluster"
@@ -102,7 +121,13 @@ def _source(chosen: CompareOptions) -> Source:
     folders = [name for name in names if name.startswith(_FOLDER)]
     if folders and (len(folders) < len(names) or len(names) != 2):
         raise CompareError(f"compare: give two folders of texts, or pages and --b {folders[0]}")
-    if folders:
+    if chosen.again:
+        source = Source.AGAIN
+        if not names or not may_be_run(names[0]):
+            raise CompareError(
+                "compare: --again needs a run of the history, or its directory, before all files"
+            )
+    elif folders:
         source = Source.FOLDERS
     elif compare_outputs.names_outputs(names):
         source = Source.OUTPUTS
@@ -112,6 +137,8 @@ def _source(chosen: CompareOptions) -> Source:
         source = Source.CLUSTER
     else:
         runs = [name for name in names if may_be_run(name)]
+        if not names:
+            raise CompareError("compare: nothing is given: name pages, or one or two runs of the history")
         if runs and len(runs) < len(names):
             file = next(name for name in names if name not in runs)
             raise CompareError(
@@ -133,11 +160,13 @@ def _source(chosen: CompareOptions) -> Source:
 _FOLDER = "folder:"
 _OPTIONS_OF: Mapping[str, tuple[Source, ...]] = {
     "backend_a": (Source.RUNS,),
-    "backend_b": (Source.RUNS,),
+    "backend_b": (Source.RUNS, Source.AGAIN),
+    "cluster": (Source.CLUSTER, Source.OUTPUTS),
     "pages": (Source.PAGES, Source.CLUSTER),
     "pages_together": (Source.PAGES, Source.CLUSTER),
-    "out": (Source.PAGES, Source.CLUSTER, Source.OUTPUTS),
-    "save": (Source.PAGES, Source.CLUSTER, Source.FOLDERS),
+    "out": (Source.PAGES, Source.AGAIN, Source.CLUSTER, Source.OUTPUTS),
+    "save": (Source.PAGES, Source.AGAIN, Source.CLUSTER, Source.FOLDERS),
+    "why": (Source.PAGES, Source.AGAIN, Source.RUNS),
 }
 """By option the sources that it goes with, the usual one first."""
 
@@ -156,11 +185,61 @@ def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | 
     if chosen.pages_together is None:
         settings = of_this_machine(settings)
     all_settings = [settings.for_comparison()]
+    if chosen.why:
+        check_why(settings)
     if len(chosen.b) > 1:
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    return read(all_settings, plan, record_in, f"it is in {plan.directory}")
+    found = read(all_settings, plan, record_in, f"it is in {plan.directory}")
+    if not (found.runs and chosen.reviewed):
+        return found
+    explain = partial(
+        explain_worst, pages=_pages(chosen, settings), settings=all_settings[0], most=chosen.why
+    )
+    location = history_location(replace(settings, history=str(record_in)))
+    return reported(found, chosen, location, explain if chosen.why else None)
+
+
+def _pages(chosen: CompareOptions, settings: Settings) -> Pages:
+    from dsocr_core.page.documents import expand
+
+    limits = settings.pdf_dpi, settings.max_pixels
+    pages = expand(map(Path, chosen.images), chosen.pages, None, *limits, recursive=chosen.recursive)
+    return pages if chosen.pages_together is None else pages.together(chosen.pages_together)
+
+
+def _compare_runs(settings: Settings, chosen: CompareOptions, stack: ExitStack, typed: str) -> Compared:
+    location = history_location(settings)
+    if not chosen.why:
+        return compare_runs(chosen, location, chosen.images)
+    of_a = location_and_id(chosen.images[0], location, stack)
+    recorded = recorded_run(*of_a, chosen.backend_a, (), settings, typed)
+    check_why(recorded.settings)
+    explain = partial(explain_worst, pages=recorded.pages, settings=recorded.settings, most=chosen.why)
+    return compare_runs(chosen, location, chosen.images, explain)
+
+
+def _compare_again(
+    settings: Settings, chosen: CompareOptions, record_in: str, stack: ExitStack, typed: str
+) -> Compared:
+    """Read a recorded run's pages again as A; what the run has is B. Raises DsocrError, Cancelled."""
+    run, *images = chosen.images
+    location = history_location(settings)
+    of_b = location_and_id(run, location, stack)
+    recorded = recorded_run(*of_b, chosen.backend_b, images, settings, typed)
+    if chosen.why:
+        check_why(recorded.settings)
+    directory = Path(chosen.out or new_run_directory("again"))
+    plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
+    found = read([recorded.settings], plan, record_in, f"it is in {directory}")
+    if not found.runs:
+        raise CompareError("compare: no page was read again: there is nothing to compare")
+    made = Path(history_location(replace(settings, history=record_in)), "runs", found.runs[0])
+    explain = partial(explain_worst, pages=recorded.pages, settings=recorded.settings, most=chosen.why)
+    pair = replace(chosen, backend_b=recorded.backend)
+    compared = compare_runs(pair, location, (str(made), run), explain if chosen.why else None)
+    return replace(compared, lines=[*compared.lines, *found.lines], recorded=found.recorded)
 
 
 def _compare_folders(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
     from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.review import Review
+    from dsocr_core.trace.why.run import Answer
 
 _RUN_DOCUMENT = "run.json"
 
@@ -51,22 +52,32 @@ def is_output(name: str) -> bool:
     return Store(name).read(_RUN_DOCUMENT) is not None
 
 
-def compare_runs(chosen: CompareOptions, location: str) -> Compared:
+Explain = Callable[["Review"], "Answer | None"]
+"""Finds why pages of a review differ."""
+
+
+def compare_runs(
+    chosen: CompareOptions, location: str, names: Sequence[str], explain: Explain | None = None
+) -> Compared:
     """Compare recorded runs as the Review page does; `location` is the history of a run named by its id.
 
     A page that a reviewer's latest verdict calls "wrong" fails too. Raises DsocrError.
     """
     from dsocr_core.review.document import document
 
-    with _review(chosen, location, chosen.images) as review:
+    with _review(chosen, location, names) as review:
         truth = _truth(chosen)
-        return Compared(_Runs(document(review, truth)), lines=_reports(chosen, review, truth))
+        lines = _reports(chosen, review, truth)
+        return Compared(_Runs(document(review, truth)), lines=lines, why=explain and explain(review))
 
 
-def write_reports(chosen: CompareOptions, location: str, run: str) -> list[str]:
-    """Write the reports that were asked for, of a run with both sides; a line of each. Raises DsocrError."""
-    with _review(chosen, location, [run]) as review:
-        return _reports(chosen, review, _truth(chosen))
+def reported(
+    found: Compared, chosen: CompareOptions, location: str, explain: Explain | None = None
+) -> Compared:
+    """Write the reports that were asked for, of a recorded run with both sides. Raises DsocrError."""
+    with _review(chosen, location, found.runs) as review:
+        lines = _reports(chosen, review, _truth(chosen))
+        return replace(found, lines=[*found.lines, *lines], why=explain and explain(review))
 
 
 @contextlib.contextmanager
@@ -76,7 +87,7 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
     from dsocr_core.runs.store import SEED_LOCATION, History
 
     with ExitStack() as stack:
-        locations, ids = zip(*(_location_and_id(name, location, stack) for name in names), strict=True)
+        locations, ids = zip(*(location_and_id(name, location, stack) for name in names), strict=True)
         others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
         history = stack.enter_context(History(locations[0], also=others))
         for run_id, where in zip(ids, locations, strict=True):
@@ -90,7 +101,7 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
         yield open_review(history, ids[0], ids[-1], chosen.backend_a, chosen.backend_b)
 
 
-def _location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
+def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
     """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
     path = Path(name)
     if is_output(name):

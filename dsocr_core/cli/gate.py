@@ -71,7 +71,7 @@ def gate(
     code 0: within or faster, 3: slower, 4: inconclusive, 1: pages differ, 2: bad usage.
 
     Args:
-        images: pages to compare too, or a recorded run to verify
+        images: pages to compare too, or a recorded run to read again
         baseline: a run or tag of the history, or a commit (default: HEAD; its parent where nothing changed)
         commit: the commit that is measured (default: the working tree)
         fail_above: change beyond which a metric is slower, or faster

@@ -37,8 +37,6 @@ from dsocr_core.cli.over_cluster import status
 from dsocr_core.cli.run import run
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
-from dsocr_core.cli.verify import verify
-from dsocr_core.cli.why import why
 from dsocr_core.engine.threads import wait_politely
 
 MEASUREMENTS: Mapping[str, str] = {
@@ -85,11 +83,9 @@ COMMANDS: Mapping[str, Command | Group] = {
     "run": run,
     "status": status,
     "compare": compare,
-    "verify": verify,
     "inputs": inputs,
     "trace": trace,
     "accuracy": accuracy,
-    "why": why,
     "bench": bench,
     "gate": gate,
     "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),

@@ -6,15 +6,21 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TextIO
+from io import StringIO
+from json import loads
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rich.console import Console
 
-from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt
+from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.cli.options import PagesTogether
+from dsocr_core.cli.why import print_answer
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from dsocr_core.trace.why.run import Answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +36,7 @@ class PageOptions:
         save: record it as a run of the history
     """
 
-    images: tuple[str, ...] = field(kw_only=False)
+    images: tuple[str, ...] = field(default=(), kw_only=False)
     pages: str | None = None
     pages_together: PagesTogether = None
     recursive: bool = False
@@ -61,13 +67,20 @@ class Compared:
     """Lines for people after the report."""
     recorded: Sequence[str] = ()
     """Lines for people about the runs."""
+    why: Answer | None = None
+    """Causes of differences, where they were asked for and there are some."""
 
     def tell(self, json: bool, console: Console) -> int:
         """Print; returns the exit code."""
-        if json:
+        if json and self.why is not None:
+            self.report.write_json(text := StringIO())
+            print_json(loads(text.getvalue()) | {"why": self.why.document()})
+        elif json:
             self.report.write_json(sys.stdout)
         else:
             self.report.print(console)
+            if self.why is not None:
+                print_answer(self.why, console)
             for line in (*self.lines, *self.recorded):
                 console.print(line, markup=False)
         return FAILED if self.report.failed else OK

@@ -314,7 +314,14 @@ def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Cal
     engine, settings = ["--engine", plan.work.engine], plan.work.setting_words(of_pages=True)
     with Temporary("gate") as folder:
         if plan.verified:
-            words = ["verify", *plan.pages, "--json", f"--history={plan.location}", f"--out={folder}/out"]
+            words = [
+                "compare",
+                *plan.pages,
+                "--again",
+                "--json",
+                f"--history={plan.location}",
+                f"--out={folder}/out",
+            ]
         elif len(sides) == 1:
             words = ["compare", *plan.pages, "--json", f"--out={folder}/out", *engine, *settings]
         else:
@@ -332,5 +339,5 @@ def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Cal
         ended, _, last = sides[-1].run(words, cancel)
     if ended not in (0, 1):
         raise GateError(f"gate: {words[0]} of the pages: {last}")
-    shown = " ".join(["dsocr", words[0], *plan.pages])
+    shown = " ".join(["dsocr", words[0], *plan.pages, *["--again"] * plan.verified])
     return Parity(shown, ended == 0)

@@ -132,7 +132,7 @@ def test_contended_processes_are_left_out_with_those_beside_them(
     ("pages", "parity", "code", "commands"),
     [
         (["page.png"], 1, 1, ["run", "run", "compare"]), (["page.png"], 0, 3, ["run", "run", "compare"]),
-        (["some-run"], 1, 1, ["verify"]),
+        (["some-run"], 1, 1, ["compare"]),
     ],
 )  # fmt: skip
 def test_pages_are_compared_too_and_come_before_speed(

@@ -105,7 +105,7 @@ class Benches:
     contended: Sequence[int] = ()
     """Numbers of the processes beside which something else ran."""
     parity: int = 0
-    """Exit code of `compare` and `verify`."""
+    """Exit code of `compare`."""
     earlier: str = ""
     """Number of a commit whose runs have the form of an earlier version."""
     cancel_at: int | None = None
@@ -126,7 +126,7 @@ class Benches:
         if words[0] == "run":
             (Path(options["--history"]) / "runs" / "read").mkdir(parents=True)
         if words[0] != "bench":
-            return self.parity if words[0] in ("compare", "verify") else 0, "", ""
+            return self.parity if words[0] in ("compare",) else 0, "", ""
         environment = {"machine": {"contended": number in self.contended}}
         run = record(f"{commit}-{number}-{self.seed}", host=self.host, git_commit=commit * 40,
                      environment=environment)  # fmt: skip

@@ -66,15 +66,6 @@ def parse_backends(
     return tuple(found)
 
 
-def names_backend(choice: BackendChoice, configured: Mapping[str, Any]) -> bool:
-    """Tell whether a choice is a backend, not a file or a run that one has left: only a backend has
-    settings.
-    """
-    if not isinstance(choice, str):
-        return True
-    return choice in configured or choice.strip().partition(":")[0] in KINDS
-
-
 def _split(text: str, configured: Mapping[str, Any]) -> tuple[Kind, str]:
     """The kind, and what stands after its colon."""
     word, colon, target = text.partition(":")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,15 +73,3 @@ def pages_of(text: str) -> list[str]:
     """The pages of a PDF's text, in order; what follows the last mark is a page only if it has words."""
     pages = text.split(PAGE_END)
     return pages if pages[-1].strip() else pages[:-1]
-
-
-_BEFORE = re.compile(r"^BASE: .*\n(?:(?:NO )?PATCHES.*\n)?(?:=+\n)?", re.MULTILINE)
-_AFTER = re.compile(r"\n?^=+(?: ?save results:=+| ?\n(?:image size|image): )", re.MULTILINE)
-
-
-def without_print(text: str) -> str:
-    """The text of a page from what `infer()` printed: without shapes before it and counts after it."""
-    shapes = list(_BEFORE.finditer(text))
-    text = text[shapes[-1].end() :] if shapes else text
-    after = _AFTER.search(text)
-    return text[: after.start()].rstrip("\n") if after else text

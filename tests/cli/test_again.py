@@ -1,4 +1,4 @@
-"""`verify`: a recorded run read again; what differs is named by page and token."""
+"""`compare RUN --again`: a recorded run is read again as A; what differs is named by page and token."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from safetensors.torch import load_file, save_file
 
 import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
+from dsocr_core.cli.again import batch_of
 from dsocr_core.cli.main import main
-from dsocr_core.cli.verify import batch_of
 from dsocr_core.runs.results import Readings
 from dsocr_core.runs.results import results as results_of
 from dsocr_core.runs.store import History
+from tests.support.planted_causes import made_pages
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -35,7 +36,7 @@ def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("verify") / "tiny", torch.float32)
+    return write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("again") / "tiny", torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +60,11 @@ def command(*words: object) -> int:
     return main([str(word) for word in words])
 
 
-def verify(
+def again(
     recorded: tuple[Path, str], out: Path, capsys: pytest.CaptureFixture[str], *more: object
 ) -> tuple[int, dict[str, Any]]:
     history, run_id = recorded
-    code = command("verify", run_id, *more, "--history", history, "--out", out, "--json")
+    code = command("compare", run_id, *more, "--again", "--history", history, "--out", out, "--json")
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -72,18 +73,17 @@ def tokens(history: Path, run_id: str) -> dict[str, Sequence[int]]:
         return {page: result.token_ids or () for (page, _), result in results_of(opened, run_id).items()}
 
 
-def test_an_unchanged_run_is_equal(
+def test_an_unchanged_run_is_identical(
     recorded: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, document = verify(recorded, tmp_path / "out", capsys)
-    assert code == OK
-    assert (document["equal"], document["differ"], document["of"]) == (2, 0, recorded[1])
-    assert [(row["image"], row["equal"], row["token"]) for row in document["pages"]] == [
-        (name, True, None) for name in PAGES
-    ]
-    assert tokens(recorded[0], document["run"]) == tokens(
-        *recorded
-    )  # it is recorded, under the run's settings
+    """The settings are the run's, and `--save` records the second reading under them."""
+    code, document = again(recorded, tmp_path / "out", capsys, "--save")
+    assert (code, document["passed"], document["failed"]) == (OK, 2, 0)
+    assert all(row["verdict"] == "identical" and row["tokens_equal"] for row in document["pages"])
+    with History(recorded[0]) as history:
+        (made,) = {*history.runs()["run_id"]} - {recorded[1]}
+        assert history.record(made).settings["infer"]["max_new_tokens"] == TOKENS
+    assert tokens(recorded[0], made) == tokens(*recorded)
 
 
 def test_one_changed_weight_is_named_by_page_and_token(
@@ -96,21 +96,44 @@ def test_one_changed_weight_is_named_by_page_and_token(
     weights["model.norm.weight"][0] += 4.0
     save_file(weights, file, {"format": "pt"})
 
-    code, document = verify(recorded, tmp_path / "out", capsys, "--checkpoint", changed)
+    code, document = again(recorded, tmp_path / "out", capsys, "--checkpoint", changed)
 
-    now, before = tokens(recorded[0], document["run"]), tokens(*recorded)
-    assert code == FAILED and document["differ"] == sum(now[page] != before[page] for page in PAGES) > 0
+    assert (code, document["failed"]) == (FAILED, 2)
     for row in document["pages"]:
-        mine, theirs = now[row["image"]], before[row["image"]]
-        pairs = enumerate(zip(mine, theirs, strict=False))
-        assert row["token"] == next((at for at, (a, b) in pairs if a != b), None)
-        assert bool(row["why"]) == (mine != theirs)
-    command(
-        "verify", recorded[1], "--history", recorded[0], "--checkpoint", changed, "--out", tmp_path / "o2"
+        assert row["verdict"] != "identical" and row["first_divergence"] is not None
+
+
+def test_what_is_on_the_command_line_wins_and_what_a_page_is_asked_is_the_runs(
+    recorded: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, document = again(recorded, tmp_path / "out", capsys, "--dtype", "bfloat16", "--engine", "eager")
+    changed = {row["name"] for row in document["settings"] if not row["equal"]}
+    assert "dtype" in changed
+    assert (
+        command("compare", recorded[1], "--again", "--preset", "base", "--history", recorded[0]) == BAD_USAGE
     )
-    printed = " ".join(capsys.readouterr().out.split())
-    parted = document["pages"][0]
-    assert f"{parted['image']} differ token {parted['token']}" in printed
+    assert "--preset is not for --again" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_cause_of_another_text_is_found(
+    recorded: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the pages that differ: with B as a backend, with two recorded runs, and with one read again."""
+    page, run = made_pages(tmp_path)[0].path, ("--history", tmp_path / "h", "--json")
+    short = ("--preset", "tiny", "--prompt", "free_ocr", "--device", "cpu", "--infer.max-new-tokens", "64")
+    b = ("--b", "eager", "--b.infer.no-repeat-ngram-size", "35")
+    pair = ("compare", page, *short, "--a", "eager", *b, "--out", tmp_path / "out", "--save")
+    commands = [(*pair, "--why", "1", *run)]
+    for number in range(3):
+        assert command(*commands[number]) == OK  # within tolerance, and another text
+        (found,) = json.loads(capsys.readouterr().out)["why"]["pages"]
+        assert (found["causes"], found["explained"]) == (["ngram-35"], True)
+        facts = {line["name"]: (line["a"], line["b"], line["state"]) for line in found["facts"]}
+        assert facts["n-gram size"] == ("20", "35", "differs")
+        with History(tmp_path / "h") as history:
+            recorded_pair = history.runs()["run_id"].iloc[-1]
+        again = (recorded_pair, "--again", "--a", "eager", "--backend-b", "eager-2")
+        commands += [("compare", recorded_pair, "--why", "1", *run), ("compare", *again, "--why", "1", *run)]
 
 
 def test_pages_are_read_together_as_they_were() -> None:
@@ -134,13 +157,13 @@ def test_a_page_whose_file_is_another_now_is_not_read(
     kept = picture.read_bytes()
     picture.write_bytes(kept + b" ")
     try:
-        code, document = verify(recorded, tmp_path / "out", capsys)
+        code, document = again(recorded, tmp_path / "out", capsys)
     finally:
         picture.write_bytes(kept)
     assert code == FAILED
-    assert {row["image"]: row["equal"] for row in document["pages"]} == {"one.png": True, "two.png": False}
-    (row,) = (row for row in document["pages"] if not row["equal"])
-    assert "is not there any more, or is another" in row["why"][0]
+    two, one = document["pages"]
+    assert (one["verdict"], two["verdict"]) == ("identical", "not_comparable")
+    assert "is not there any more, or is another" in json.dumps(two)
 
 
 def test_images_that_are_given_are_those_that_are_read(
@@ -149,15 +172,15 @@ def test_images_that_are_given_are_those_that_are_read(
     moved = tmp_path / "moved"
     moved.mkdir()
     shutil.copy(recorded[0].parent / "two.png", moved)
-    code, document = verify(recorded, tmp_path / "out", capsys, moved)
-    assert code == OK and [row["image"] for row in document["pages"]] == ["two.png"]
+    code, document = again(recorded, tmp_path / "out", capsys, moved)
+    assert (code, document["passed"], document["only_b"]) == (OK, 1, 1)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("none-such",), "has no run 'none-such'"),
-        (("RUN", "--backend", "vendor"), "has no backend 'vendor'; it has eager"),
+        (("RUN", "--backend-b", "vendor"), "has no backend 'vendor'; it has eager"),
         (("RUN", "README.md"), "none of the given files is called like a page"),
     ],
 )
@@ -171,5 +194,8 @@ def test_what_cannot_be_verified_is_said(
     Image.new("RGB", (40, 40)).save(tmp_path / "other.png")
     names = {"RUN": recorded[1], "README.md": tmp_path / "other.png"}
     given = [names.get(word, word) for word in words]
-    assert command("verify", *given, "--history", recorded[0], "--out", tmp_path / "out") == BAD_USAGE
+    assert (
+        command("compare", *given, "--again", "--history", recorded[0], "--out", tmp_path / "out")
+        == BAD_USAGE
+    )
     assert said in " ".join(capsys.readouterr().out.split())
