@@ -13,7 +13,5 @@ HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
 """Place of recorded runs unless a setting says otherwise."""
 
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
-EMBEDDED_UNLIMITED = PROJECT_ROOT / "data" / "mini-unlimited"
-"""The same weights as Unlimited-OCR's: what is not its own is a link."""
 ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
 """Hashes of the checkpoints' own code that was allowed to run."""

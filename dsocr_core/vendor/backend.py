@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dsocr_core.base.child import ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.family import all_stages, family_of, read_config
 from dsocr_core.models.row import Family
 from dsocr_core.models.stages import Stage
@@ -177,7 +177,7 @@ class VendorBackend:
 
     def _allowed_code(self) -> RemoteCode:
         """Raises RemoteCodeNotAllowed."""
-        if self.checkpoint in (EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED):
+        if self.checkpoint == EMBEDDED_CHECKPOINT:
             return remote_code(self.checkpoint)
         return require_allowed(self.checkpoint, self.trusted_directories, self.code_record)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
-from dsocr_core.base.paths import EMBEDDED_UNLIMITED
 from dsocr_core.page.documents import expand, load_image
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import required_files
@@ -19,11 +19,13 @@ from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Settings
 from tests.support.browser_driver import ROOT, Server, Viewer, serve
+from tests.support.paths import SAMPLES
 from tests.support.results import make_result
+from tests.support.seeded_weights import tiny_unlimited_config, write_seeded_checkpoint
 
 pytestmark = pytest.mark.browser
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-DOCUMENT = EMBEDDED_UNLIMITED / "three-pages.pdf"
+PAGES = ("01-letter.png", "02-invoice.png", "06-small-ticket.png")
 
 
 def text_of(total: str) -> str:
@@ -40,14 +42,25 @@ def text_of(total: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Server]:
-    """The app on the embedded Unlimited-OCR, which has the document's reading of both sides on record."""
+def document_file() -> Path:
+    """A PDF of three samples, in a folder from which the app reads."""
+    first, *others = (Image.open(SAMPLES / name).convert("L") for name in PAGES)
+    file = ROOT / "build" / "three-pages.pdf"
+    file.parent.mkdir(exist_ok=True)
+    first.save(file, save_all=True, append_images=others)
+    return file
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser, document_file: Path) -> Iterator[Server]:
+    """The app on a tiny Unlimited-OCR, which has the document's reading of both sides on record."""
     folder = tmp_path_factory.mktemp("together")
+    checkpoint = write_seeded_checkpoint(tiny_unlimited_config(), folder / "unlimited")
     (folder / "settings.yaml").write_text(
-        f"history: {folder / 'history'}\ncheckpoint: {EMBEDDED_UNLIMITED}\n", encoding="utf-8"
+        f"history: {folder / 'history'}\ncheckpoint: {checkpoint}\n", encoding="utf-8"
     )
-    settings = Settings(checkpoint=str(EMBEDDED_UNLIMITED), history=str(folder / "history")).for_comparison()
-    [document] = expand([DOCUMENT], work_directory=folder / "runs" / "pages").together(9)
+    settings = Settings(checkpoint=str(checkpoint), history=str(folder / "history")).for_comparison()
+    [document] = expand([document_file], work_directory=folder / "runs" / "pages").together(9)
     request = settings.request(document.path, document.source, document.more)
     file, *more = required_files(request)
     request = replace(request, file=file, more_files=tuple(more))
@@ -79,9 +92,11 @@ def choose_second(page: Page, viewer: Viewer) -> None:
     assert "Total 1,234.00" in viewer.text("a") and "Total 7,234.00" in viewer.text("b")
 
 
-def test_compare_shows_a_document_page_by_page(app: Server, open_page, screenshots: Path) -> None:
+def test_compare_shows_a_document_page_by_page(
+    app: Server, document_file: Path, open_page, screenshots: Path
+) -> None:
     page = open_page(f"{app.url}/?source=Path&together=on")
-    page.get_by_placeholder("page.png, paper.pdf or a folder").fill(str(DOCUMENT))
+    page.get_by_placeholder("page.png, paper.pdf or a folder").fill(str(document_file))
     page.keyboard.press("Enter")
     viewer = Viewer(page).wait(a="2", b="2")
     expect(page.get_by_text("page 2: 1 value differs", exact=False).first).to_be_visible()

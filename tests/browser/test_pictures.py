@@ -33,7 +33,6 @@ VIEWS = {
     **{f"compare-{tab.lower()}": (f"{EXAMPLE}{tab}", words) for tab, words in {
         "Boxes": "boxes paired", "Tokens": "Tokens diverge at step", "Inputs": "✓ equal, ✗ different",
         "Timings": "One run of each backend (n = 1)", "Files": "Download all (zip)"}.items()},
-    "compare-document": ("/?source=Path&path=data/mini-unlimited/three-pages.pdf", "3 pages"),
     "review": ("/review", "the n-gram rule differs"),
     "review-grid": ("/review?view=Grid", "not reviewed"),
     **{f"review-{tab.lower().replace(' ', '-')}": (f"/review?tab={tab}", words) for tab, words in {

@@ -147,14 +147,14 @@ def write_seeded_checkpoint(
     """Write config, seeded weights, tokenizer and the reference's remote code; returns `directory`.
 
     The tokenizer is `byte_tokenizer()`, whose ids need a vocabulary of at least TINY_VOCABULARY. Code of
-    another model than the first lies in tests/support, or beside its embedded weights.
+    another model than the first lies in tests/support.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     write_seeded_weights(config, directory, dtype, shards)
     byte_tokenizer().save_pretrained(directory)
     model = config["auto_map"]["AutoModel"].partition(".")[0]
-    own = [*Path(__file__).parent.glob(f"published_*/{model}.py"), *MINI.parent.glob(f"mini-*/{model}.py")]
+    own = Path(__file__).parent.glob(f"published_*/{model}.py")
     for source in (*REMOTE_CODE.glob("*.py"), *own):
         shutil.copy(source, directory / source.name)
     return directory

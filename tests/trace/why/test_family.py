@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,10 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from dsocr_core.base.paths import EMBEDDED_UNLIMITED
 from dsocr_core.models.blocks.attention import eager_core
 from dsocr_core.models.family import FAMILIES
 from dsocr_core.models.hypotheses import Hypothesis
-from dsocr_core.page.documents import Page, expand
+from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
 from dsocr_core.trace.why.altered import _Spanned
@@ -98,58 +96,6 @@ def test_a_cause_is_found_from_the_text_alone(reads: Reads, model: str, preset: 
 )  # fmt: skip
 def test_each_cause_that_changes_the_text_is_found(reads: Reads, model: str, preset: str, name: str) -> None:
     assert found(*reads(model, preset), name) == (name,)
-
-
-BLURRED, LARGE = (700, 990), (1900, 1900)
-"""Pages of noise: embedded weights write 300 tokens of the first; the second is cut into 16, 9 or 4 tiles."""
-EMBEDDED = [
-    *(
-        ("float32", "base", BLURRED, name)
-        for name in (
-            "full-attention", "window-1", "window+1", "window-half", "window-double", "window-over-prompt",
-            "newline", "grounding", "newline-grounding", "ngram-20", "roles",
-        )
-    ),
-    *(("float32", "gundam", LARGE, name) for name in ("tiles-9", "tiles-6", "no-tiles")),
-    *(("bfloat16", "base", BLURRED, name) for name in ("rotary-bf16", "time-order")),
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def embedded() -> Callable[[str, str], MemoReader]:
-    """Readers of the embedded Unlimited-OCR, in a number type and under a preset."""
-
-    @cache
-    def reader_of(dtype: str, preset: str) -> MemoReader:
-        infer = InferSettings(max_new_tokens=300 if preset == "base" else 120)
-        return MemoReader(Settings(str(EMBEDDED_UNLIMITED), preset, infer=infer, device="cpu", dtype=dtype))
-
-    return reader_of
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("dtype", "preset", "size", "name"), EMBEDDED)
-def test_each_cause_is_found_on_the_embedded_checkpoint(
-    embedded: Callable[[str, str], MemoReader],
-    tmp_path_factory: pytest.TempPathFactory,
-    dtype: str,
-    preset: str,
-    size: tuple[int, int],
-    name: str,
-) -> None:
-    page = Page(noise_page(tmp_path_factory.getbasetemp(), *size), "page")
-    assert found(embedded(dtype, preset), page, name) == (name,)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["page-order", "newline", "window-over-prompt"])
-def test_causes_of_the_embedded_document_are_found(
-    embedded: Callable[[str, str], MemoReader], name: str
-) -> None:
-    [document] = expand([EMBEDDED_UNLIMITED / "three-pages.pdf"]).together(3)
-    assert found(embedded("float32", "base"), document, name) == (name,)
 
 
 @pytest.mark.parametrize("name", ["window-over-prompt", pytest.param("page-order", marks=pytest.mark.slow)])

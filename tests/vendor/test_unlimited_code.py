@@ -1,4 +1,4 @@
-"""The embedded Unlimited-OCR: its files, ring and rule, and three pages as the eager engine reads them."""
+"""The reduced published code of Unlimited-OCR: its ring, its rule, and three pages of one prompt."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, EMBEDDED_UNLIMITED
-from dsocr_core.models.family import load_config
 from dsocr_core.page.tiling import crop_grid
 from dsocr_core.reading.parity import parity
 from dsocr_core.settings import Settings
 from tests.support.both_backends import noise_page, open_backends
+from tests.support.paths import MINI
 from tests.support.seeded_weights import tiny_unlimited_config, write_seeded_checkpoint
 
 WINDOW = 8
 PACKAGE = "reference_unlimited_code"
+CODE = Path(__file__).parents[1] / "support" / "published_unlimited"
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +29,9 @@ def reference() -> ModuleType:
     """The remote code as a plain module, with its relative imports working."""
     if PACKAGE not in sys.modules:
         package = ModuleType(PACKAGE)
-        package.__path__ = [str(EMBEDDED_UNLIMITED)]
+        package.__path__ = [str(MINI), str(CODE)]
         sys.modules[PACKAGE] = package
     return importlib.import_module(f"{PACKAGE}.modeling_unlimitedocr")
-
-
-def test_weights_and_shared_modules_are_stored_once() -> None:
-    own = {"config.json", "modeling_unlimitedocr.py", "three-pages.pdf"}
-    for file in EMBEDDED_UNLIMITED.iterdir():
-        if file.name not in own and file.name != "__pycache__":
-            assert file.is_symlink() and file.resolve() == EMBEDDED_CHECKPOINT / file.name
-    config, mini = load_config(EMBEDDED_UNLIMITED), load_config(EMBEDDED_CHECKPOINT)
-    assert config.family == "unlimited_ocr" and config.decoder.window == 128
-    decoder = replace(config.decoder, window=None, max_positions=mini.decoder.max_positions)
-    assert (config.sam, decoder) == (mini.sam, mini.decoder)
 
 
 def test_the_ring_lays_generated_keys_out_by_slot(reference: ModuleType) -> None:

@@ -1,1 +1,0 @@
-../mini/clip_encoder.py

@@ -1,1 +1,0 @@
-../mini/configuration_deepseekocr.py

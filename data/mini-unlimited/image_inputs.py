@@ -1,1 +1,0 @@
-../mini/image_inputs.py

@@ -1,1 +1,0 @@
-../mini/modeling_deepseekocr.py

@@ -1,1 +1,0 @@
-../mini/results.py

@@ -1,1 +1,0 @@
-../mini/sam_encoder.py
