@@ -15,9 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from dsocr_core.backends.backend import Backend
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.source import Prefetch
+from dsocr_core.engine.source import OnResult, Prefetch, Source
 from dsocr_core.read.prefetch import (
     PageDone,
     PageFailed,
@@ -36,6 +35,7 @@ MOST_WAITING = 64
 
 T = TypeVar("T")
 Take = Callable[[int], ReadyPage]
+ReadMany = Callable[[Source, OnResult, int, CancelToken], None]
 Outcome = tuple[ReadyPage, T | None]
 """A page, and what came of it: None where it was not read."""
 
@@ -110,7 +110,7 @@ def read_each(
 
 
 def read_together(
-    take: Take, pages: Iterable[int], backend: Backend, slots: int, cancel: CancelToken | None = None
+    take: Take, pages: Iterable[int], read_many: ReadMany, slots: int, cancel: CancelToken | None = None
 ) -> Generator[Outcome[Comparison]]:
     """Read these in a backend's slots; they come as they end. Raises as `read_each`."""
     stop = cancel or CancelToken()
@@ -129,7 +129,7 @@ def read_together(
     def work() -> None:
         try:
             with Prefetch(take, pages) as taken:
-                backend.read_many(PreparedPages(taken, on_other), on_result, slots, stop)
+                read_many(PreparedPages(taken, on_other), on_result, slots, stop)
             came.put(None)
         except BaseException as error:  # noqa: BLE001 - raised where the pages are recorded
             came.put(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from contextlib import closing
+from functools import partial
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages, expand
@@ -95,7 +96,8 @@ def _outcomes(
     if slots > 1:
         # The first sizes the slots: the one of most pages, where several stand in a prompt.
         order = sorted(range(len(found)), key=lambda number: -len(found.names(number)))
-        yield from read_together(reader.read, order, first, slots, cancel)
+        read_many = partial(session.read_many, plan.sides[0])
+        yield from read_together(reader.read, order, read_many, slots, cancel)
     else:
         # A drafted page is read for its speed; the times of others are nobody else's.
         beside = many and bool(first.settings.draft)

@@ -13,6 +13,8 @@ from dsocr_core.backends.backend import Backend, OnWait, Opening
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.uses import Closed, Uses
+from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
@@ -35,11 +37,15 @@ class PageCancelled(Cancelled):
 
 
 class Session:
-    """Both sides of a comparison: the settings' engine and the published code, or the backends they name."""
+    """Both sides of a comparison: the settings' engine and the published code, or the backends they name.
+
+    Thread-safe, `close` too: what other threads read is cancelled, and nothing is opened after it.
+    """
 
     def __init__(self, settings: Settings, opening: Opening | None = None) -> None:
         self.settings, self._opening = settings, opening or Opening()
         self._opened: dict[Side, Backend] = {}
+        self._uses = Uses("the session")
         self._opening_one = threading.Lock()
 
     @property
@@ -52,6 +58,7 @@ class Session:
     def side(self, side: Side) -> Backend:
         """Give what reads a page as that side; nothing is loaded by this. Raises DsocrError."""
         with self._opening_one:
+            self._uses.check()
             if side not in self._opened:
                 settings = self.settings
                 if settings.draft == DRAFT_OF_A and side == "a":
@@ -73,8 +80,9 @@ class Session:
 
     def load(self, sides: Iterable[Side] = SIDES) -> None:
         """Have the sides ready for their first page. Raises DsocrError."""
-        for side in sides:
-            self.side(side).load()
+        with self._uses.use():
+            for side in sides:
+                self.side(side).load()
 
     def request_of(self, side: Side, request: OcrRequest) -> OcrRequest:
         """The request of a side that was named: its own settings decide it."""
@@ -90,7 +98,8 @@ class Session:
 
     def prepared(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage | None:
         """The page opened and preprocessed for A before its turn, on any thread. Raises DsocrError."""
-        return self.side("a").prepare(self.request_of("a", request), opened)
+        with self._uses.use():
+            return self.side("a").prepare(self.request_of("a", request), opened)
 
     def recorded(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """Find what the sides gave for the same page before, if all of them have it. Opens no backend."""
@@ -130,7 +139,7 @@ class Session:
 
         `prepared` is the page's picture, or what `prepared` gave, which is for A alone.
 
-        Raises Cancelled when `cancel` is set: PageCancelled where a side was through by then.
+        Raises Cancelled when `cancel` is set, by `close` too: PageCancelled where a side was through by then.
         """
         results: dict[Side, OcrResult] = {}
         errors: dict[Side, str] = {}
@@ -139,25 +148,37 @@ class Session:
             a, b = results.get("a"), results.get("b")
             return Comparison(request, a, b, errors, tolerance=self.settings.tolerance)
 
-        for side in sides:
-            try:
-                backend, own = self.side(side), self.request_of(side, request)
-                if side == "b" and "a" in results:
-                    backend.told(own, results["a"])
-                ready = prepared if side == "a" or (prepared and prepared.image is None) else None
-                results[side] = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
-            except Cancelled as stop:
-                if results or errors:
-                    raise PageCancelled(comparison()) from stop
-                raise
-            except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-                errors[side] = str(page_error(error, request.name))
-                if tail := getattr(error, "stderr_tail", ""):
-                    log.warning("the vendor worker's last words:\n%s", tail)
+        cancel = cancel or CancelToken()
+        with self._uses.use(cancel.set):
+            for side in sides:
+                try:
+                    backend, own = self.side(side), self.request_of(side, request)
+                    if side == "b" and "a" in results:
+                        backend.told(own, results["a"])
+                    ready = prepared if side == "a" or (prepared and prepared.image is None) else None
+                    results[side] = backend.read(own, (observers or {}).get(side), cancel, on_wait, ready)
+                except Closed:
+                    raise
+                except Cancelled as stop:
+                    if results or errors:
+                        raise PageCancelled(comparison()) from stop
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+                    errors[side] = str(page_error(error, request.name))
+                    if tail := getattr(error, "stderr_tail", ""):
+                        log.warning("the vendor worker's last words:\n%s", tail)
         return comparison()
 
+    def read_many(
+        self, side: Side, source: Source, on_result: OnResult, slots: int, cancel: CancelToken
+    ) -> None:
+        """Read all pages of a source as that side. Raises as `Backend.read_many`."""
+        with self._uses.use(cancel.set):
+            self.side(side).read_many(source, on_result, slots, cancel)
+
     def close(self) -> None:
-        """Stop workers and connections; give the memory of pages read together back."""
+        """Cancel and await what other threads read; end workers, give memory back. May be repeated."""
+        self._uses.end()
         with self._opening_one:
             opened, self._opened = self._opened, {}
         for backend in opened.values():

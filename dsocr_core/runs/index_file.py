@@ -28,6 +28,7 @@ import duckdb
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.uses import Uses
 from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.annotations import File, read_annotation_files
 from dsocr_core.runs.index import FORM, HELD, LATER, Filling, insert
@@ -110,12 +111,12 @@ class Entry:
 class Index:
     """An index that is open for reading, with the runs and annotations written since. Thread-safe."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path, digest: str) -> None:
-        """`connection` has the index attached as `ix`. Raises duckdb.Error."""
+    def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path, digest: str, uses: Uses) -> None:
+        """`connection` has the index attached as `ix`; cursors are uses of its owner. Raises duckdb.Error."""
         self.file, self.digest = file, digest
-        self._connection, self._guard = connection, threading.Lock()
+        self._connection, self._guard, self._uses = connection, threading.Lock(), uses
         connection.execute(LATER)
-        with contextlib.closing(self.cursor()) as cursor:
+        with self.cursor() as cursor:
             entries = "SELECT run_id, storage, version, created, rows FROM entries ORDER BY created, run_id"
             self.entries = {
                 run_id: Entry(run_id, storage, version, created, json.loads(rows))
@@ -133,20 +134,24 @@ class Index:
         self._later: dict[File, str] = {}
         self._listed, self._in_file = False, frozenset(self.entries)
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection for one thread; close it after use."""
+    @contextlib.contextmanager
+    def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for one thread. Raises Closed."""
         with self._guard:
+            self._uses.check()
             cursor = self._connection.cursor()
-        cursor.execute("SET search_path = 'memory.main,ix.main'")
-        return cursor
+        with contextlib.closing(cursor), self._uses.use(cursor.interrupt):
+            cursor.execute("SET search_path = 'memory.main,ix.main'")
+            yield cursor
 
     def close(self) -> None:
-        """Cursors stay open."""
-        self._connection.close()
+        """Close the connection. Only when no cursor executes."""
+        with self._guard:
+            self._connection.close()
 
     def record(self, run_id: str) -> RunRecord:
         """Raises RecordError, duckdb.Error."""
-        with contextlib.closing(self.cursor()) as cursor:
+        with self.cursor() as cursor:
             [[text]] = cursor.execute("SELECT document FROM entries WHERE run_id = $1", [run_id]).fetchall()
         return RunRecord.from_json(read_document(text.encode()))
 
@@ -181,7 +186,7 @@ class Index:
             times = sum(run.rows.get("timings", 0) for run in beside)
             if len(runs) < len(new) or times > _MOST_LATER_TIMES:
                 return
-            with contextlib.closing(self.cursor()) as cursor:  # which takes back what is not committed
+            with self.cursor() as cursor:  # which takes back what is not committed
                 filling = Filling(cursor, "memory.later")
                 _add(filling, runs)
                 cursor.execute(f"CREATE OR REPLACE TABLE memory.main.listed AS {LISTED}")
@@ -200,7 +205,7 @@ class Index:
         self.bad_annotations = bad
         self._later |= {file: new[file] for file in read}
         if rows or not self._listed:
-            with contextlib.closing(self.cursor()) as cursor:
+            with self.cursor() as cursor:
                 cursor.execute("BEGIN")
                 if rows:
                     insert(cursor, "memory.later.annotations", rows)
@@ -220,9 +225,11 @@ def attach(connection: duckdb.DuckDBPyConnection, file: Path | str, read_only: b
 class IndexFolder:
     """The indexes of some storages; `close` deletes what lies in a temporary directory."""
 
-    def __init__(self, storages: Sequence[Storage], readable: Sequence[Path]) -> None:
-        """`readable`: directories whose Parquet files a connection to an index may read."""
-        self._storages, self._readable = storages, readable
+    def __init__(self, storages: Sequence[Storage], readable: Sequence[Path], uses: Uses) -> None:
+        """`readable`: directories whose Parquet files a connection to an index may read; `uses` are the
+        owner's.
+        """
+        self._storages, self._readable, self._uses = storages, readable, uses
         locations = json.dumps([str(Path(each.location).absolute()) if "://" not in each.location
                                 else each.location for each in storages])  # fmt: skip
         self.path = cache_directory() / "index" / hashlib.sha256(locations.encode()).hexdigest()[:16]
@@ -254,6 +261,7 @@ class IndexFolder:
             try:
                 index = self._opened(file, listing)
             except (duckdb.Error, ValueError, DsocrError):
+                self._uses.check()  # an interruption says nothing about the file
                 with contextlib.suppress(OSError):
                     file.unlink()
                 continue
@@ -280,7 +288,7 @@ class IndexFolder:
             connection.execute("SET allowed_directories = $directories", directories)
             connection.execute("SET enable_external_access = false")
             connection.execute("SET enable_progress_bar = false")
-            index = Index(connection, file, listing.digest)
+            index = Index(connection, file, listing.digest, self._uses)
             index.take_in(self._storages, listing)
             return index
         except BaseException:
@@ -298,6 +306,7 @@ class IndexFolder:
                     try:
                         return self._built_in(self.path, listing, base)
                     except duckdb.Error as error:
+                        self._uses.check()
                         if base is None:
                             raise OSError(None, one_line(error)) from error
                         with contextlib.suppress(OSError):
@@ -322,6 +331,7 @@ class IndexFolder:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
+                    self._uses.check()
                     if time.monotonic() > until:
                         raise
                     time.sleep(_LOOK_S)
@@ -335,7 +345,8 @@ class IndexFolder:
         try:
             if base is not None:
                 shutil.copyfile(base, part)
-            with contextlib.closing(duckdb.connect(":memory:")) as connection:
+            connection = duckdb.connect(":memory:")
+            with contextlib.closing(connection), self._uses.use(connection.interrupt):
                 attach(connection, part, read_only=False)
                 self._fill(connection, listing, new=base is None)
                 connection.execute("USE memory")
@@ -389,6 +400,7 @@ class IndexFolder:
         damaged = [(f"packs/{name}", number, "", UPGRADE) for name, number in listing.packs.items()]
         waiting: list[Taken] = []
         for name, (number, version) in sorted(listing.runs.items()):
+            self._uses.check()
             if was.get(name) == (number, version):
                 continue
             key = (f"runs/{name}", number, version)

@@ -20,6 +20,7 @@ import duckdb
 import pandas as pd
 
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.uses import Closed, Uses
 
 _LOCKS = (
     "SET enable_progress_bar = false",
@@ -53,12 +54,12 @@ class Limits:
 
 
 def ask(
-    connect: Callable[[duckdb.DuckDBPyConnection], None], statement: str, limits: Limits
+    connect: Callable[[duckdb.DuckDBPyConnection], None], statement: str, limits: Limits, uses: Uses
 ) -> Iterator[pd.DataFrame]:
     """The answer in pieces, each taken when the one before is done with; the first gives the columns.
 
-    `connect` attaches the index and registers tables. Raises duckdb.Error and OverLimit; when the iterator is
-    closed, on Ctrl-C too, the statement is stopped.
+    `connect` attaches the index and registers tables. Raises duckdb.Error, OverLimit and Closed; when the
+    iterator or the owner of `uses` is closed, on Ctrl-C too, the statement is stopped.
     """
     most = limits.mebibytes * 2**20
     config: dict[str, str | bool | int | float | list[str]] = {
@@ -66,10 +67,11 @@ def ask(
     }  # fmt: skip
     connection = duckdb.connect(":memory:", config=config)
     try:
-        connect(connection)
-        for lock in _LOCKS:
-            connection.execute(lock)
-        work = _Work(connection, statement, most)
+        with uses.use(connection.interrupt):
+            connect(connection)
+            for lock in _LOCKS:
+                connection.execute(lock)
+        work = _Work(connection, statement, most, uses)
         until = time.monotonic() + limits.seconds
         try:
             yield from work.pieces(until, limits)
@@ -85,8 +87,11 @@ def ask(
 class _Work:
     """One statement at work, in a thread of its own: Ctrl-C reaches the asking one while DuckDB works."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, statement: str, most_bytes: int) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, statement: str, most_bytes: int, uses: Uses
+    ) -> None:
         self._connection, self._statement, self._most_bytes = connection, statement, most_bytes
+        self._uses = uses
         self._made: queue.Queue[pd.DataFrame | Exception | None] = queue.Queue(1)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history sql", daemon=True)
@@ -99,6 +104,8 @@ class _Work:
                 piece = self._made.get(timeout=max(until - time.monotonic(), 0.0))
             except queue.Empty:
                 raise OverLimit(f"no answer in {limits.seconds:g} s, the time limit of a statement") from None
+            if self._stopped.is_set():
+                raise duckdb.InterruptException("the statement was stopped")
             if piece is None:
                 return
             if time.monotonic() > until:
@@ -115,16 +122,27 @@ class _Work:
 
     def stop(self) -> None:
         """Again and again: an interrupt before the statement has begun is lost."""
-        self._stopped.set()
         tries = _TRIES
         while self._thread.is_alive() and tries:
-            with contextlib.suppress(queue.Empty):
-                self._made.get_nowait()
-            self._connection.interrupt()
+            self._interrupt()
             self._thread.join(_GRACE_S / _TRIES)
             tries -= 1
 
+    def _interrupt(self) -> None:
+        self._stopped.set()
+        with contextlib.suppress(queue.Empty):
+            self._made.get_nowait()  # the statement may wait for room
+        with contextlib.suppress(duckdb.Error):  # closed by now
+            self._connection.interrupt()
+
     def _run(self) -> None:
+        try:
+            with self._uses.use(self._interrupt):
+                self._answer()
+        except Closed as error:
+            self._made.put(error)
+
+    def _answer(self) -> None:
         try:
             result = self._connection.execute(self._statement)
             vectors, first = 1, True

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.uses import Uses
 from dsocr_core.base.visible import json_bytes
 from dsocr_core.runs import statements
 from dsocr_core.runs.annotations import annotation_name
@@ -72,7 +73,8 @@ class HistoryError(DsocrError):
 class History:
     """All runs of a location, and of further ones that are only read (runs shipped with the project).
 
-    Any thread may call anything. New runs of other processes are there after `refresh`.
+    Any thread may call anything, `close` too: what others ask then ends with Closed. New runs of other
+    processes are there after `refresh`.
     """
 
     def __init__(self, location: str | Path = DEFAULT_LOCATION, also: Sequence[str | Path] = ()) -> None:
@@ -88,10 +90,16 @@ class History:
             for name, content in _empty_tables().items():
                 (self._own / f"{name}.parquet").write_bytes(content)
         roots = [Path(root) for storage in self._storages if (root := getattr(storage, "root", None))]
-        self._folder = IndexFolder(self._storages, [self._own, *roots])
+        self._uses = Uses("the history")
+        self._folder = IndexFolder(self._storages, [self._own, *roots], self._uses)
         self._refreshing = threading.Lock()
         self._glance: object = None
-        self._index = self._opened()
+        self._open_index: Index | None = None
+        try:
+            self._open_index = self._opened()
+        except BaseException:
+            self.close()
+            raise
         self.state_of_runs: Hashable = object()
         """Another one once a run came or went: what was answered before is out of date."""
         self.state: Hashable = object()
@@ -104,15 +112,26 @@ class History:
         self.close()
 
     def close(self) -> None:
-        self._index.close()
-        self._folder.close()
-        self._temporary.cleanup()
+        """Interrupt what other threads ask, wait for them, and delete temporary files. May be repeated."""
+        self._uses.end()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._temporary.cleanup)
+            stack.callback(self._folder.close)
+            if self._open_index is not None:
+                stack.callback(self._open_index.close)
+
+    @property
+    def _index(self) -> Index:
+        """Raises Closed."""
+        self._uses.check()
+        assert self._open_index is not None
+        return self._open_index
 
     # --- bringing it up to date -----------------------------------------------------------------
 
     def refresh(self) -> int:
         """Take in what was added or removed since; returns how many runs came or went."""
-        with self._refreshing:
+        with self._uses.use(), self._refreshing:
             # A damaged file may be whole again without a change of the directory that it lies in.
             if not self._index.damaged and self._look() == self._glance:
                 return 0
@@ -137,7 +156,7 @@ class History:
         return [storage.glance() for storage in self._storages]
 
     def _replace(self) -> None:
-        self._index = self._opened()  # the old one is closed when nobody asks it any more
+        self._open_index = self._opened()  # the old one is closed when nobody asks it any more
 
     def _opened(self) -> Index:
         self._glance = self._look()
@@ -184,7 +203,7 @@ class History:
         return self._frame(query.asked, values)
 
     def _frame(self, sql: str, values: Mapping[str, Any]) -> pd.DataFrame:
-        with contextlib.closing(self._index.cursor()) as cursor:
+        with self._index.cursor() as cursor:
             frame: pd.DataFrame = cursor.execute(sql, dict(values)).df()
             return frame
 
@@ -193,6 +212,10 @@ class History:
 
         Raises HistoryError for what none of them explains.
         """
+        with self._uses.use():
+            return self._asked(ask)
+
+    def _asked(self, ask: Callable[[], T]) -> T:
         discarded = False
         for _ in range(_TRIES):
             try:
@@ -200,6 +223,7 @@ class History:
             except EntryGone:
                 self._changed()
             except (duckdb.Error, pa.ArrowException, OSError) as error:
+                self._uses.check()
                 if self._changed():
                     continue
                 if discarded or not isinstance(error, duckdb.Error):
@@ -241,12 +265,13 @@ class History:
 
         begun = False
         try:
-            for piece in statements.ask(connect, statement, limits):
+            for piece in statements.ask(connect, statement, limits, self._uses):
                 begun = True
                 yield piece
         except OverLimit as error:
             raise HistoryError(f"SQL: {error}") from error
         except (duckdb.Error, pa.ArrowException, OSError) as error:
+            self._uses.check()
             if begun or not isinstance(error, _OF_A_FILE) or not self._index_changed(index):
                 raise HistoryError(f"SQL: {one_line(error, 500)}") from error
             yield from self.sql_pieces(statement, limits)
@@ -259,7 +284,7 @@ class History:
 
     def _connect(self, index: Index, words: str, connection: duckdb.DuckDBPyConnection) -> None:
         """Give a connection the tables that a statement may name."""
-        with contextlib.closing(index.cursor()) as cursor:
+        with index.cursor() as cursor:
             cursor.execute("BEGIN")
             attach(connection, index.file)
             connection.execute(LATER)

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 import dsocr_core.runs.result_cache as results_module
-from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
+from dsocr_core.base.specs.parsing import parse_backend
+from dsocr_core.base.uses import Closed
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.read.session import PageCancelled, Session
@@ -234,3 +236,61 @@ def test_a_result_of_another_published_mode_is_another_result(
     session.compare(request)
     assert session.recorded(request) is not None
     assert session.recorded(replace(request, **{mode: True})) is None
+
+
+# --- closed while it is used ------------------------------------------------------------------------
+
+
+class Gated(Backend):
+    """Reads until it is cancelled, as a backend that takes its time."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(parse_backend("eager"), settings)
+        self.began, self.reading, self.closed = threading.Event(), False, 0
+
+    def read(self, request: OcrRequest, *_: object) -> OcrResult:
+        cancel = _[1]
+        assert isinstance(cancel, CancelToken)
+        self.reading = True
+        self.began.set()
+        cancel.wait()
+        self.reading = False
+        raise Cancelled
+
+    def close(self) -> None:
+        assert not self.reading
+        self.closed += 1
+
+
+def test_closing_cancels_what_another_thread_reads_and_opens_nothing_afterwards(
+    tmp_path: Path, page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(device="cpu")
+    opened: list[Gated] = []
+
+    def opens(*_: object) -> Gated:
+        opened.append(Gated(settings))
+        return opened[-1]
+
+    monkeypatch.setattr("dsocr_core.read.session.open_backend", opens)
+    session = Session(settings, Opening(tmp_path))
+    ends: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            session.compare(settings.request(page))
+        except DsocrError as error:
+            ends.append(error)
+
+    session.side("a")
+    thread = threading.Thread(target=read)
+    thread.start()
+    opened[0].began.wait(30)
+    session.close()
+    thread.join(30)
+    assert [type(end) for end in ends] == [Cancelled]
+    session.close()  # again
+    for use in (session.compare, lambda request: session.load(), lambda request: session.check()):
+        with pytest.raises(Closed, match="the session is closed"):
+            use(settings.request(page))
+    assert [backend.closed for backend in opened] == [1]

@@ -127,9 +127,9 @@ def _start(choice: Choice) -> None:
     assert isinstance(pages.pages, Pages)
     try:
         runner = resources.runner()
-        session = runner.session(choice.settings)
-        job = DocumentJob(session, _about(choice), pages.pages, choice.sides, pages.in_one_prompt)
-        runner.begin(job, choice.settings, job_panel.open_tab())
+        with runner.using(choice.settings) as session:
+            job = DocumentJob(session, _about(choice), pages.pages, choice.sides, pages.in_one_prompt)
+            runner.begin(job, choice.settings, job_panel.open_tab())
     except DsocrError as error:
         show_error(error)
         return

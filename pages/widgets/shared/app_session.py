@@ -76,11 +76,12 @@ class AppSession(Session):
         from dsocr_core.trace.recorder import record_trace
         from dsocr_core.trace.run import TracePlan, trace_page
 
-        # The worker of the published code stays warm for the next run.
-        reference = None if self.settings.names_backend("b") else self.side("b")
-        vendor = reference if isinstance(reference, PublishedBackend) else None
         plan = TracePlan(choice.a, choice.b, choice.steps)
-        summary = trace_page(self.settings, request, plan, progress, cancel, on_wait, vendor)
+        with self._uses.use(cancel.set):
+            # The worker of the published code stays warm for the next run.
+            reference = None if self.settings.names_backend("b") else self.side("b")
+            vendor = reference if isinstance(reference, PublishedBackend) else None
+            summary = trace_page(self.settings, request, plan, progress, cancel, on_wait, vendor)
         if self.settings.history:
             try:
                 record_trace(self.settings, request, plan, summary)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -63,6 +64,7 @@ class Runner:
         self._make = make
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, AppSession] = OrderedDict()
+        self._in_use: Counter[str] = Counter()
         self._jobs: dict[str, list[Job[Any]]] = {}
         self._found: OrderedDict[str, tuple[int, Comparison]] = OrderedDict()
         self._merged: OrderedDict[
@@ -80,8 +82,9 @@ class Runner:
 
         Raises DsocrError when the settings cannot make a session.
         """
-        job = ReadJob(self.session(settings), run_key(settings, request), request, sides)
-        self.begin(job, settings, wanted)
+        with self.using(settings) as session:
+            job = ReadJob(session, run_key(settings, request), request, sides)
+            self.begin(job, settings, wanted)
         return job
 
     def start_trace(
@@ -95,8 +98,9 @@ class Runner:
 
         Raises DsocrError when the settings cannot make a session.
         """
-        job = trace_job(self.session(settings), run_key(settings, request), request, choice)
-        self.begin(job, settings, wanted)
+        with self.using(settings) as session:
+            job = trace_job(session, run_key(settings, request), request, choice)
+            self.begin(job, settings, wanted)
         return job
 
     def begin(self, job: Job[Any], settings: Settings, wanted: Callable[[], bool] | None) -> None:
@@ -150,15 +154,15 @@ class Runner:
             since, complete = self._found.get(key, (0, None))
         if complete is not None and since == ended:
             return complete
-        session = self.session(settings)
-        found = session.recorded(request, SIDES)
-        if found is not None:
-            with self._lock:
-                self._found[key] = ended, found
-                while len(self._found) > _MOST_COMPARISONS:
-                    self._found.popitem(last=False)
-        for side in () if found else SIDES:
-            found = found or session.recorded(request, (side,))
+        with self.using(settings) as session:
+            found = session.recorded(request, SIDES)
+            if found is not None:
+                with self._lock:
+                    self._found[key] = ended, found
+                    while len(self._found) > _MOST_COMPARISONS:
+                        self._found.popitem(last=False)
+            for side in () if found else SIDES:
+                found = found or session.recorded(request, (side,))
         return found
 
     def _last_ended(self, key: str, settings: Settings) -> int:
@@ -167,23 +171,32 @@ class Runner:
         runs = (job for job in jobs if isinstance(job, ReadJob))
         return max((job.number for job in runs if job.about == key and not job.running), default=0)
 
-    def session(self, settings: Settings) -> AppSession:
-        """The session of these settings; the least used idle ones are closed."""
+    @contextmanager
+    def using(self, settings: Settings) -> Iterator[AppSession]:
+        """The session of these settings, open in the block and while a job runs that begins there.
+
+        The least used idle ones are closed.
+        """
         key = settings_key(settings)
         with self._lock:
             if key not in self._sessions:
                 self._sessions[key] = self._make(settings)
             self._sessions.move_to_end(key)
+            self._in_use[key] += 1
             idle = [
                 other
                 for other in self._sessions
-                if other != key and not any(job.running for job in self._jobs.get(other, ()))
+                if not self._in_use[other] and not any(job.running for job in self._jobs.get(other, ()))
             ]
             surplus = [self._sessions.pop(other) for other in idle[: -(_MOST_SESSIONS - 1)]]
             session = self._sessions[key]
-        for closing in surplus:
-            closing.close()
-        return session
+        try:
+            for closing in surplus:
+                closing.close()
+            yield session
+        finally:
+            with self._lock:
+                self._in_use[key] -= 1
 
 
 def settings_key(settings: Settings) -> str:

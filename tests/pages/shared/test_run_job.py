@@ -277,11 +277,22 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
     first = Settings(attention="eager")
     job = runner.start(first, REQUEST)
     for timeout in (1.0, 2.0, 3.0):
-        runner.session(Settings(vendor=VendorSettings(timeout_s=timeout)))
+        with runner.using(Settings(vendor=VendorSettings(timeout_s=timeout))):
+            pass
     assert [pipeline.closed for pipeline in made] == [False, True, False, False]  # the first is at work
     made[0].gate.set()
     finished(job)
-    assert runner.session(first) is made[0]
+    with runner.using(first) as session:
+        assert session is made[0]
+
+
+def test_a_session_is_not_closed_between_its_choice_and_its_job() -> None:
+    runner = Runner(lambda settings: GatedPipeline())
+    with runner.using(Settings(attention="eager")) as session:
+        for timeout in (1.0, 2.0, 3.0):
+            with runner.using(Settings(vendor=VendorSettings(timeout_s=timeout))):
+                pass
+        assert not session.closed
 
 
 def test_a_side_that_failed_is_not_covered_by_an_older_success(
