@@ -126,11 +126,7 @@ class CommandBackend(Backend):
             found = read_folder(out)
             if len(found.predictions) == 1:
                 return found.predictions[0]
-
-            def no_picture() -> Any:
-                raise PredictionError("names do not say which it is")
-
-            return ByName(found).text_of(name_text(request.image.name), no_picture)
+            return ByName(found).text_of(name_text(request.image.name))
         except PredictionError as error:
             reason = str(error).replace(name_text(out), "its folder")
             raise CommandError(

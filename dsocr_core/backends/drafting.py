@@ -14,7 +14,7 @@ from dsocr_core.backends.left_behind import read_left_behind
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.engine.drafts.text_layer import drafted
-from dsocr_core.page.documents import load_image, pdf_page_of
+from dsocr_core.page.documents import pdf_page_of
 from dsocr_core.page.opener import page_text
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts.by_name import ByName
@@ -116,12 +116,9 @@ class Folder(Source):
         with self._lock:
             if self._texts is None:
                 self._texts = ByName(read_left_behind(self.name.partition(":")[2]))
-        # By its name alone: a picture that looks alike is opened for a comparison, not for a draft.
         if not self._texts.has(request.name):
             return ""
-        return self._texts.text_of(
-            request.name, lambda: load_image(request.image, self.settings.max_pixels)
-        ).text
+        return self._texts.text_of(request.name).text
 
 
 class RecordedRun(Source):

@@ -58,7 +58,7 @@ class FolderBackend(Backend):
             raise Cancelled
         max_pixels = self.settings.max_pixels
         picture = prepared.picture if prepared else load_image(request.image, max_pixels)
-        found = self._opened().text_of(request.name, lambda: picture)
+        found = self._opened().text_of(request.name)
         if observer is not None:
             observer.text(found.text)
         return text_result(self.name, request, picture.size, found, {"folder": name_text(found.file)})

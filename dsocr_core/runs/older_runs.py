@@ -5,7 +5,7 @@ as they hold for every page of a backend. Verdicts by the rule of today, where a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -169,13 +169,11 @@ def _spec(record: RunRecord, backend: str | None) -> BackendSpec | None:
     return next((spec for spec in specs if spec.name == backend), None)
 
 
-def older_result(
-    record: RunRecord, row: Row, plain_text: Callable[[], str | None] = lambda: None
-) -> OcrResult:
+def older_result(record: RunRecord, row: Row) -> OcrResult:
     """Make the result of a page of a run whose tables hold less.
 
     What they lack, and the whole run is known to have, is its record's; what only some of its pages have is
-    not known. `plain_text` is asked where the row has neither a text nor an error.
+    not known.
     """
     backend, page = row["backend"], row["page"]
     policy, given = policy_of(record, backend), inputs_of(row)
@@ -184,12 +182,7 @@ def older_result(
         given = replace(given, **own)
     prompt = (row["request"] or {}).get("prompt")
     text = row["text_raw"]
-    plain = None
-    if text is None and row["error"] is None:
-        text = plain = plain_text()
     environment = environment_of(record, backend, text or "")
-    if plain is not None:
-        environment[BOXES_NOT_KNOWN] = "the text has none"
     if given is None:
         environment |= known_inputs(record, backend, row)
     request = OcrRequest.of_others(

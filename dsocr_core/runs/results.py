@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.artifacts import RESULT_MMD
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
@@ -64,7 +63,7 @@ def readings(
     record = history.record(run_id)
     columns = _WITH_STEPS if with_steps else _WITHOUT_STEPS
     rows = history.readings(run_id, pages, columns).to_pylist()
-    return _collected(record, rows, lambda: _folder_text(history, record), with_steps)
+    return _collected(record, rows, with_steps)
 
 
 class Stored:
@@ -85,7 +84,7 @@ class Stored:
         """Readings of these pages, with the steps up to the last one that is wanted of each."""
         places = [place for page in last_steps for place in self._places.get(page, ())]
         rows = self._rows.take(places).to_pylist()
-        return _collected(self._record, rows, lambda: _folder_text(self._history, self._record), last_steps)
+        return _collected(self._record, rows, last_steps)
 
 
 def readings_in(directory: Path) -> Readings:
@@ -93,13 +92,12 @@ def readings_in(directory: Path) -> Readings:
     run = read_own_run(directory)
     table = run.tables.get("readings")
     rows = table.to_pylist() if isinstance(table, pa.Table) else []
-    return _collected(run.record, rows, lambda: None)
+    return _collected(run.record, rows)
 
 
 def _collected(
     record: RunRecord,
     rows: Iterable[Row],
-    plain_text: Callable[[], str | None],
     with_steps: bool | Mapping[str, int] = True,
 ) -> Readings:
     found = Readings()
@@ -112,11 +110,11 @@ def _collected(
             row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
         made = result_of(row) if is_whole(row) else None
         if made is None:
-            made = older_result(record, row, plain_text)
+            made = older_result(record, row)
         elif not with_steps:
             made = replace(made, token_texts=(), top_two=())
         found.requests[key] = made.request
-        if row["error"] is not None or (row["text_raw"] is None and not made.text_raw):
+        if row["error"] is not None or row["text_raw"] is None:
             found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
         else:
             found.results[key] = made
@@ -186,19 +184,3 @@ def times(history: History, run_id: str) -> dict[Key, tuple[StageTiming, ...]]:
     """Every page's times, of pages without a text too."""
     table = history.readings(run_id, columns=["page", "backend", "times"])
     return {(row["page"], row["backend"]): timings_of(row) for row in table.to_pylist()}
-
-
-def _folder_text(history: History, record: RunRecord) -> str | None:
-    """The `result.mmd` of a run that is one output folder of the vendor; None for any other run."""
-    if record.source != "vendor":
-        return None
-    try:
-        names = [name for name in history.file_names(record.id) if name.endswith(f"/{RESULT_MMD}")]
-        if len(names) != 1:
-            return None
-        file = history.file(record.id, names[0])
-        if file.stat().st_size > _MMD_LIMIT:
-            return None
-        return file.read_text(encoding="utf-8", errors="replace")
-    except (DsocrError, OSError):
-        return None

@@ -88,14 +88,21 @@ def test_how_another_system_writes_a_text_is_no_difference(tmp_path: Path, name:
     assert read_left_behind(str(tmp_path)).predictions[0].text == RAW
 
 
-def test_a_pdf_s_texts_from_another_system_are_split_into_pages(tmp_path: Path) -> None:
+def test_a_file_with_the_pages_of_a_pdf_is_of_no_page(tmp_path: Path) -> None:
+    """The vendor's script leaves pages out of it and does not say which."""
     text = f"one{PAGE_END}two{PAGE_END}".replace("\n", "\r\n")
     (tmp_path / "paper_det.mmd").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert [each.text for each in read_left_behind(str(tmp_path)).predictions] == ["one", "two"]
+    with pytest.raises(DsocrError, match=r"paper_det\.mmd: has several pages; write one file a page"):
+        read(tmp_path, source="paper.pdf#1")
+    put(tmp_path, paper_2=RAW)
+    assert read(tmp_path, source="paper.pdf#2").text_raw == RAW
 
 
 def test_a_page_without_a_text_says_so_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DsocrError, match=r"^01-letter.png: .* has no text of that name$"):
+    with pytest.raises(
+        DsocrError,
+        match=r"^01-letter.png: .* has no text of that name; name it like the page, as in 01-letter\.md$",
+    ):
         read(put(tmp_path, other="x"))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from dsocr_core.runs.importers import (
-    benchmarks,
     llm_perf_opt,
     ncu,
     nsys,
@@ -18,8 +17,6 @@ from dsocr_core.runs.importers import (
     sharded_run,
     sweeps,
     torch_profile,
-    vendor_folder,
-    vllm_document,
 )
 from dsocr_core.runs.importers.imported import ImportedRun
 from dsocr_core.runs.importers.reading import Head
@@ -56,14 +53,6 @@ FOLDERS: tuple[Kind[Path], ...] = (
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
         lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,
     ),
-    Kind(
-        "vendor", vllm_document.is_documents, vllm_document.read_documents_of,
-        lambda _: vllm_document.OWN_FOLDERS, vllm_document.unread_reason,
-    ),
-    Kind(
-        "vendor", vendor_folder.is_vendor_folder, lambda folder: [vendor_folder.read_folder(folder)],
-        lambda _: vendor_folder.OWN_FOLDERS, vendor_folder.unread_reason,
-    ),
     Kind("ncu", ncu.is_profile, ncu.read_profile, ncu.own_folders, ncu.unread_reason),
     Kind(
         "sweep", sweeps.is_sweep_folder, lambda folder: [sweeps.read_sweep(folder)],
@@ -78,7 +67,6 @@ FILES: tuple[Kind[Head], ...] = (
     Kind("sweep", sweeps.is_sweep_file, lambda file: [sweeps.read_file(file)]),
     Kind("torch", torch_profile.is_trace, torch_profile.read_trace),
     Kind("torch", torch_profile.is_averages, torch_profile.read_averages),
-    Kind("serving", benchmarks.may_be_results, benchmarks.read_results),
 )
 
 _STATS = "nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"
@@ -134,21 +122,8 @@ STRANGERS: tuple[tuple[str, str], ...] = (
         "stacks of perf or torch.profiler, which time no kernel; give prof.export_chrome_trace('trace.json')",
     ),
     (
-        r"(?m)^\| model +\|.*\| +t/s \|$|^CREATE TABLE IF NOT EXISTS (test|llama_bench) ",
-        "a table of llama-bench for people or a database; print it with llama-bench -o json",
-    ),
-    (
-        r'Serving Benchmark Result|\A\s*\{\s*"(elapsed_time|avg_latency)":',
-        "a bench without what is read of servers; save it with vllm bench serve --save-result, or with "
-        "sglang.bench_serving --output-file FILE",
-    ),
-    (
-        r'"inter_token_latency_s":',
-        "requests of llmperf one by one; import the file beside it that ends in _summary.json",
-    ),
-    (
-        r'"notebook_metric_summary":|"norm_gt":',
-        "a part of an evaluation of OmniDocBench; import the *_metric_result.json beside it",
+        r'"(request_throughput|n_prompt|results_ttft_s_quantiles_p50)"\s*:|Serving Benchmark Result',
+        "a bench of a server, which has no page and no stage",
     ),
     (
         r"\A(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",

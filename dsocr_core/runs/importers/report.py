@@ -14,12 +14,9 @@ from dsocr_core.runs.importers.reading import clean
 WORDS = {
     "dsocr": "runs of this project",
     "llm-perf-opt": "runs of llm-perf-opt",
-    "vendor": "output folders of the published code",
     "nsys": "profiles of Nsight Systems",
     "ncu": "profiles of Nsight Compute",
     "torch": "profiles of torch.profiler",
-    "serving": "benches of servers",
-    "omnidocbench": "evaluations of OmniDocBench",
     "sweep": "analytic sweeps",
     "": "other files",
 }

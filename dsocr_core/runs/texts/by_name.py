@@ -1,28 +1,18 @@
-"""Texts and the pages they belong to: by the page's name, and where names do not say, by its picture."""
+"""Texts and the pages they belong to, by the names of both."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from PIL import Image
-
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import name_text
-from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.page.opener import count_pages, render_page
 from dsocr_core.runs.texts.folders import FORMS, numbered, page_names, same_name, without_suffix
-from dsocr_core.runs.texts.pictures import Copy, is_of
-from dsocr_core.runs.texts.prediction import PDF_RAW, Found, Prediction, PredictionError
+from dsocr_core.runs.texts.prediction import Found, Prediction, PredictionError
 
-_LAYOUT_DPI = 96
-"""At which a page of the layouts has the pixels that it was drawn with."""
-_MOST_LAYOUTS = 5000
 _MOST_NAMED = 5
-Picture = Callable[[], Image.Image]
 
 
 @dataclass(frozen=True)
@@ -65,14 +55,9 @@ class ByName:
         self.found = found
         self._lock = threading.Lock()
         self._given: set[int] = set()
-        self._layouts: dict[str, list[Copy]] = {}
-        self._pieces: dict[str, list[Prediction]] = {}
         self._by_name: dict[str, list[Prediction]] = {}
         self._numbered: dict[tuple[str, str], dict[int, list[Prediction]]] = {}
         for prediction in found.predictions:
-            if prediction.piece is not None:
-                self._pieces.setdefault(same_name(prediction.piece.document), []).append(prediction)
-                continue
             whole = same_name(prediction.name)
             for name in dict.fromkeys((whole, PurePath(whole).name)):
                 self._by_name.setdefault(name, []).append(prediction)
@@ -80,15 +65,15 @@ class ByName:
                     of_document = self._numbered.setdefault(parts[:2], {})
                     of_document.setdefault(parts[2], []).append(prediction)
 
-    def text_of(self, source: str, picture: Picture) -> Prediction:
-        """The text of a page that is called so. `picture` opens the page, and is called where it is needed.
-
-        Raises PredictionError: there is none, or it cannot be told which it is.
-        """
+    def text_of(self, source: str) -> Prediction:
+        """The text of a page of that name. Raises PredictionError where there is none, or several."""
         with self._lock:
-            prediction = self._named(source) or self._of_document(source, picture) or self._alike(picture)
+            prediction = self._named(source)
             if prediction is None:
-                raise PredictionError(f"{source}: {self._root} has no text of that name")
+                raise PredictionError(
+                    f"{source}: {self._root} has no text of that name; name it like the page, "
+                    f"as in {_expected(source)}"
+                )
             self._given.add(id(prediction))
             return prediction
 
@@ -139,73 +124,12 @@ class ByName:
                 # One that counts from 0 does so for all pages of a document.
                 yield key, pages.get(number - (0 in pages), [])
 
-    # --- a document's texts, whose page numbers are not there ---------------------------------------
 
-    def _of_document(self, source: str, picture: Picture) -> Prediction | None:
-        document, number = _page_of(source)
-        texts = self._pieces.get(PurePath(document).name) if document is not None else None
-        if not texts:
-            return None
-        if len({text.file for text in texts}) > 1:
-            raise PredictionError(f"{source}: {self._root} has the texts of two documents of that name")
-        # Pages are left out and never added, so text k is of page k or of a later one.
-        return self._placed(source, texts[:number], picture)
-
-    def _placed(self, source: str, texts: Sequence[Prediction], picture: Picture) -> Prediction:
-        file = name_text(texts[0].file.name)
-        try:
-            layouts = self._layouts_of(texts[0])
-        except DsocrError as error:
-            raise PredictionError(
-                f"{source}: which text of {file} is its own cannot be told: {error}"
-            ) from error
-        page = Copy.of(picture())
-        like = [text for text, drawn in zip(texts, layouts, strict=False) if is_of(page, drawn, text.text)]
-        if not like:
-            raise PredictionError(f"{source}: {file} has no text of it; unfinished pages are left out")
-        if len({text.text for text in like}) > 1:
-            numbers = ", ".join(str(text.piece.index) for text in like[:5] if text.piece)
-            raise PredictionError(f"{source}: it may be text {numbers} of {file}: those pages look alike")
-        return next((text for text in like if id(text) not in self._given), like[0])
-
-    def _layouts_of(self, prediction: Prediction) -> list[Copy]:
-        """The pages with boxes that lie beside a document's texts. Raises DsocrError."""
-        piece = prediction.piece
-        assert piece is not None
-        key = str(prediction.file)
-        if key not in self._layouts:
-            if not prediction.file.name.endswith(PDF_RAW):
-                raise PredictionError(f"{piece.document}_det.mmd, which has the boxes, is not there")
-            if piece.layouts is None:
-                raise PredictionError(
-                    f"it has {piece.count} texts without page numbers, and {piece.document}_layouts.pdf "
-                    "is not there"
-                )
-            count = count_pages(piece.layouts)
-            if count != piece.count or count > _MOST_LAYOUTS:
-                raise PredictionError(
-                    f"{name_text(piece.layouts.name)} has {count} pages and there are {piece.count} texts"
-                )
-            self._layouts[key] = [
-                Copy.of(render_page(piece.layouts, number, _LAYOUT_DPI, DEFAULT_MAX_PIXELS))
-                for number in range(1, count + 1)
-            ]
-        return self._layouts[key]
-
-    # --- one page in a folder of its own ------------------------------------------------------------
-
-    def _alike(self, picture: Picture) -> Prediction | None:
-        """The only page of a folder, where its picture with boxes is of this page."""
-        candidates = [each for each in self.found.predictions if each.picture is not None]
-        if len(candidates) != 1 or candidates[0].picture is None:
-            return None
-        page = picture()
-        try:
-            drawn = load_image(candidates[0].picture)
-        except DsocrError:
-            return None
-        is_like = drawn.size == page.size and is_of(Copy.of(page), Copy.of(drawn), candidates[0].text)
-        return candidates[0] if is_like else None
+def _expected(source: str) -> str:
+    """A name that the text of a page is found by."""
+    document, number = _page_of(source)
+    name = PurePath(source if document is None else document)
+    return f"{name.stem}.md" if document is None else f"{name.name}_{number}.md"
 
 
 def _page_of(source: str) -> tuple[str | None, int]:

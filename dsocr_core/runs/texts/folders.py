@@ -15,19 +15,13 @@ from dsocr_core.runs.texts.prediction import (
     CLEAN,
     EVAL_WRITER,
     IMAGE_WRITER,
-    LAYOUTS,
-    PDF_CLEAN,
-    PDF_RAW,
-    PDF_WRITER,
+    PAGE_END,
     RAW,
     RAW_SUFFIX,
-    WITH_BOXES,
     Found,
     Left,
-    Piece,
     Prediction,
     PredictionError,
-    pages_of,
 )
 
 FILE_LIMIT, DEPTH_LIMIT = 50_000, 4
@@ -37,6 +31,8 @@ TEXT_LIMIT = 64 * 1024 * 1024
 TOTAL_LIMIT = 512 * 1024 * 1024
 """Bytes of all texts of a folder."""
 TEXT_SUFFIXES = (".md", ".mmd", ".markdown", ".txt")
+_OF_VLLM = (".md", ".mmd")
+"""Suffixes of the vendor's vLLM scripts, which leave `NAME_det` with boxes and `NAME` without."""
 _MARKS = ("<|ref|>", "<|det|>")
 _PLAIN = "Markdown"
 
@@ -62,13 +58,6 @@ def read_folder(root: Path) -> Found:
             f"{name_text(root)}: has no text of a page{reason}; texts end in {', '.join(TEXT_SUFFIXES)}"
         )
     return found
-
-
-def read_documents(directory: Path) -> Found:
-    """The texts of whole PDFs in a folder, not of those below it; none is no error."""
-    reading = _Reading(directory)
-    reading.documents(directory)
-    return reading.found()
 
 
 def _beside(root: Path) -> Found:
@@ -102,28 +91,10 @@ class _Reading:
         if RAW in names or CLEAN in names:
             self._one_page(directory, names)
             files = [file for file in files if file.name not in (RAW, CLEAN)]
-        pdfs = self._documents(directory, names)
-        of_pdfs = {f"{name}{end}" for name in pdfs for end in (PDF_RAW, PDF_CLEAN, LAYOUTS)}
-        self.texts([file for file in files if file.name not in of_pdfs])
+        self.texts(files)
         for below in folders:
             if below.name != "images":  # crops of a page
                 self.folder(below, depth + 1)
-
-    def documents(self, directory: Path) -> None:
-        """Those of this folder alone."""
-        self._documents(directory, {file.name for file in self._children(directory)[1]})
-
-    def _documents(self, directory: Path, names: set[str]) -> set[str]:
-        """Read each PDF's texts; returns the PDFs' names."""
-        pdfs = {name.removesuffix(PDF_RAW) for name in names if name.endswith(PDF_RAW)}
-        pdfs |= {
-            name.removesuffix(PDF_CLEAN)
-            for name in names
-            if name.endswith(PDF_CLEAN) and f"{name.removesuffix(PDF_CLEAN)}{LAYOUTS}" in names
-        }
-        for name in sorted(pdfs):
-            self._pdf(directory, name, names)
-        return pdfs
 
     def _children(self, directory: Path) -> tuple[list[Path], list[Path]]:
         folders, files = [], []
@@ -163,49 +134,30 @@ class _Reading:
             self._left.append(Left(file, str(error)))
         return None
 
-    def _add(
-        self,
-        name: str,
-        text: str,
-        file: Path,
-        writer: str,
-        piece: Piece | None = None,
-        picture: Path | None = None,
-    ) -> None:
+    def _add(self, name: str, text: str, file: Path, writer: str) -> None:
+        if PAGE_END in text:  # pages may be missing from it, so that text k need not be of page k
+            self._left.append(Left(file, "has several pages; write one file a page, like paper_3.md"))
+            return
         has_markup = any(mark in text for mark in _MARKS)
-        self._predictions.append(Prediction(name, text, has_markup, file, writer, piece, picture))
+        self._predictions.append(Prediction(name, text, has_markup, file, writer))
 
     def _one_page(self, directory: Path, names: set[str]) -> None:
         for name in (RAW, CLEAN):
             content = self._read(directory / name) if name in names else None
             if content is not None:
-                picture = directory / WITH_BOXES if WITH_BOXES in names else None
                 folder = directory.resolve().name if directory == self._root else self._name(directory)
-                self._add(folder, content, directory / name, IMAGE_WRITER, picture=picture)
+                self._add(folder, content, directory / name, IMAGE_WRITER)
                 return
-
-    def _pdf(self, directory: Path, name: str, names: set[str]) -> None:
-        for end in (PDF_RAW, PDF_CLEAN):
-            file = directory / f"{name}{end}"
-            content = self._read(file) if file.name in names else None
-            if content is None:
-                continue
-            layouts = directory / f"{name}{LAYOUTS}" if f"{name}{LAYOUTS}" in names else None
-            pages = pages_of(content)
-            for index, page in enumerate(pages, 1):
-                piece = Piece(name, index, len(pages), layouts)
-                self._add(f"{name}.pdf, text {index}", page, file, PDF_WRITER, piece)
-            return
 
     def texts(self, files: list[Path], cut: str = "") -> None:
         """Files with one page each; of a name with and without `_det` the one with boxes."""
-        raw = {file.name.removesuffix(".md") for file in files if file.name.endswith(f"{RAW_SUFFIX}.md")}
+        raw = {file.stem for file in files if file.suffix in _OF_VLLM and file.stem.endswith(RAW_SUFFIX)}
         for file in files:
             stem = file.stem
             if file.suffix.lower() in TEXT_SUFFIXES:
-                if f"{stem}{RAW_SUFFIX}" in raw and file.suffix == ".md":
+                if f"{stem}{RAW_SUFFIX}" in raw and file.suffix in _OF_VLLM:
                     continue  # the same page without its boxes
-                is_raw = file.suffix == ".md" and stem in raw and stem.endswith(RAW_SUFFIX)
+                is_raw = file.suffix in _OF_VLLM and stem in raw
                 name = stem.removesuffix(RAW_SUFFIX) if is_raw else stem
                 self._text(file, name[len(cut) :], EVAL_WRITER if is_raw or cut else _PLAIN)
             elif file.suffix.lower() in IMAGE_SUFFIXES and self._is_text(file):

@@ -13,19 +13,6 @@ class PredictionError(DsocrError):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One of the pages of a document whose texts stand in one file, without their numbers."""
-
-    document: str
-    """The PDF's name without its suffix."""
-    index: int
-    """From 1, among the pages that are there: pages may have been left out before it."""
-    count: int
-    layouts: Path | None
-    """A PDF with the pictures of the same pages, boxes drawn on them."""
-
-
-@dataclass(frozen=True)
 class Prediction:
     """A text of a page."""
 
@@ -37,9 +24,6 @@ class Prediction:
     file: Path
     writer: str
     """The program that leaves such files, in words."""
-    piece: Piece | None = None
-    picture: Path | None = None
-    """The page with its boxes drawn, of the page's own size."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +45,7 @@ class Found:
 
 PAGE_END = "\n\n<--- Page Split --->\n"
 """Line that the PDF script writes after each page."""
-RAW, CLEAN, WITH_BOXES = "result_ori.mmd", "result.mmd", "result_with_boxes.jpg"
-RAW_SUFFIX, PDF_RAW, PDF_CLEAN, LAYOUTS = "_det", "_det.mmd", ".mmd", "_layouts.pdf"
+RAW, CLEAN, RAW_SUFFIX = "result_ori.mmd", "result.mmd", "_det"
 
 IMAGE_WRITER = "run_dpsk_ocr_image.py"
-PDF_WRITER = "run_dpsk_ocr_pdf.py"
 EVAL_WRITER = "run_dpsk_ocr_eval_batch.py"
-
-
-def pages_of(text: str) -> list[str]:
-    """The pages of a PDF's text, in order; what follows the last mark is a page only if it has words."""
-    pages = text.split(PAGE_END)
-    return pages if pages[-1].strip() else pages[:-1]

@@ -496,40 +496,6 @@ def test_a_summary_cut_short_or_contradicting_itself_is_refused(text):
         read_summary(text)
 
 
-# --- vendor folders -----------------------------------------------------------------------------
-
-
-def vendor_folder(folder: Path) -> Path:
-    (folder / "images").mkdir(parents=True)
-    (folder / "result.mmd").write_text("# Page\n![](images/0.jpg)\n")
-    Image.new("RGB", (8, 8), "red").save(folder / "result_with_boxes.jpg")
-    Image.new("RGB", (4, 4)).save(folder / "images" / "0.jpg")
-    return folder
-
-
-def test_a_vendor_folder_gives_a_picture_and_a_text(history, tmp_path):
-    folder = vendor_folder(tmp_path / "out" / "invoice 7")
-    (folder / "images" / "1.jpg").write_text("not a picture")
-    (folder / "other.txt").write_text("x")
-    report = import_paths(history, [tmp_path / "out"])
-    (found,) = report.imported
-    assert by_path(report) == {
-        folder / "images" / "1.jpg": "not a JPEG picture",
-        folder / "other.txt": "not a file of a vendor's output folder",
-    }
-    record = history.record(found.run_id)
-    assert (record.source, record.backends, record.engine) == ("vendor", ("vendor",), None)
-    (image,) = rows(history, found.run_id, "images")
-    expected = {"run_id": found.run_id, "page": "invoice 7", "backend": "vendor"}
-    assert image == dict.fromkeys(image) | expected
-    assert set(flat_tables(history, found.run_id)) == {"images"}
-    (markdown,) = (tmp_path / "history" / "runs" / found.run_id).rglob("result.mmd")
-    assert markdown.read_text() == "# Page\n![](images/0.jpg)\n"
-    # The same output under another name is the same run.
-    folder.rename(tmp_path / "renamed")
-    assert [run.run_id for run in import_paths(history, [tmp_path / "renamed"]).known] == [found.run_id]
-
-
 # --- strangers' files ---------------------------------------------------------------------------
 
 
