@@ -153,7 +153,7 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
         from dsocr_core.runs.storage.entries import open_storage
 
         storage = open_storage(history_location(settings))
-        runs = len(storage.names("runs"))
+        runs = len(storage.names())
         left = storage.leftovers(clear=True) if clear else storage.leftovers()
         stuck = storage.leftovers() if clear else []
     except (DsocrError, ImportError) as error:

@@ -19,7 +19,6 @@ from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, print_json
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.base.visible import json_line, visible
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
@@ -68,41 +67,6 @@ class Where:
             for entry, reason in history.problems.items() if tell else ():
                 print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
             yield history
-
-
-def upgrade(where: Where, directory: str | None = None, *, console: Console) -> int:
-    """Take over what earlier versions of this program wrote, in place.
-
-    Args:
-        directory: a history or its URL, a run directory, a result cache, or the output of a cluster (default:
-            --history and all of data/runs)
-    """
-    from dsocr_core.cluster.upgrade import outputs_at, upgrade_output
-    from dsocr_core.runs.upgrade.upgrade import Upgraded, upgrade_any, upgrade_url
-
-    if directory and "://" not in directory and not Path(directory).is_dir():
-        raise DsocrError(f"{directory}: no such directory")
-    usual = [where.location, *map(str, sorted(path for path in RUNS_DIRECTORY.glob("*") if path.is_dir()))]
-    done = Upgraded()
-    for place in [directory] if directory else dict.fromkeys(usual):
-        try:
-            found = Upgraded()
-            for output in (outputs := outputs_at(place)):
-                shards, failed = upgrade_output(output)
-                found.shards, found.failed = found.shards + shards, found.failed | failed
-            if not outputs:
-                found = upgrade_url(place) if "://" in place else upgrade_any(Path(place))
-        except DsocrError as error:
-            found = Upgraded(failed={"all of it": str(error)})
-        done.add(place, found)
-    if where.json:
-        print_json(asdict(done))
-    else:
-        words = f"{done.runs} runs, {done.shards} shards and {done.results} cached results taken over"
-        console.print(words, markup=False)
-        for entry, reason in done.failed.items():
-            print(visible(f"left as it is, {entry}: {reason}"), file=sys.stderr)
-    return FAILED if done.failed else OK
 
 
 def list_runs(where: Where, *, limit: int = 50, trash: bool = False, console: Console) -> int:
@@ -393,7 +357,6 @@ COMMANDS: dict[str, Command] = {
     "sql": sql,
     "import": import_runs,
     "export": export,
-    "upgrade": upgrade,
     "trash": trash,
     "check": check,
     "loops": loops,

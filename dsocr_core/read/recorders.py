@@ -24,7 +24,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import text_name
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, ReadyPage
 from dsocr_core.read.session import Session
-from dsocr_core.reading.artifacts import Export, failure, prediction
+from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, prediction
 from dsocr_core.reading.clean import CleanPage, clean_pages
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import BackendName
@@ -32,8 +32,6 @@ from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.readings import result_of
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.run_folder import is_begun, run_rows
-from dsocr_core.runs.schema import UPGRADE
-from dsocr_core.runs.upgrade.run_directories import is_run_directory
 from dsocr_core.settings import Settings
 
 LOCK_FILE = ".lock"
@@ -199,8 +197,10 @@ class RunDirectory(Recorder):
     def __enter__(self) -> RunDirectory:
         with ExitStack() as stack:
             stack.enter_context(writing_into(self._directory))
-            if is_run_directory(self._directory) and not is_begun(self._directory):
-                raise DsocrError(f"{self._directory}: a run directory {UPGRADE}")
+            if _is_of_another_version(self._directory):
+                raise DsocrError(
+                    f"{self._directory}: has predictions of another version or program; give another --out"
+                )
             stack.callback(self._end)
             stack.enter_context(self.run)
             self._export.clear(self._backends)
@@ -245,6 +245,13 @@ class RunDirectory(Recorder):
         self._export.write_lines(run_lines(self._directory))
         if self._keys:
             self._session.link(self._keys, self._directory)
+
+
+def _is_of_another_version(directory: Path) -> bool:
+    """Look whether lines lie there that no run of this version made."""
+    has_run = is_begun(directory) or (directory / "run.json").exists()
+    file = directory / PREDICTIONS
+    return not has_run and file.is_file() and file.stat().st_size > 0
 
 
 def run_lines(directory: Path) -> Iterator[dict[str, Any]]:

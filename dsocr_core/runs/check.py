@@ -14,7 +14,7 @@ class Damage:
     """A file of an entry that is not what was written."""
 
     entry: str
-    """`runs/<id>`, `annotations/<name>`, or `packs/<name>` of an earlier version."""
+    """`runs/<id>` or `annotations/<name>`."""
     reason: str
     """The file and the cause."""
     open: bool

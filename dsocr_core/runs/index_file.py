@@ -32,10 +32,10 @@ from dsocr_core.base.uses import Uses
 from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.annotations import File, read_annotation_files
 from dsocr_core.runs.index import FORM, HELD, LATER, Filling, insert
-from dsocr_core.runs.older_runs import judged_anew
 from dsocr_core.runs.queries.query import LISTED, literal
 from dsocr_core.runs.record import RunRecord, read_document
-from dsocr_core.runs.schema import SCHEMA_VERSION, UPGRADE
+from dsocr_core.runs.rejudging import judged_anew
+from dsocr_core.runs.schema import SCHEMA_VERSION
 from dsocr_core.runs.storage.entries import Storage, cache_directory
 from dsocr_core.runs.storage.store import EntryGone, NoRoom
 from dsocr_core.runs.taking import Taken, take, unreadable
@@ -63,32 +63,28 @@ class Listing:
 
     runs: Mapping[str, tuple[int, str]]
     """Storage and version by name."""
-    packs: Mapping[str, int]
     annotations: Mapping[File, str]
 
     @classmethod
     def of(cls, storages: Sequence[Storage]) -> Listing:
         """Raises StorageError."""
         runs: dict[str, tuple[int, str]] = {}
-        packs: dict[str, int] = {}
         annotations: dict[File, str] = {}
         for number, storage in enumerate(storages):
             for name, version in storage.versions().items():
                 runs.setdefault(name, (number, version))
-            packs |= dict.fromkeys(sorted(storage.names("packs")), number)
             annotations |= {(number, name): at for name, at in storage.annotation_versions().items()}
-        return cls(runs, packs, annotations)
+        return cls(runs, annotations)
 
     @property
     def entries(self) -> dict[str, tuple[int, str]]:
-        """Storage and version of runs and packs, by `runs/<name>` and `packs/<name>`."""
-        runs = {f"runs/{name}": at for name, at in self.runs.items()}
-        return runs | {f"packs/{name}": (number, "") for name, number in self.packs.items()}
+        """Storage and version of runs, by `runs/<name>`."""
+        return {f"runs/{name}": at for name, at in self.runs.items()}
 
     @property
     def digest(self) -> str:
-        """Digest the runs and packs, for the name of their index."""
-        content = json.dumps([sorted(self.runs.items()), sorted(self.packs.items()), duckdb.__version__])
+        """Digest the runs, for the name of their index."""
+        content = json.dumps([sorted(self.runs.items()), duckdb.__version__])
         return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
@@ -179,7 +175,6 @@ class Index:
             taken = [
                 take(storages[number], number, key.removeprefix("runs/"), version)
                 for key, (number, version) in sorted(new)
-                if key.startswith("runs/")
             ]
             runs = [run for run in taken if run is not None]
             beside += map(Entry.of, runs)
@@ -397,7 +392,7 @@ class IndexFolder:
             for row in connection.execute("SELECT key, storage, version, reason FROM damaged").fetchall()
         }
         filling.forget([run_id for run_id, at in was.items() if listing.runs.get(run_id) != at])
-        damaged = [(f"packs/{name}", number, "", UPGRADE) for name, number in listing.packs.items()]
+        damaged: list[tuple[str, int, str, str]] = []
         waiting: list[Taken] = []
         for name, (number, version) in sorted(listing.runs.items()):
             self._uses.check()

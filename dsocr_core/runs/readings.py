@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
@@ -204,11 +204,6 @@ def result_of(row: Row) -> OcrResult | None:
     )
 
 
-def is_whole(row: Row) -> bool:
-    """Tell a result of ours by its row: it says what was asked, and what of that nobody told."""
-    return row["exact"] is not None or (row["request"] or {}).get("unknown") is not None
-
-
 def request_of(row: Row) -> OcrRequest:
     """Return what was asked of the page of a row; what nobody told is not known."""
     told = dict(row["request"] or {})
@@ -274,66 +269,3 @@ def top_two_of(row: Row) -> Any:
         return top_two_steps(row.get("top_ids") or (), row.get("top_logits") or ())
     except (TypeError, ValueError):  # another number of logits than of ids, or nulls among them
         return ()
-
-
-# --- from tables of their own ---------------------------------------------------------------------
-
-_OF_IMAGES = (
-    "source", "path", "width", "height", "bytes", "sha256", "preset", "grid_columns", "grid_rows",
-    "prompt_tokens", "new_tokens", "finish_reason", "text_raw", "error",
-)  # fmt: skip
-
-
-def folded(flat: Mapping[str, Sequence[Row]]) -> list[Row]:
-    """Rows of `schema.FLAT` as rows of readings: one a page and backend, in the order of the pages.
-
-    Importers say what they found by table; and so did earlier versions of this project.
-    """
-    made: dict[tuple[Key, int], dict[str, Any]] = {}
-
-    def row_of(row: Row, count: int) -> dict[str, Any]:
-        key = (row["page"], row.get("backend"))
-        return made.setdefault((key, count), {"page": key[0], "backend": key[1]})
-
-    for row, count in _counted(flat.get("images", ())):
-        row_of(row, count).update({name: row.get(name) for name in _OF_IMAGES})
-    for row, count in _counted(flat.get("tokens", ())):
-        row_of(row, count)["token_ids"] = row.get("token_ids")
-    for row, count in _counted(flat.get("steps", ())):
-        row_of(row, count).update({name: row.get(name) for name in ("token_texts", "top_ids", "top_logits")})
-    for row, count in _counted(flat.get("inputs", ())):
-        target = row_of(row, count)
-        inputs = {name: row.get(name) for name in _INPUTS}
-        target["inputs"] = inputs if any(value is not None for value in inputs.values()) else None
-        target["request"] = {"prompt": row.get("prompt")}
-    last: dict[Key, tuple[int, int]] = {}
-    for row in flat.get("boxes", ()):
-        key = (row["page"], row.get("backend"))
-        count, number = last.get(key, (0, -1))
-        count += row["number"] <= number  # of another reading of the page
-        last[key] = (count, row["number"])
-        box = {name: row.get(name) for name in ("number", "label", "x1", "y1", "x2", "y2", "text")}
-        row_of(row, count).setdefault("boxes", []).append(box)
-    return list(made.values())
-
-
-def with_times(readings: pa.Table, timings: pa.Table | None) -> pa.Table:
-    """Readings with the times that lie in a table of their own; of several of a stage the last."""
-    found: dict[Key, dict[str, Row]] = {}
-    for row in timings.to_pylist() if timings is not None else ():
-        if row["aggregate"] == "page" and row["page"] is not None:
-            time = {name: row[name] for name in ("stage", "milliseconds", "calls")}
-            found.setdefault((row["page"], row["backend"]), {})[row["stage"]] = time
-    keys = zip(readings["page"].to_pylist(), readings["backend"].to_pylist(), strict=True)
-    times = [[*found[key].values()] if key in found else None for key in keys]
-    at = SCHEMA.get_field_index("times")
-    return readings.set_column(at, SCHEMA.field(at), pa.array(times, SCHEMA.field(at).type))
-
-
-def _counted(rows: Iterable[Row]) -> Iterable[tuple[Row, int]]:
-    """Rows, each with how many of its page and backend were before it."""
-    counts: dict[Key, int] = {}
-    for row in rows:
-        key = (row["page"], row.get("backend"))
-        counts[key] = count = counts.get(key, -1) + 1
-        yield row, count

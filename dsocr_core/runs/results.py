@@ -15,8 +15,7 @@ from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
 from dsocr_core.runs.importers.own_run import read_own_run
-from dsocr_core.runs.older_runs import older_result
-from dsocr_core.runs.readings import is_whole, result_of, timings_of
+from dsocr_core.runs.readings import request_of, result_of, timings_of
 from dsocr_core.runs.record import RunRecord, tolerance_of
 from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.store import History
@@ -108,16 +107,13 @@ def _collected(
         elif isinstance(with_steps, Mapping):
             last = with_steps[row["page"]] + 1
             row |= {name: row[name] and row[name][: last * count] for name, count in _STEPS.items()}
-        made = result_of(row) if is_whole(row) else None
-        if made is None:
-            made = older_result(record, row)
-        elif not with_steps:
-            made = replace(made, token_texts=(), top_two=())
-        found.requests[key] = made.request
-        if row["error"] is not None or row["text_raw"] is None:
+        made = result_of(row)
+        found.requests[key] = request_of(row) if made is None else made.request
+        if made is None or row["error"] is not None:
             found.failures[key] = NO_TEXT if row["error"] is None else row["error"]
         else:
-            found.results[key] = made
+            made = made if with_steps else replace(made, token_texts=(), top_two=())
+            found.results[key] = replace(made, backend=made.backend or record.engine or record.source)
     return found
 
 

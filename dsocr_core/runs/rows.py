@@ -1,4 +1,4 @@
-"""Boxes and parity of a page as rows of the history's tables."""
+"""Parity of a page as rows of the history's tables."""
 
 from __future__ import annotations
 
@@ -6,29 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.parity_row import parity_figures
 
 Row = Mapping[str, Any]
-
-
-def box_rows(page: str, backend: str, boxes: Sequence[Box]) -> list[Row]:
-    """The boxes of a page."""
-    return [
-        {
-            "page": page,
-            "backend": backend,
-            "number": box.index,
-            "label": box.label,
-            "x1": float(box.x1),
-            "y1": float(box.y1),
-            "x2": float(box.x2),
-            "y2": float(box.y2),
-            "text": box.text,
-        }
-        for box in boxes
-    ]
 
 
 def parity_row(page: str, report: ParityReport) -> Row:

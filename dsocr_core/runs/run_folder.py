@@ -35,7 +35,7 @@ from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.readings import SCHEMA, few_rows, result_of, timing_rows, with_run_id
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.rows import Row
-from dsocr_core.runs.schema import TABLES, UPGRADE, checked_table, rows_to_table
+from dsocr_core.runs.schema import TABLES, checked_table, rows_to_table
 from dsocr_core.runs.storage.entries import sync_tree
 from dsocr_core.runs.storage.store import StorageError, writing
 from dsocr_core.runs.writer import seal
@@ -65,9 +65,9 @@ class RunFolder:
     Everything raises StorageError where the directory cannot be read or written.
     """
 
-    def __init__(self, directory: Path, parts: str = UNFINISHED) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._parts = directory / parts
+        self._parts = directory / UNFINISHED
         self._part_of: dict[tuple[str, str | None], int] = {}
         self._paths: dict[str, str | None] = {}
         self._done: dict[tuple[str, str | None], Done | None] = {}
@@ -215,7 +215,7 @@ class RunFolder:
     def _known(self, file: Path) -> list[dict[str, Any]]:
         try:
             if not pq.read_schema(file).equals(SCHEMA):
-                raise StorageError(f"{file}: {UPGRADE}")
+                raise StorageError(f"{file}: has the columns of another version: give another --out")
             rows: list[dict[str, Any]] = read_rows(file, columns=_KNOWN).to_pylist()
             return rows
         except (pa.ArrowException, OSError, ValueError) as error:

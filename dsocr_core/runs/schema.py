@@ -133,41 +133,6 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
-FLAT: dict[str, pa.Schema] = {
-    # A page as one backend read it; an imported page whose text is not known has text_raw null.
-    "images": _schema(
-        "page",
-        page=_TEXT, source=_TEXT, path=_TEXT, width=_INT, height=_INT, bytes=_INT, sha256=_TEXT,
-        preset=_TEXT, grid_columns=_INT, grid_rows=_INT, prompt_tokens=_INT, new_tokens=_INT,
-        finish_reason=_TEXT, backend=_TEXT, text_raw=_TEXT, error=_TEXT,
-    ),
-    # Pixels of the EXIF-corrected page.
-    "boxes": _schema(
-        "page number",
-        page=_TEXT, backend=_TEXT, number=_INT, label=_TEXT, x1=_REAL, y1=_REAL, x2=_REAL, y2=_REAL,
-        text=_TEXT,
-    ),
-    "tokens": _schema("page", page=_TEXT, backend=_TEXT, token_ids=pa.list_(pa.int32())),
-    # What went into the model beside what `images` says; image_mask is start and length, run after run.
-    "inputs": _schema(
-        "page",
-        page=_TEXT, backend=_TEXT, prompt=_TEXT, prompt_ids=pa.list_(pa.int32()),
-        image_mask=pa.list_(pa.int32()), global_shape=pa.list_(pa.int32()), global_sha256=_TEXT,
-        tiles_shape=pa.list_(pa.int32()), tiles_sha256=_TEXT, no_repeat_ngram_size=_INT, max_new_tokens=_INT,
-        attention=_TEXT, dtype=_TEXT, rotary_dtype=_TEXT,
-    ),
-    # The new tokens one by one: each as text, and the two likeliest of each step with their logits, in turns;
-    # null where the backend did not record them.
-    "steps": _schema(
-        "page",
-        page=_TEXT, backend=_TEXT, token_texts=pa.list_(_TEXT), top_ids=pa.list_(pa.int32()),
-        top_logits=pa.list_(_REAL),
-    ),
-}  # fmt: skip
-"""Tables in which importers say what they know of a page, table by table: `readings.folded` makes rows of
-readings of it. The views of these names show the same of every run.
-"""
-
 VIEWS: dict[str, tuple[str, str]] = {
     "images": (
         "readings",
@@ -183,7 +148,9 @@ VIEWS: dict[str, tuple[str, str]] = {
     "inputs": (
         "readings",
         "SELECT run_id, page, backend, request.prompt AS prompt, "
-        + ", ".join(f"inputs.{name} AS {name}" for name in FLAT["inputs"].names[4:])
+        + ", ".join(
+            f"inputs.{field.name} AS {field.name}" for field in TABLES["readings"].field("inputs").type
+        )
         + " FROM {rows} WHERE request IS NOT NULL",
     ),
     "steps": (
@@ -218,7 +185,7 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
     Raises SchemaError for a column that the table does not have, a value of the wrong type, a null where
     one is not allowed, and for times that are negative or not finite.
     """
-    names = [column.name for column in (TABLES | FLAT)[name] if column.name != "run_id"]
+    names = [column.name for column in TABLES[name] if column.name != "run_id"]
     if unknown := {key for row in rows for key in row} - {*names, "run_id"}:
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
     columns = {each: _array(name, each, [row.get(each) for row in rows]) for each in names}
@@ -227,7 +194,7 @@ def rows_to_table(name: str, run_id: str, rows: Sequence[Mapping[str, Any]]) -> 
 
 def checked_table(name: str, run_id: str, table: pa.Table) -> pa.Table:
     """A table that is Arrow already, in the schema's columns and order, `run_id` filled in."""
-    schema = (TABLES | FLAT)[name]
+    schema = TABLES[name]
     unknown = set(table.column_names) - set(schema.names)
     if unknown:
         raise SchemaError(f"table {name}: there is no column {', '.join(sorted(unknown))}")
@@ -256,7 +223,7 @@ def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None
 
 
 def _array(table: str, name: str, values: list[Any]) -> pa.Array:
-    column = (TABLES | FLAT)[table].field(name)
+    column = TABLES[table].field(name)
     for value in values:  # pyarrow makes 1 of 1.5, and 1.0 of True
         if isinstance(value, bool) != (column.type == _BOOL) and value is not None:
             raise SchemaError(f"table {table}: column {name} cannot hold {value!r:.60}")
@@ -284,18 +251,20 @@ def encodable_value(value: Any) -> Any:
 
 
 SCHEMA_VERSION = 4
-"""Version of a run; `history upgrade` takes runs of earlier ones over."""
-UPGRADE = "written by an earlier version of the program; dsocr history upgrade takes it over"
+"""Version of a run; others are named and not read."""
 
 
-def version_of(document: Mapping[str, Any]) -> int:
-    """The version a document was written with. Raises SchemaError when it has none or a later one."""
+def another_version(version: object) -> str:
+    """Say why a run of another version is not read."""
+    return f"recorded by another version (schema {str(version)[:40]}): record it anew"
+
+
+def check_version(document: Mapping[str, Any]) -> None:
+    """Raises SchemaError for a document of another version, or of none."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise SchemaError(f"schema version is {str(version)[:40]!r}: not a run of this project")
     if version > SCHEMA_VERSION:
-        raise SchemaError(
-            f"schema version {version} was written by a later version of the program (this one reads "
-            f"up to {SCHEMA_VERSION}); update the program"
-        )
-    return version
+        raise SchemaError(f"recorded by a later version (schema {version}): update the program")
+    if version < SCHEMA_VERSION:
+        raise SchemaError(another_version(version))

@@ -38,7 +38,7 @@ from dsocr_core.reading.records import (
 )
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.readings import SCHEMA, reading_table, result_of, result_row, rows_table
-from dsocr_core.runs.schema import UPGRADE, encodable_value
+from dsocr_core.runs.schema import another_version, encodable_value
 from dsocr_core.runs.storage.store import SMALL_BYTES, Store
 
 RUN, COMPLETE = "run.json", "plan/complete.json"
@@ -296,7 +296,7 @@ class ShardedRun:
         if document is None:
             raise DsocrError(f"{self.store.location}: no run over many pages; give its --out")
         if "cluster" not in document and "shard_pages" in document:
-            raise DsocrError(f"{self.store.location}: {UPGRADE}")
+            raise DsocrError(f"{self.store.location}: {another_version(document.get('schema_version'))}")
         return document
 
     def document(self, name: str) -> dict[str, Any] | None:

@@ -174,7 +174,7 @@ class History:
         return there | self._index.bad_annotations
 
     def damaged(self) -> dict[str, str]:
-        """Damaged runs (by id) and packs of earlier versions (`packs/<name>`), those in the trash too."""
+        """Damaged runs by id, those in the trash too."""
         return {key.removeprefix("runs/"): why for key, why in self._index.damaged.items()}
 
     # --- asking ---------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ class History:
         Raises StorageError.
         """
         self.refresh()
-        gone = sorted(set(self.trashed()) & self.storage.names("runs"))
+        gone = sorted(set(self.trashed()) & self.storage.names())
         for run_id in gone:
             self.storage.remove(run_id)
         self.refresh()

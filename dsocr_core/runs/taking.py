@@ -13,7 +13,7 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RecordError, RunRecord, read_document
-from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, UPGRADE, version_of
+from dsocr_core.runs.schema import TABLES, check_version
 from dsocr_core.runs.storage.entries import Storage
 
 
@@ -47,8 +47,7 @@ def take(storage: Storage, number: int, name: str, version: str) -> Taken | None
         return None
     try:
         document = read_document(content)
-        if version_of(document) < SCHEMA_VERSION:
-            raise RecordError(UPGRADE)
+        check_version(document)
         record, rows = RunRecord.from_json(document), _rows(document)
         if record.id != name:
             raise RecordError(f"it says it is run {record.id}")

@@ -16,10 +16,10 @@ from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.checksums import CHECKSUMS, write_checksums
-from dsocr_core.runs.readings import folded, reading_table, rows_table, timing_rows, with_times
+from dsocr_core.runs.readings import reading_table, timing_rows
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.rows import Row, parity_row
-from dsocr_core.runs.schema import FLAT, TABLES, checked_table, rows_to_table, stored
+from dsocr_core.runs.schema import TABLES, checked_table, rows_to_table
 from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import writing
 
@@ -44,8 +44,6 @@ class RunWriter:
         self._replace = replace
         self._storage = Storage(root) if isinstance(root, Path) else root
         self._tables: dict[str, list[pa.Table]] = {}
-        self._flat: dict[str, list[Row]] = {}
-        """Rows of importers, table by table."""
         self._exit = contextlib.ExitStack()
         self.directory = self._exit.enter_context(self._storage.scratch(record.id))
         """Directory where the run is written for now; further files may be put here."""
@@ -70,15 +68,13 @@ class RunWriter:
     # --- rows -----------------------------------------------------------------------------------
 
     def add(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
-        """Rows of a table of `schema.TABLES` or `FLAT`; `run_id` may be left out. Raises SchemaError."""
-        table = table if table in FLAT else stored(table)
+        """Add rows of a table of `schema.TABLES`; `run_id` may be left out. Raises SchemaError."""
+        table = "timings" if table == "stage_timings" else table
         if isinstance(rows, pa.Table):
             made = checked_table(table, self.record.id, rows)
         else:
             made = rows_to_table(table, self.record.id, rows)
-        if table in FLAT:
-            self._flat.setdefault(table, []).extend(made.to_pylist())
-        elif len(made):
+        if len(made):
             self._tables.setdefault(table, []).append(made)
 
     def add_result(self, page: str, result: OcrResult) -> None:
@@ -118,11 +114,6 @@ class RunWriter:
 
     def complete(self) -> Path:
         """Write everything that is not there yet, under the temporary name. Raises StorageError."""
-        if self._flat:
-            times = self._tables.get("timings")
-            self.add(
-                "readings", with_times(rows_table(folded(self._flat)), times and pa.concat_tables(times))
-            )
         tables = {name: pa.concat_tables(parts) for name, parts in self._tables.items()}
         with writing(self.directory):
             for name in TABLES:

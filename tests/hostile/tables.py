@@ -95,8 +95,8 @@ def write_runs(root: Path) -> None:
             engine="eager",
         )
         with RunWriter(root, record) as run:
-            run.add("images", [{"page": "p", "backend": "eager", "text_raw": "text " * 20}])
-            run.add("tokens", [{"page": "p", "token_ids": list(range(50))}])
+            row = {"page": "p", "backend": "eager", "text_raw": "text " * 20, "token_ids": list(range(50))}
+            run.add("readings", [row])
             run.add("stage_timings", [{
                 "page": "p", "stage": "decode", "milliseconds": 7.5, "backend": "eager",
                 "inside_prefill": False, "aggregate": "page", "calls": 1,

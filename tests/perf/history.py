@@ -117,7 +117,7 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
     )
     with RunWriter(root, record) as run:
         for backend in backends:
-            run.add("images", _images(random, each, backend))
+            run.add("readings", _images(random, each, backend))
             run.add("stage_timings", _timings(random, each, backend, number))
         if number % 20 == 0:
             run.add("kernels", _kernels(random))

@@ -244,7 +244,7 @@ def test_a_run_directory_of_before_is_not_written_over(tmp_path: Path) -> None:
     (out / "predictions.jsonl").write_text(before)
     pages = make_pages(tmp_path / "pages", 1)
     for resume in (True, False):
-        with pytest.raises(DsocrError, match="dsocr history upgrade takes it over"):
+        with pytest.raises(DsocrError, match="of another version or program; give another --out"):
             read(pages, out, FakeEngine(), resume=resume)
         assert [(path.name, path.read_text()) for path in out.iterdir()] == [("predictions.jsonl", before)]
 

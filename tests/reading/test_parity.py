@@ -14,6 +14,7 @@ from dsocr_core.reading.input_parity import MODEL_LINES
 from dsocr_core.reading.parity import character_error_rate, parity
 from dsocr_core.reading.parity_records import ParityReport, Tolerance, Verdict, input_line
 from dsocr_core.reading.records import OcrResult, PageFile
+from tests.support.planted import sample_results
 from tests.support.results import make_result, of_pages
 
 END = "<｜end▁of▁sentence｜>"
@@ -573,3 +574,10 @@ def test_pages_of_one_prompt_are_compared_page_by_page(
     assert all(pair.a.page == pair.b.page for pair in report.pairs if pair.a and pair.b)
     if verdict == "within_tolerance":
         assert len(report.reasons) == 1
+
+
+def test_the_results_that_come_with_the_samples_are_identical() -> None:
+    reports = [parity(a, b) for a, b in sample_results()]
+    assert len(reports) == 14
+    assert {report.verdict for report in reports} == {"identical"}
+    assert all(report.tokens_equal and report.input_parity for report in reports)

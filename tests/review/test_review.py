@@ -167,7 +167,7 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     with history.writer(plain_record("old", backends=("eager", "vendor"), dtype="float32")) as run:
         for backend, grid in (("eager", 1), ("vendor", 2)):
             row = {"page": "p", "backend": backend, "text_raw": "a", "prompt_tokens": 7}
-            run.add("images", [row | {"grid_columns": grid, "grid_rows": 2}])
+            run.add("readings", [row | {"grid_columns": grid, "grid_rows": 2}])
     history.refresh()
     review = open_review(history, "old")
     (page,) = review.pages

@@ -17,6 +17,7 @@ from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.exporters import export_runs
 from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.readings import reading_table
 from dsocr_core.runs.store import History
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write
@@ -131,8 +132,9 @@ def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
         for number, (ids, logits) in enumerate(cases):
             page = f"p{number}"
             for text, backend in ((OTHER, "eager"), (markup(), "vendor")):
-                run.add_result(page, replace(make_result(text, backend, dtype="bfloat16"), token_texts=()))  # type: ignore[arg-type]
-                run.add("steps", [{"page": page, "backend": backend, "top_ids": ids, "top_logits": logits}])
+                result = replace(make_result(text, backend, dtype="bfloat16"), token_texts=())  # type: ignore[arg-type]
+                [row] = reading_table(page, result, [None]).to_pylist()
+                run.add("readings", [row | {"top_ids": ids, "top_logits": logits}])
     history.refresh()
     review = open_review(history, "odd")
     json.dumps(document(review), allow_nan=False)

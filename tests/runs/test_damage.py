@@ -24,11 +24,9 @@ def write_runs(root: Path) -> None:
         with RunWriter(root, record(name, created=f"2026-01-0{number + 1}")) as run:
             pages = [f"page-{page}" for page in range(4)]
             run.add("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
-            run.add("images", [{"page": page, "backend": "eager", "text_raw": page * 20} for page in pages])
-            box = {"backend": "eager", "number": 0, "x1": 1.0, "text": "a box"}
-            run.add("boxes", [{"page": page, **box} for page in pages])
-            tokens = {"backend": "eager", "token_ids": list(range(50))}
-            run.add("tokens", [{"page": page, **tokens} for page in pages])
+            boxes = [{"number": 0, "x1": 1.0, "text": "a box"}]
+            row = {"backend": "eager", "token_ids": list(range(50)), "boxes": boxes}
+            run.add("readings", [{"page": page, "text_raw": page * 20, **row} for page in pages])
 
 
 def mutate(file: Path, random: random.Random) -> str:

@@ -48,7 +48,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
     )
     with history.writer(record) as run:
         run.add(
-            "images",
+            "readings",
             [
                 {
                     "page": f"{index} {text}",
@@ -71,7 +71,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
                 for index, text in enumerate(texts)
             ],
         )  # fmt: skip
-        run.add("tokens", [{"page": "p", "backend": "eager", "token_ids": [1, 2, 128815]}])
+        run.add("readings", [{"page": "p", "backend": "eager", "token_ids": [1, 2, 128815]}])
         viz = run.directory / "viz" / "0123456789abcdef0123456789abcdef"
         viz.mkdir(parents=True)
         (viz / "result.mmd").write_text(texts[2])

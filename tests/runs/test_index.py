@@ -275,10 +275,3 @@ def test_two_locations_are_one_index_and_the_first_counts(root: Path, tmp_path: 
         history.refresh()
         assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [8.0, 9.0, 10.0]
         assert len(history.sql("SELECT * FROM images WHERE run_id = 'a'")) == 3
-
-
-def test_a_pack_of_an_earlier_version_is_named(root: Path) -> None:
-    (root / "packs" / "pack-1").mkdir(parents=True)
-    with History(root) as history:
-        assert len(history) == 3 and list(history.problems) == ["packs/pack-1"]
-        assert "dsocr history upgrade" in history.problems["packs/pack-1"]

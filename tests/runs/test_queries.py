@@ -166,19 +166,19 @@ def test_differences_of_settings_and_environment(history: History) -> None:
 
 def test_tokens_a_second(tmp_path: Path) -> None:
     with RunWriter(tmp_path, record("a")) as writer:
-        writer.add("images", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
-        writer.add("images", [{"page": "broken", "backend": "eager", "error": "cannot be read"}])
+        writer.add("readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
+        writer.add("readings", [{"page": "broken", "backend": "eager", "error": "cannot be read"}])
         writer.add("stage_timings", [timing("p", "decode", 100.0), timing("q", "decode", 50.0)])
     # Decode of one page was not measured: no rate, rather than one that is too high.
     with RunWriter(tmp_path, record("b")) as writer:
-        writer.add("images", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
+        writer.add("readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
         writer.add("stage_timings", [timing("p", "decode", 100.0)])
     # Pages read together share their time: what all decoded a second is what their bench says.
     told = {"eager": {"tokens_per_s": 800.0, "pages_per_s": 5.0}}
     for name, environment in (("c", told), ("d", {})):
         engine = "eager, 2 pages together"
         with RunWriter(tmp_path, record(name, engine=engine, environment=environment)) as writer:
-            writer.add("images", [{"page": "p", "backend": "eager", "new_tokens": 30}])
+            writer.add("readings", [{"page": "p", "backend": "eager", "new_tokens": 30}])
             writer.add("stage_timings", [timing("p", "decode", 100.0)])
     with History(tmp_path) as history:
         found = history.query("pace")[0].set_index("run_id")
@@ -242,7 +242,7 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
                     continue
                 content, error = image
                 sha256 = content * 64 if content else None
-                writer.add("images", [{"page": page, "backend": "eager", "sha256": sha256, "error": error}])
+                writer.add("readings", [{"page": page, "backend": "eager", "sha256": sha256, "error": error}])
                 if error is None:
                     writer.add("stage_timings", [timing(page, "decode", 5.0)])
                     if page != f"less in {run_id}":

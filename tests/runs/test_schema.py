@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from dsocr_core.runs.checksums import write_checksums
+from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import RecordError, RunRecord
-from dsocr_core.runs.schema import FLAT, TABLES, SchemaError, checked_table, rows_to_table
+from dsocr_core.runs.schema import TABLES, SchemaError, checked_table, rows_to_table
 from dsocr_core.runs.store import History
+from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing
-
-DATA = Path(__file__).parent / "data"
 
 
 def test_every_table_begins_with_the_run() -> None:
@@ -27,11 +27,11 @@ def test_every_table_begins_with_the_run() -> None:
 
 
 def test_what_is_missing_is_null_and_never_zero() -> None:
-    table = rows_to_table("images", "r", [{"page": "a"}, {"page": "b", "width": 7}])
+    table = rows_to_table("readings", "r", [{"page": "a"}, {"page": "b", "width": 7}])
     assert table["run_id"].to_pylist() == ["r", "r"]
     assert table["width"].to_pylist() == [None, 7]
     assert table["error"].null_count == 2
-    assert table.schema.equals(FLAT["images"])
+    assert table.schema.equals(TABLES["readings"])
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_what_is_missing_is_null_and_never_zero() -> None:
         ("timings", timing("p", "sam", 1.0, aggregate="median"), "aggregate"),
         ("timings", timing("p", "sam", 1.0, calls=1.5), "calls"),
         ("timings", {"page": "p", "stage": "sam"}, "may not be empty"),
-        ("tokens", {"page": "p", "token_ids": [2**40]}, "token_ids"),
-        ("images", {"page": "p", "width": 2**70}, "width"),
-        ("images", {"width": 1}, "page may not be empty"),
+        ("readings", {"page": "p", "token_ids": [2**40]}, "token_ids"),
+        ("readings", {"page": "p", "width": 2**70}, "width"),
+        ("readings", {"width": 1}, "page may not be empty"),
     ],
 )
 def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object], words: str) -> None:
@@ -58,9 +58,9 @@ def test_rows_that_cannot_be_meant_are_refused(table: str, row: dict[str, object
 
 
 def test_text_of_any_kind_is_kept_as_it_is() -> None:
-    table = rows_to_table("images", "r", [{"page": text, "text_raw": text} for text in HOSTILE])
+    table = rows_to_table("readings", "r", [{"page": text, "text_raw": text} for text in HOSTILE])
     assert tuple(table["page"].to_pylist()) == HOSTILE
-    half = rows_to_table("images", "r", [{"page": "a\ud800b"}])
+    half = rows_to_table("readings", "r", [{"page": "a\ud800b"}])
     assert half["page"].to_pylist() == ["a?b"]
 
 
@@ -108,12 +108,30 @@ def test_foreign_records_are_refused(change: dict[str, object]) -> None:
 # --- versions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [5, 99, 0, -1, None, "1", True, 1.0])
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_run_of_an_earlier_version_is_named_and_skipped(tmp_path: Path, version: int) -> None:
+    reason = f"run.json: recorded by another version (schema {version}): record it anew"
+    assert reason_of(tmp_path, version) == reason
+    with History(tmp_path / "into") as history:
+        [skipped] = import_paths(history, [tmp_path / "h" / "runs" / "run-1"]).skipped
+        assert reason.endswith(skipped.reason) and history.run_ids() == []
+
+
+@pytest.mark.parametrize("version", [5, 99, 0, -1, None, "4", True, 1.0])
 def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path, version: object) -> None:
-    shutil.copytree(DATA / "version-1", tmp_path / "h")
-    document = tmp_path / "h" / "runs" / "run-of-version-1" / "run.json"
+    reason = reason_of(tmp_path, version)
+    assert ("a later version" if version in (5, 99) else "not a run of this project") in reason
+
+
+def reason_of(tmp_path: Path, version: object) -> str:
+    """Why a history leaves out a run whose document has that version; another run of it is read."""
+    for name in ("run-1", "run-2"):
+        with RunWriter(tmp_path / "h", record(name)) as run:
+            run.add("readings", [{"page": "p", "backend": "eager", "text_raw": "text"}])
+    directory = tmp_path / "h" / "runs" / "run-1"
+    document = directory / "run.json"
     document.write_text(json.dumps(json.loads(document.read_text()) | {"schema_version": version}))
+    write_checksums(directory)
     with History(tmp_path / "h") as history:
-        assert len(history) == 0
-        reason = history.problems["runs/run-of-version-1"]
-        assert "later version" in reason if version in (5, 99) else "schema version" in reason
+        assert history.run_ids() == ["run-2"]
+        return history.problems["runs/run-1"]

@@ -33,7 +33,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def write(root: Path, name: str, text: bytes) -> None:
     with RunWriter(root, record(name)) as run:
-        run.add("images", [{"page": "p", "backend": "eager", "text_raw": text.hex()}])
+        run.add("readings", [{"page": "p", "backend": "eager", "text_raw": text.hex()}])
 
 
 def test_what_was_saved_before_the_disk_was_full_stays(disk: Path) -> None:

@@ -129,8 +129,7 @@ def test_foreign_annotations_are_named(tmp_path: Path) -> None:
 
 def test_people_see_every_table(tmp_path: Path) -> None:
     with RunWriter(tmp_path, record("a")) as writer:
-        writer.add("images", [{"page": "p", "text_raw": "hello"}])
-        writer.add("boxes", [{"page": "p", "number": 0, "x1": 3.0}])
+        writer.add("readings", [{"page": "p", "text_raw": "hello", "boxes": [{"number": 0, "x1": 3.0}]}])
     with History(tmp_path) as history:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
@@ -228,7 +227,7 @@ def test_a_history_in_an_object_store(memory: str, tmp_path: Path, monkeypatch: 
         assert len(history) == 0
         with history.writer(record("a")) as writer:
             writer.add("stage_timings", [timing("p", "sam", 3.0)])
-            writer.add("images", [{"page": "p", "text_raw": "hello", "backend": "eager"}])
+            writer.add("readings", [{"page": "p", "text_raw": "hello", "backend": "eager"}])
             (writer.directory / "viz").mkdir()
             (writer.directory / "viz" / "x.jpg").write_bytes(b"picture")
         assert history.refresh() == 1
@@ -287,7 +286,7 @@ def test_a_history_in_s3_leaves_with_its_pictures(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "writer"))
     with History(s3) as history, history.writer(record("a", backends=("eager", "vendor"))) as run:
         run.add(
-            "images",
+            "readings",
             [{"page": "p", "backend": backend, "text_raw": backend} for backend in ("eager", "vendor")],
         )
         for name, content in files.items():

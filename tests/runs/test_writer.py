@@ -89,10 +89,10 @@ def test_a_record_of_results_says_what_they_agree_on() -> None:
 
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunWriter(tmp_path, record()) as writer:
-        writer.add("images", [{"page": "a"}])
+        writer.add("readings", [{"page": "a"}])
         _ = 1 / 0
     place = Storage(tmp_path)
-    assert place.names("runs") == set()
+    assert place.names() == set()
     [leftover] = place.leftovers()
     assert "run-1" in leftover.path
     assert [item.path for item in place.leftovers(clear=True)] == [leftover.path] and place.leftovers() == []
@@ -101,15 +101,15 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
 def test_a_run_being_written_is_no_leftover(tmp_path: Path) -> None:
     place = Storage(tmp_path)
     with RunWriter(tmp_path, record()) as writer:
-        writer.add("images", [{"page": "a"}])
+        writer.add("readings", [{"page": "a"}])
         assert place.leftovers() == [] and place.leftovers(clear=True) == []
-    assert place.names("runs") == {"run-1"}
+    assert place.names() == {"run-1"}
 
 
 def test_a_run_never_replaces_another(tmp_path: Path) -> None:
     for page in ("first", "second"):
         writer = RunWriter(tmp_path, record())
-        writer.add("images", [{"page": page}])
+        writer.add("readings", [{"page": page}])
         if page == "first":
             writer.finish()
         else:
@@ -122,8 +122,8 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
 
 def test_tables_without_rows_have_no_file(tmp_path: Path) -> None:
     with RunWriter(tmp_path, record()) as writer:
-        writer.add("boxes", [])
-        writer.add("images", [{"page": "a"}])
+        writer.add("parity", [])
+        writer.add("readings", [{"page": "a"}])
     names = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
     assert names == ["SHA256SUMS", "readings.parquet", "run.json"]
 

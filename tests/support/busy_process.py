@@ -40,9 +40,9 @@ def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
         run_id = f"{name}-{number}"
         with RunWriter(root, record(run_id)) as run:
             for page in range(pages_of(run_id)):
-                run.add("images", [{"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}])
+                row = {"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}
+                run.add("readings", [row | {"boxes": [{"number": box} for box in range(9)]}])
                 run.add("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
-                run.add("boxes", [{"page": f"p{page}", "backend": "ours", "number": box} for box in range(9)])
                 folder = run.directory / "viz" / str(page)
                 folder.mkdir(parents=True)
                 (folder / "result.mmd").write_text("text " * 1000)

@@ -78,7 +78,7 @@ def write_bench(
     pages = [f"page-{number} #1" for number in range(5)]
     document = bench_document(times, **work)
     with RunWriter(location, run) as writer:
-        writer.add("images", [{"page": page, "backend": "eager", "sha256": page} for page in pages])
+        writer.add("readings", [{"page": page, "backend": "eager", "sha256": page} for page in pages])
         writer.add(
             "stage_timings",
             [

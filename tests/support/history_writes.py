@@ -19,9 +19,9 @@ def fill(run: RunWriter, pages: int = 2) -> None:
     """Pages with texts and boxes, and a picture beside them."""
     for number in range(pages):
         page = f"page-{number}"
-        run.add("images", [{"page": page, "backend": "eager", "text_raw": "text " * 20}])
+        row = {"page": page, "backend": "eager", "text_raw": "text " * 20}
+        run.add("readings", [row | {"boxes": [{"number": 0, "text": "a box"}]}])
         run.add("stage_timings", [timing(page, "decode", 1.0 + number)])
-        run.add("boxes", [{"page": page, "number": 0, "text": "a box"}])
     with writing(run.directory):
         (run.directory / "viz").mkdir()
         (run.directory / "viz" / "result.mmd").write_text("text " * 50)

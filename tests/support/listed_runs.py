@@ -69,7 +69,7 @@ def add(history: History, run_id: str, created: str, pages: int, failed: int = 0
         for backend in record.backends:
             for page in range(pages - failed):
                 name = f"page-{page}.png"
-                run.add("images", [{"page": name, "path": f"scans/{name}", "backend": backend,
+                run.add("readings", [{"page": name, "path": f"scans/{name}", "backend": backend,
                                     "text_raw": "text",
                                     "new_tokens": 100 + page, "sha256": f"{page:064x}"}])  # fmt: skip
                 run.add("stage_timings", [

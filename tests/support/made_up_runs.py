@@ -43,5 +43,5 @@ def write_run(root: Path, run_id: str, timings: list[dict[str, Any]], **values: 
     pages = dict.fromkeys((row["page"], row["backend"]) for row in timings if row["page"] is not None)
     with RunWriter(root, run) as writer:
         writer.add("stage_timings", timings)
-        writer.add("images", [{"page": page, "backend": backend} for page, backend in pages])
+        writer.add("readings", [{"page": page, "backend": backend} for page, backend in pages])
     return run

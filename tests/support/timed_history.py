@@ -65,7 +65,7 @@ def write(
     pages = {(page, backend) for page, backend, _ in times}
     with RunWriter(root, run) as writer:
         writer.add(
-            "images",
+            "readings",
             images
             or [
                 {"page": page, "backend": backend, "sha256": f"of {page}"} for page, backend in sorted(pages)

@@ -138,10 +138,9 @@ def read_run(directory: Path) -> ImportedRun:
     kernel_table = files.take(KERNEL_SUMMARY, kernels, TABLE_LIMIT) or ()
     run.traced = bool(kernel_table) or (directory / "nsys").is_dir() or (directory / "ncu").is_dir()
     tables = {
-        "images": run.image_rows(),
+        "readings": run.reading_rows(),
         "stage_timings": run.timing_rows(),
         "stage_flops": run.flops,
-        "boxes": run.box_rows(),
         "kernels": kernel_rows(kernel_table, run.captured_stage()),
     }
     if not any(tables.values()):
@@ -240,7 +239,7 @@ class _Run:
     def named_pages(self) -> list[tuple[str, Page]]:
         return list(zip(page_names(page.image for page in self.pages), self.pages, strict=True))
 
-    def image_rows(self) -> list[Row]:
+    def reading_rows(self) -> list[Row]:
         """A row a reading, then one for each input of which nothing else is known."""
         known = {item["path"]: item for item in self.inputs}
         read = [page.image for page in self.pages]
@@ -254,6 +253,11 @@ class _Run:
             row = of | {"page": name, "path": image} | known.get(image, {})
             if page:
                 row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
+                row["boxes"] = [{"number": index, **box} for index, box in enumerate(page.boxes)] or None
+                row["times"] = [
+                    {"stage": stage, "milliseconds": milliseconds, "calls": None}
+                    for stage, milliseconds in page.times.items()
+                ] or None
             rows.append(row)
         return rows
 
@@ -270,13 +274,6 @@ class _Run:
             if spread.std is not None:
                 rows.append(_timing(None, stage, spread.std, "std"))
         return rows
-
-    def box_rows(self) -> list[Row]:
-        return [
-            {"page": page, "backend": BACKEND, "number": index, **box}
-            for page, reading in self.named_pages()
-            for index, box in enumerate(reading.boxes)
-        ]
 
     # --- the record -----------------------------------------------------------------------------
 

@@ -17,17 +17,12 @@ from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import ImportedRun, Skipped
 from dsocr_core.runs.importers.reading import PICTURE_LIMIT, as_json, as_text
-from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_folder import is_begun
-from dsocr_core.runs.schema import FLAT, TABLES, UPGRADE, version_of
-from dsocr_core.runs.storage.entries import DOCUMENT_LIMITS
-from dsocr_core.runs.upgrade.migrations import Tables, migrate
-from dsocr_core.runs.upgrade.run_directories import is_run_directory
+from dsocr_core.runs.schema import TABLES, check_version
+from dsocr_core.runs.storage.entries import DOCUMENT_LIMIT
 
 DOCUMENT = "run.json"
-_EARLIER = (*FLAT, "stage_timings")
-"""Tables of earlier versions."""
 _ROW_LIMIT = 500_000
 _TABLE_BYTES = 512 * 1024 * 1024
 _BATCH_ROWS = 64
@@ -35,33 +30,23 @@ _FILE_LIMIT = 100_000
 
 
 def is_own_run(directory: Path) -> bool:
-    return (directory / DOCUMENT).is_file() or why_not(directory) is not None
+    return (directory / DOCUMENT).is_file() or is_begun(directory)
 
 
-def why_not(directory: Path) -> str | None:
-    """Say why a directory of ours is no run that can be taken; None for one that can, and for a stranger."""
-    if is_begun(directory):
-        return "not finished: dsocr run --resume goes on with it"
-    if not (directory / DOCUMENT).is_file() and is_run_directory(directory):
-        return f"a run directory {UPGRADE}"
-    return None
-
-
-def read_own_run(directory: Path, bounded: bool = True) -> ImportedRun:
-    """The run in a directory with a `run.json`, brought to the current version.
+def read_own_run(directory: Path) -> ImportedRun:
+    """The run in a directory with a `run.json`.
 
     Unlike foreign runs it is taken whole or not at all: a run is immutable. What `SHA256SUMS` lists is held
-    against it, and nothing else is part of the run. Not `bounded` is for what this machine wrote. Raises
-    Refused.
+    against it, and nothing else is part of the run. Raises Refused.
     """
-    if reason := why_not(directory):
-        raise Refused(reason)
-    document = as_json(as_text(read_bytes(directory / DOCUMENT, DOCUMENT_LIMITS["runs"])))
+    if is_begun(directory):
+        raise Refused("not finished: dsocr run --resume goes on with it")
+    document = as_json(as_text(read_bytes(directory / DOCUMENT, DOCUMENT_LIMIT)))
     try:
-        version_of(document)
+        check_version(document)
         checksums = read_checksums(directory)
         verify(directory, checksums or {}, checksums or ())
-        document, tables = migrate(document, _tables(directory, document, bounded))
+        tables = _tables(directory, document)
         record = RunRecord.from_json(document)
         # Kept under its own name, which is checked to be one.
         rows = {name: _own_rows(table, record.id) for name, table in tables.items() if len(table)}
@@ -71,19 +56,16 @@ def read_own_run(directory: Path, bounded: bool = True) -> ImportedRun:
     return ImportedRun(record, directory, rows, files, skipped)
 
 
-def _tables(directory: Path, document: dict[str, Any], bounded: bool) -> Tables:
+def _tables(directory: Path, document: dict[str, Any]) -> dict[str, pa.Table]:
     listed = document.get("tables")
     if not isinstance(listed, dict):
         raise Refused("does not say which tables it has")
-    tables: Tables = {}
+    tables: dict[str, pa.Table] = {}
     for name, count in listed.items():
-        if name not in TABLES and name not in _EARLIER:
+        if name not in TABLES:
             raise Refused(f"there is no table '{name[:40]}'")
         try:
-            if bounded:
-                tables[name] = _bounded(name, read_bytes(directory / f"{name}.parquet", _TABLE_BYTES))
-            else:
-                tables[name] = read_rows(directory / f"{name}.parquet")
+            tables[name] = _bounded(name, read_bytes(directory / f"{name}.parquet", _TABLE_BYTES))
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise Refused(f"{name}.parquet: {one_line(error, 200)}") from error
         if len(tables[name]) != count:
@@ -133,7 +115,7 @@ def _other_files(
     """Find what is listed beside the tables, by its place; without a list all but what is made of them."""
     files: dict[str, bytes | Path] = {}
     skipped: list[Skipped] = []
-    tables = (f"{name}.parquet" for name in (*TABLES, *_EARLIER))
+    tables = (f"{name}.parquet" for name in TABLES)
     made = {DOCUMENT, CHECKSUMS, PREDICTIONS, f"vendor/{PREDICTIONS}", *tables}
     for folder, folders, names in os.walk(directory):
         folders.sort()

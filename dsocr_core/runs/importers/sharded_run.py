@@ -14,7 +14,7 @@ from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers.imported import ImportedRun
 from dsocr_core.runs.readings import timing_rows
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.schema import version_of
+from dsocr_core.runs.schema import check_version
 from dsocr_core.runs.sharded import COMPLETE, RUN, PageReading, ShardedRun, readings_table
 from dsocr_core.runs.writer import RunWriter
 
@@ -40,7 +40,7 @@ def read_sharded_run(location: str) -> ImportedRun:
     try:
         run = ShardedRun(location)
         document = run.run()
-        version_of(document)
+        check_version(document)
         record = RunRecord.from_json(document)
         markers = sorted(run.markers(run.marker_names().values()), key=lambda marker: marker.index)
         planned = (run.document(COMPLETE) or {}).get("pages")

@@ -20,7 +20,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from dsocr_core.base.untrusted import read_bytes
 from dsocr_core.runs.storage.held import Leftover, held_directory, leftovers_in
@@ -28,7 +27,8 @@ from dsocr_core.runs.storage.store import EntryExists, EntryGone, StorageError, 
 
 DOCUMENT = "run.json"
 """The file that makes a run one; written last."""
-DOCUMENT_LIMITS = {"runs": 2**22, "packs": 2**25}
+DOCUMENT_LIMIT = 2**22
+"""Bytes of a run's document."""
 ANNOTATION_LIMIT = 2**25
 """Bytes; what is larger is not read."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -49,17 +49,14 @@ class Storage:
         """Folder in which this machine has entries, and what is being written."""
         self.location = str(root)
 
-    def names(self, kind: Literal["runs", "packs"]) -> set[str]:
-        """Entries that are there; one may lack its document while it is uploaded or copied.
-
-        Packs are of earlier versions: `history upgrade` takes them over.
-        """
-        return set(filter(is_entry_name, self.store.names(kind)))
+    def names(self) -> set[str]:
+        """Runs that are there; one may lack its document while it is copied."""
+        return set(filter(is_entry_name, self.store.names("runs")))
 
     def versions(self) -> dict[str, str]:
         """Runs, each with a text that is another when one of its tables is."""
         found = {}
-        for name in self.names("runs"):
+        for name in self.names():
             with contextlib.suppress(OSError), os.scandir(self.root / "runs" / name) as entries:
                 files = sorted((each.name, _version_of(each)) for each in entries if not each.is_dir())
                 found[name] = hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
@@ -70,7 +67,7 @@ class Storage:
 
     def glance(self) -> object:
         """Give what is another when runs or annotations come or go; cheaper than `versions`."""
-        return self._stats("runs"), self._stats("annotations"), self.names("packs")
+        return self._stats("runs"), self._stats("annotations")
 
     def _stats(self, folder: str) -> dict[str, str]:
         missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
@@ -81,7 +78,7 @@ class Storage:
     def document(self, name: str) -> bytes | None:
         """A run's document, None while there is none. Raises Refused when it is too large."""
         self._entry(name)
-        return self.store.read(f"runs/{name}/{DOCUMENT}", DOCUMENT_LIMITS["runs"])
+        return self.store.read(f"runs/{name}/{DOCUMENT}", DOCUMENT_LIMIT)
 
     def directory(self, name: str) -> Path:
         """A local directory with a run's document and tables. Raises EntryGone."""
@@ -200,18 +197,18 @@ class RemoteStorage(Storage):
 
     def versions(self) -> dict[str, str]:
         """An upload that is under way has no document."""
-        return {name: "" for name in self.names("runs") if self.document(name) is not None}
+        return {name: "" for name in self.names() if self.document(name) is not None}
 
     def annotation_versions(self) -> dict[str, str]:
         return dict.fromkeys(self.annotation_names(), "")
 
     def glance(self) -> object:
-        return self.versions(), self.annotation_names(), self.names("packs")
+        return self.versions(), self.annotation_names()
 
     def document(self, name: str) -> bytes | None:
         mirrored = self._entry(name) / DOCUMENT
         if os.path.lexists(mirrored):
-            return read_bytes(mirrored, DOCUMENT_LIMITS["runs"])
+            return read_bytes(mirrored, DOCUMENT_LIMIT)
         return super().document(name)
 
     def directory(self, name: str) -> Path:

@@ -145,7 +145,7 @@ def test_a_run_with_foreign_values_is_one_line(desk: Desk) -> None:
         ("no-shape", good, {"width": None}, "does not say what its pages were"),
     ):
         with desk.history.writer(replace(record, id=name)) as run:
-            run.add("images", [shape | row])
+            run.add("readings", [shape | row])
         assert said in errors(desk.open(run=name))[0]
 
 
@@ -155,7 +155,7 @@ def test_a_page_without_times_says_so(desk: Desk) -> None:
     bare = replace(desk.history.record(desk.history.run_ids()[0]), id="bare")
     shape = {"width": 900, "height": 1200, "preset": "small", "prompt_tokens": 114, "new_tokens": 3}
     with desk.history.writer(bare) as run:
-        run.add("images", [{"page": "p", "backend": "eager"} | shape])
+        run.add("readings", [{"page": "p", "backend": "eager"} | shape])
     test = desk.open(run="bare", view="Against measured")
     assert "Time of this page: **not measured** in this run." in [item.value for item in test.markdown]
     assert not test.dataframe

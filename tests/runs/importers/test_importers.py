@@ -674,10 +674,10 @@ def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them
     text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 1_000_000]))
     folder = own_run(
         tmp_path / "bomb",
-        "images",
+        "readings",
         pa.table({"run_id": ["bomb"] * rows, "page": ["p"] * rows, "text_raw": text}),
     )
-    assert (folder / "images.parquet").stat().st_size < 20_000
+    assert (folder / "readings.parquet").stat().st_size < 20_000
     with pytest.raises(Refused, match="holds more than"):
         read_own_run(folder)
     assert pa.default_memory_pool().max_memory() < 2**30
@@ -689,7 +689,7 @@ def test_a_value_that_no_run_has_is_refused(history: History, tmp_path: Path) ->
             {"run_id": ["bomb"], "backend": ["eager"], "stage": ["sam"], "milliseconds": [value],
              "inside_prefill": [False], "aggregate": ["page"]}
         )  # fmt: skip
-        folder = own_run(tmp_path / f"odd-{number}", "stage_timings", rows)
+        folder = own_run(tmp_path / f"odd-{number}", "timings", rows)
         [skipped] = import_paths(history, [folder]).skipped
         assert "milliseconds" in skipped.reason and not history.run_ids()
 
