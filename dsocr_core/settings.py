@@ -37,9 +37,9 @@ from dsocr_core.reading.records import (
 
 DRAFT_OF_A = "a"
 DRAFTS = ("text-layer", "lookup", DRAFT_OF_A)
-DRAFTS_OF = ("run", "folder", "command")
+DRAFTS_OF = ("run", "folder")
 """Sources of drafts: by themselves, and with what they are of after a colon."""
-DRAFT_WORDS = "text-layer, run:ID, folder:PATH, command:TEMPLATE, lookup or, in a comparison, a"
+DRAFT_WORDS = "text-layer, run:ID, folder:PATH, lookup or, in a comparison, a"
 
 _MOST_MEGAPIXELS = 10_000
 _MOST_TILES = 64
@@ -180,8 +180,8 @@ class Settings:
         history: where runs are recorded: a path, relative to the project, or a URL; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
-            text-layer (of a PDF), run:ID of the history, folder:PATH with texts, command:TEMPLATE of a
-            program, lookup (the page's own text), a (for B, what A read); empty is no draft
+            text-layer (of a PDF), run:ID of the history, folder:PATH with texts, lookup (the page's own
+            text), a (for B, what A read); empty is no draft
         clean_pages: whether a recorded run has a picture of each page without boxes, at most 3000 pixels long
         a: what reads a page as A, a backend or one of `backends`; left out it is the engine
         b: what reads it as B; left out it is the vendor

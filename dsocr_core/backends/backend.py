@@ -14,7 +14,6 @@ from dsocr_core.runs.texts.by_name import LeftOver
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from dsocr_core.engine.base import Drafts
     from dsocr_core.engine.page import PreparedPage
     from dsocr_core.engine.stage_timer import Marks
 
@@ -36,8 +35,6 @@ class Opening:
     """Only what is cached has the two best logits of each step."""
     stores: bool = True
     """Put each result into the result cache; a run directory has its own, which it names there."""
-    drafts: Drafts | None = None
-    """Source of drafts of our engines, in place of the setting's."""
 
     @property
     def cached(self) -> bool:

@@ -9,10 +9,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from dsocr_core.backends.command import CommandBackend
 from dsocr_core.backends.left_behind import read_left_behind
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.engine.drafts.text_layer import drafted
 from dsocr_core.page.documents import pdf_page_of
 from dsocr_core.page.opener import page_text
@@ -22,8 +20,6 @@ from dsocr_core.settings import Settings
 
 MOST_CHARACTERS, MOST_TOKENS = 100_000, 16_384
 """Limits of a drafted text: more than a context holds."""
-COMMAND_S = 30.0
-"""Time that a program that drafts a page has."""
 
 Encode = Callable[[str], list[int]]
 log = logging.getLogger(__name__)
@@ -92,18 +88,6 @@ class OtherSide(Source):
         return () if other is None else _tokens_of(other, encode)
 
 
-class Command(Source):
-    """Draft of what a program reads on the page."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        spec = CommandSpec(name="draft", target=self.name.partition(":")[2], timeout_s=COMMAND_S)
-        self._program = CommandBackend(spec, settings)
-
-    def _text(self, request: OcrRequest) -> str:
-        return self._program.read(request).text_raw
-
-
 class Folder(Source):
     """Texts in a folder, or of a run directory, by the page's name."""
 
@@ -157,10 +141,9 @@ def _tokens_of(result: OcrResult, encode: Encode) -> tuple[int, ...]:
 
 _SOURCES: dict[str, type[Source]] = {
     "text-layer": TextLayer, "run": RecordedRun, "folder": Folder, "a": OtherSide, "lookup": Lookup,
-    "command": Command,
 }  # fmt: skip
 
 
 def drafts_of(settings: Settings) -> Source | None:
-    """The source that the setting names; None without one. Raises DsocrError for a template of no use."""
+    """The source that the setting names; None without one."""
     return _SOURCES[settings.draft.partition(":")[0]](settings) if settings.draft else None

@@ -17,9 +17,10 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
 from dsocr_core.base.specs.kinds import BackendSpec, Precision
 from dsocr_core.base.specs.parsing import parse_backend
-from dsocr_core.engine.base import Engine, EngineOptions
+from dsocr_core.engine.base import Drafts, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
 from dsocr_core.engine.device import DeviceLock, device_lock, resolve_device, resolve_dtype
+from dsocr_core.engine.drafts.given import WORTH_IT, Given
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.registry import ENGINES
@@ -46,7 +47,6 @@ class OnDevice(Backend):
         opening = opening or Opening()
         self.kind = spec.kind
         self._marks, self._ignore_eos = opening.marks or Marks.TIMED, opening.ignore_eos
-        self._drafts = opening.drafts
         self._caches, self._stores = opening.cached, opening.cached and opening.stores
         self.results = ResultCache(settings, opening.results)
         self._building = threading.Lock()
@@ -107,6 +107,7 @@ class EngineBackend(OnDevice):
         super().__init__(spec, settings, opening)
         self._engine: Engine | None = None
         self._reader: BatchReader | None = None
+        self._warned = False
 
     @property
     def engine(self) -> Engine:
@@ -135,7 +136,7 @@ class EngineBackend(OnDevice):
                         ignore_eos=self._ignore_eos,
                         marks=self._marks,
                         top_two=self._caches,
-                        drafts=self._drafts or drafts_of(settings),
+                        drafts=drafts_of(settings),
                         precision=settings.precision,
                     ),
                 )
@@ -144,7 +145,7 @@ class EngineBackend(OnDevice):
     @property
     def reads_many(self) -> bool:
         # Pages that are read together are drafted before their turn.
-        return self.kind == "fast" and self.settings.draft not in ("lookup", DRAFT_OF_A)
+        return self.kind == "fast" and self.settings.draft != DRAFT_OF_A
 
     @property
     def reads_together(self) -> bool:
@@ -169,7 +170,34 @@ class EngineBackend(OnDevice):
     ) -> OcrResult:
         if self.settings.precision in CACHES:  # the batch alone has such a cache
             return self.reader_of(1).read_all([request], cancel)[0]
+        if self.engine.options.drafts is not None:
+            return self._read_drafted(self.engine.options.drafts, request, observer, cancel, prepared)
         return self.engine.recognize(request, observer, cancel, prepared)
+
+    def _read_drafted(
+        self,
+        drafts: Drafts,
+        request: OcrRequest,
+        observer: Observer | None,
+        cancel: CancelToken | None,
+        prepared: PreparedPage | None,
+    ) -> OcrResult:
+        """Read a page by itself: in a batch of one slot where it has a draft, else as without."""
+        if prepared is None or prepared.image is None:
+            prepared = self.engine.prepare(request, prepared)
+        prepared = replace(prepared, draft=self.engine.draft_of(request, prepared))
+        if not (prepared.draft or drafts.own_text):
+            return self.engine.recognize(request, observer, cancel, prepared)
+        result = self.reader_of(1).read_all([request], cancel, prepared=[prepared])[0]
+        given = Given()
+        given.add(result.environment)
+        if not self._warned and given.acceptance is not None and given.acceptance < WORTH_IT:
+            self._warned = True
+            log.warning(
+                "%s: %.0f%% of the drafted tokens were accepted; below %.0f%% one page is read sooner "
+                "without --draft", request.name, 100 * given.acceptance, 100 * WORTH_IT,
+            )  # fmt: skip
+        return result
 
     def read_many(
         self,
@@ -278,14 +306,6 @@ def engine_backend(settings: Settings, opening: Opening | None = None) -> Engine
 def published_backend(settings: Settings, opening: Opening | None = None) -> PublishedBackend:
     """The published code under some settings, whatever reads as B under them."""
     return PublishedBackend(parse_backend(VENDOR), settings, opening)
-
-
-def drafts_are_exact(settings: Settings) -> bool:
-    """Tell whether the engine of some settings verifies drafts. Raises DsocrError."""
-    if settings.engine != "fast":
-        return False
-    device = resolve_device(settings.device)
-    return device.type == "cuda" and resolve_dtype(settings.dtype, device) == torch.bfloat16
 
 
 def require_own_precision(settings: Settings, kind: str) -> None:

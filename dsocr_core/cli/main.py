@@ -44,8 +44,6 @@ MEASUREMENTS: Mapping[str, str] = {
     "batch-step": "Time the decode step of a batch on random weights, on a GPU",
     "prefill": "Time and check vision and prefill of both engines on random weights, on a GPU",
     "ties": "Measure how far rounding moves logits, and what recording them costs",
-    "drafts": "Print what drafts would give on pages, and how neighbouring tokens share experts",
-    "drafted": "Time decoding with drafts, one page and a batch, on a GPU, or draw what was timed",
     "host-path": "Time what the host does of a page: opening, resizing, hashes",
     "timeline": "Show one page as a timeline: stages, the device's work, and each gap by its name",
     "fast-parity": "Compare the fast engine with the eager one, fed its tokens and free",

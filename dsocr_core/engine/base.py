@@ -109,7 +109,7 @@ class EngineOptions:
     marks: Marks = Marks.TIMED
     """Marks that stages make."""
     drafts: Drafts | None = None
-    """Draft of a page, for the engine that verifies it."""
+    """Source of drafts, which the batch verifies."""
     precision: Precision = "off"
     """Bits of the batch's cache; those of the weights are the checkpoint's."""
     top_two: bool = True
@@ -206,11 +206,11 @@ class Engine:
         drafts = self.options.drafts
         return () if drafts is None else drafts.tokens(request, self.checkpoint.tokenizer.encode)
 
-    def drafted(self, given: Mapping[str, str] | None) -> dict[str, str]:
-        """Name what a result's environment says of its draft: the source, and what it gave."""
+    def draft_environment(self, counts: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Entries of a result's environment: the drafts' source, and what a page's draft gave."""
         if self.options.drafts is None:
             return {}
-        found = {f"draft_{name}": value for name, value in (given or {}).items()}
+        found = {f"draft_{name}": value for name, value in (counts or {}).items()}
         return {"draft": self.options.drafts.name} | found
 
     def recognize(
@@ -239,9 +239,6 @@ class Engine:
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             # The result wants them at its end only: they are made while a device computes.
             page.hashes.start()
-            if (drafts := self.options.drafts) is not None:
-                sequence.draft = self.draft_of(request, prepared)
-                sequence.drafts_itself = drafts.own_text
             stream = StreamDecoder(tokenizer)
             with timer.stage(Stage.DECODE), decode_threads(model):
                 tokens, finish_reason = self._decoder.decode(
@@ -253,8 +250,7 @@ class Engine:
                     cancel,
                 )
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
-        drafted = self.drafted(sequence.drafted)
-        return self.result(page, tokens, finish_reason, timer, sequence.best, drafted)
+        return self.result(page, tokens, finish_reason, timer, sequence.best, self.draft_environment())
 
     @contextmanager
     def modes(self) -> Iterator[None]:

@@ -65,12 +65,6 @@ class Sequence:
     rule: NgramRule
     best: BestTwo | None = None
     """Records the two best logits of every step; None when they are not wanted."""
-    draft: tuple[int, ...] = ()
-    """Tokens that may come, for an engine that verifies them."""
-    drafts_itself: bool = False
-    """True where its own tokens so far are the draft."""
-    drafted: dict[str, str] | None = None
-    """Gain of the draft, once decoded; None without one."""
 
     @classmethod
     def start(

@@ -133,18 +133,6 @@ def row_programs(rows: int, launch: Launch) -> int:
     return min(launch.programs or blocks, blocks)
 
 
-MOST_AT_ONCE = 16
-"""Rows of a pass that a program multiplies: more take more registers, and long to compile."""
-
-
-def rows_at_once(rows: int) -> int:
-    """Rows that a program of a pass multiplies; each group of so many has its own. Raises ValueError."""
-    group = min(rows, MOST_AT_ONCE)
-    if rows % group:
-        raise ValueError(f"{rows} rows are not groups of {group}")
-    return group
-
-
 def chunk_width(width: int) -> int:
     """Columns of a row that are handled at once: a power of two that pads the row by little."""
     widths = (256, 128, 64, 32, 16)

@@ -88,30 +88,6 @@ def dot_rows(tiles, chunks, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.c
 
 
 @triton.jit
-def load_row(ptr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, CACHE: tl.constexpr):
-    """A vector of activations as tiles (ROWS, CHUNK) or in pairs.
-
-    Every row is the vector: a tile has the layout of the weights that it meets, where `load_vector`'s chunks
-    go through shared memory. Each warp reads all of it, from the L1 cache unless `CACHE` says otherwise:
-    after the wait no line there is stale.
-    """
-    tiles = ()
-    row = tl.arange(0, ROWS)
-    for c in tl.static_range((WIDTH + CHUNK - 1) // CHUNK):
-        tiles = extended(tiles, load_tile(ptr + row * 0, row >= 0, c * CHUNK, WIDTH, CHUNK, CACHE, ""))
-    return tiles
-
-
-@triton.jit
-def dot_row(tiles, vector, COUNT: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr):
-    """`dot_rows` with a vector of `load_row`: the same sums in the same order."""
-    products = tl.zeros([ROWS, CHUNK], tl.float32)
-    for c in tl.static_range(COUNT):
-        products += unpacked(tiles[c]) * unpacked(vector[c])
-    return tl.sum(products, axis=1)
-
-
-@triton.jit
 def rounded(x, DTYPE: tl.constexpr):
     """float32 with the precision of the activations."""
     return x.to(DTYPE).to(tl.float32)

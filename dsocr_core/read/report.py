@@ -103,7 +103,7 @@ class Report(Recorder):
             self.boxes += len(comparison.a.blocks)
         self.ties.add(comparison.report if comparison else None)
         for result in _results(comparison):
-            self.drafts.add(result.environment, _new_tokens(result))
+            self.drafts.add(result.environment)
         row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
         self._rows.write(json_line(row(outcome)) + "\n")
         if len(self._cells) < SHOWN:

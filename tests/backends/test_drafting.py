@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,19 +55,6 @@ def test_a_source_that_cannot_be_read_drafts_nothing(
     assert tokens("text-layer", page) == ""
 
 
-def test_a_program_drafts_what_it_leaves(
-    tmp_path: Path, page: OcrRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    program = tmp_path / "ocr.py"
-    program.write_text("import sys, pathlib\npathlib.Path(sys.argv[2], 'page.txt').write_text('As read')")
-    assert tokens(f"command:{sys.executable} {program} {{image}} {{out}}", page) == "As read"
-    program.write_text("raise SystemExit(3)")
-    assert tokens(f"command:{sys.executable} {program} {{image}} {{out}}", page) == ""
-    assert "no draft for page.png" in caplog.text
-    with pytest.raises(DsocrError, match="has no"):
-        drafts_of(Settings(device="cpu", draft="command:ocr"))
-
-
 def test_b_is_told_what_a_read(page: OcrRequest) -> None:
     source = drafts_of(Settings(device="cpu", draft="a"))
     assert source is not None and source.tokens(page, encode) == ()
@@ -102,7 +88,7 @@ def test_no_draft_is_no_source() -> None:
     assert drafts_of(Settings(device="cpu")) is None
 
 
-@pytest.mark.parametrize("draft", ["text", "run:", "folder", "command", "text-layer:x", "b"])
+@pytest.mark.parametrize("draft", ["text", "run:", "folder", "command:x", "text-layer:x", "b"])
 def test_an_unknown_source_is_refused(draft: str) -> None:
     with pytest.raises(SettingsError, match="give text-layer, run:ID, folder:PATH"):
         Settings(device="cpu", draft=draft)

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import torch
 
-from dsocr_core.engine.fast.draft_pass import PassLaunches
 from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.models.family import parse_config
@@ -26,10 +25,6 @@ FEW = StepLaunches(
         "attention_output", "dense_gate_up", "dense_down", "gate_up", "mixture_down", "bound_rows",
         "best_of_bounded",
     )},
-)  # fmt: skip
-FEW_ROWS = PassLaunches(
-    embed_draft=Launch(2048), qkv_rows=Launch(16), output_rows=Launch(64), dense_gate_up_rows=Launch(64),
-    gate_up_rows=Launch(64), bound_all_rows=Launch(64), accept=Launch(64),
 )  # fmt: skip
 
 

@@ -185,7 +185,9 @@ class BatchDecoder:
         self.step.begin(slot, prompt_ids, limit, ngram, draft)
         self.step.first(slot, logits)
         began = _Moment(self.step.device, self._timed)
-        self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began, SlotDraft(bool(draft)))
+        own = self.step.own_text
+        follows = SlotDraft(drafted=own or bool(draft), trusted=not own)
+        self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began, follows)
 
     def advance(self) -> list[Decoded]:
         """Queue a group for the live slots, then read the group before: the sequences that ended."""
@@ -244,7 +246,7 @@ class BatchDecoder:
         del self._running[running.slot]
         self._free.append(running.slot)
         written = _to_host(self.step.tokens[running.slot, running.prompt_tokens :][: running.tokens])
-        facts, copied = running.draft.facts(running.tokens), _Moment(self.step.device, timed=False)
+        facts, copied = running.draft.facts(), _Moment(self.step.device, timed=False)
         self._leaving.append(_Leaving(running.key, written, milliseconds, facts, copied))
 
     def _time(self, running: _Running, group: _Group, steps: int) -> float | None:

@@ -9,50 +9,96 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from math import sqrt
 
-from dsocr_core.engine.drafts.pace import Pace, tokens_a_pass
-from dsocr_core.kernels.verify.draft import ACCEPTED, DRAFT_SIZE, DRAFTED, PASSES, RIGHT, WRONG
+import torch
+from torch import Tensor
 
+from dsocr_core.kernels.batch.drafts import (
+    ACCEPTED,
+    DRAFT_SIZE,
+    DRAFTED,
+    LENGTH,
+    NOTHING,
+    PASSES,
+    RIGHT,
+    SHIFT,
+    WRONG,
+)
+
+MOST_DRAFTED = 16384
+"""Tokens of a draft that the device holds; the rest is left out."""
 FIRST_ROWS = 4
 """Rows that a draft is trusted with before its first pass."""
 COSTS = {1: 1.0, 4: 1.4, 8: 1.85}
 """Time of a step of all slots by its rows, in single steps, on an H200 (docs/performance.md)."""
 
+_TRIED, _RIGHT = 2.0, 1.8
+_FADES, _FORGETS, _SURPRISE = 0.9, 0.3, 2.0
+"""Shares left of what was counted before: as a rule, and where what came is so many deviations from it."""
+
+
+def draft_rows(tokens: Sequence[int], first_new: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """A draft and its state as the device has them, on the host: int32.
+
+    Its first token is for the position `first_new`. Ids outside the vocabulary propose nothing.
+    """
+    draft = torch.tensor(tokens[:MOST_DRAFTED], dtype=torch.int64)
+    draft[(draft < 0) | (draft >= vocabulary)] = NOTHING
+    state = torch.zeros(DRAFT_SIZE, dtype=torch.int32)
+    state[SHIFT], state[LENGTH] = -first_new, len(draft)
+    return draft.to(torch.int32), state
+
+
+def tokens_a_pass(rows: int, right: float) -> float:
+    """Expected tokens of a pass whose drafted tokens are right with that probability each."""
+    return float(rows) if right >= 1.0 else (1.0 - right**rows) / (1.0 - right)
+
 
 class SlotDraft:
     """A page's draft, by the state that its slot was last read with."""
 
-    def __init__(self, drafted: bool) -> None:
-        self._pace = Pace(hopeful=drafted)
+    def __init__(self, drafted: bool, trusted: bool = True) -> None:
+        """A draft that is not `trusted` is first compared with what single steps give."""
+        self._right, self._tried = _RIGHT if trusted else 0.0, _TRIED
         self._drafted = drafted
         self._last = [0] * DRAFT_SIZE
         self._made: Counter[int] = Counter()
+
+    @property
+    def right(self) -> float:
+        """Share of drafted tokens that were right of late."""
+        return self._right / self._tried
 
     def expected(self, rows: int) -> float:
         """Tokens of a pass of so many rows, as the draft was so far."""
         if not self._drafted:
             return 1.0
-        return tokens_a_pass(rows if self._made else min(rows, FIRST_ROWS), self._pace.right)
+        return tokens_a_pass(rows if self._made else min(rows, FIRST_ROWS), self.right)
 
     def take(self, state: Sequence[int], rows: int) -> int:
         """Take in the state after steps of so many rows: the passes made since."""
         since = [now - before for now, before in zip(state, self._last, strict=True)]
-        self._pace.took(since[RIGHT], since[WRONG])
+        self._count(since[RIGHT], since[WRONG])
         self._last = list(state)
         self._made[rows] += since[PASSES]
         return since[PASSES]
 
-    def facts(self, tokens: int) -> dict[str, str] | None:
-        """Tell what the draft gave a page of so many new tokens; None without one. As `DraftedPage.facts`."""
+    def _count(self, right: int, wrong: int) -> None:
+        if not (some := right + wrong):
+            return
+        expected = some * self.right
+        surprise = abs(right - expected) / sqrt(expected * (1.0 - self.right) + 0.25)
+        left = _FORGETS if surprise >= _SURPRISE else _FADES
+        self._right, self._tried = self._right * left + right, self._tried * left + some
+
+    def facts(self) -> dict[str, str] | None:
+        """The page's passes and the tokens proposed and accepted in them; None without a draft."""
         if not self._drafted:
             return None
-        passes, drafted, accepted = (self._last[at] for at in (PASSES, DRAFTED, ACCEPTED))
-        cost = tokens - 1 - passes - accepted + sum(COSTS[rows] * n for rows, n in self._made.items())
-        found = {"passes": passes, "drafted": drafted, "accepted": accepted}
+        counts = {"passes": PASSES, "drafted": DRAFTED, "accepted": ACCEPTED}
         made = " ".join(f"{rows}:{count}" for rows, count in sorted(self._made.items()) if count)
-        rows = {"rows": made} if made else {}
-        won = {"won": f"{(tokens - 1) / cost:.2f}"} if cost else {}
-        return {name: str(value) for name, value in found.items()} | rows | won
+        return {name: str(self._last[at]) for name, at in counts.items()} | ({"rows": made} if made else {})
 
 
 def rows_of(drafts: Collection[SlotDraft]) -> int:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dsocr_core.kernels.batch import attention, embed, head, rotary, router
+from dsocr_core.kernels.batch import attention, drafts, embed, head, rotary, router
 from dsocr_core.kernels.prefill import add_norm, expert_order, grouped_experts
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch
-from dsocr_core.kernels.verify import draft
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ TRITON = BatchKernels(
     head.ban_repeats,
     head.best_of_parts,
     head.take_best_rows,
-    draft.accept,
+    drafts.accept,
 )
 
 PLAIN = BatchKernels(
@@ -100,5 +99,5 @@ PLAIN = BatchKernels(
     head.ban_repeats_reference,
     head.best_of_parts_reference,
     head.take_best_rows_reference,
-    draft.accept_reference,
+    drafts.accept_reference,
 )

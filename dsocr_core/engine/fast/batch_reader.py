@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ from dsocr_core.engine.fast.batch_step import (
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
-from dsocr_core.engine.page import PageInputs, Pixels
+from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
@@ -130,7 +130,7 @@ class BatchReader:
         self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
         self._launches = launches
         tokenizer, drafts = engine.checkpoint.tokenizer, engine.options.drafts
-        self.drafted = drafts is not None and not drafts.own_text
+        self.drafted, self._own_text = drafts is not None, drafts is not None and drafts.own_text
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
         self._decoder: BatchDecoder | None = None
         self._weights: BatchWeights | None = None
@@ -185,15 +185,20 @@ class BatchReader:
         requests: Seq[OcrRequest],
         cancel: CancelToken | None = None,
         page_done: Callable[[], None] = lambda: None,
+        prepared: Seq[PreparedPage | None] | None = None,
     ) -> list[OcrResult]:
-        """Read these, opened here; results in their order. Raises DsocrError of the first at fault."""
+        """Read these, opened here unless `prepared`; results in their order.
+
+        Raises DsocrError of the first at fault.
+        """
         found: dict[object, OcrResult | DsocrError] = {}
 
         def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
             found[key] = outcome
             page_done()
 
-        self.read(_Requests(self.engine, requests), on_result, cancel)
+        pages = zip(requests, prepared or [None] * len(requests), strict=True)
+        self.read(_Requests(self.engine, pages), on_result, cancel)
         results = []
         for number in range(len(requests)):
             outcome = found[number]
@@ -224,6 +229,7 @@ class BatchReader:
             step = BatchStep(
                 self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos, self._launches,
                 kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
+                own_text=self._own_text,
             )  # fmt: skip
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
@@ -262,8 +268,8 @@ class BatchReader:
 class _Requests:
     """A source that prepares each page as it is taken."""
 
-    def __init__(self, engine: Engine, requests: Seq[OcrRequest]) -> None:
-        self._engine, self._left = engine, list(enumerate(requests))
+    def __init__(self, engine: Engine, pages: Iterable[tuple[OcrRequest, PreparedPage | None]]) -> None:
+        self._engine, self._left = engine, list(enumerate(pages))
 
     @property
     def exhausted(self) -> bool:
@@ -272,8 +278,8 @@ class _Requests:
     def take(self, timeout_s: float) -> Work | None:
         if not self._left:
             return None
-        number, request = self._left.pop(0)
-        return Work(number, request, self._engine.prepare(request))
+        number, (request, prepared) = self._left.pop(0)
+        return Work(number, request, prepared or self._engine.prepare(request))
 
 
 class _Run:
@@ -509,7 +515,7 @@ class _Run:
         if ended.milliseconds is not None:
             entry.timer.add(Stage.DECODE, ended.milliseconds)
         entry.timer.count(Stage.DECODE, len(tokens) - 1)
-        batch = {"batch": str(self._reader.slots)} | self._engine.drafted(ended.draft)
+        batch = {"batch": str(self._reader.slots)} | self._engine.draft_environment(ended.draft)
         return self._engine.result(entry.page, tokens, reason, entry.timer, environment=batch)
 
 

@@ -4,9 +4,9 @@ Letters: S slots, K rows a slot, L layers, h heads, P positions a slot's cache h
 size, V vocabulary.
 
 A pass over drafts is a step with K rows a slot: the current token and what the slot's draft says comes next
-(`kernels.verify`). Its tokens and logits are those of single steps, bit for bit: products over all slots are
-made S rows at a time, as a single step makes them, unless all rows at once have shown the same bits, and
-everything else sums each row by itself in one order.
+(`kernels.batch.drafts`). Its tokens and logits are those of single steps, bit for bit: products over all
+slots are made S rows at a time, as a single step makes them, unless all rows at once have shown the same
+bits, and everything else sums each row by itself in one order.
 
 With a window a slot's cache is its page's prompt and a ring, which each page has turned by its own.
 
@@ -26,19 +26,19 @@ from torch import Tensor
 
 from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.fast.batch_cache import SlotCaches
+from dsocr_core.engine.fast.batch_drafts import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
 from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
 from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
 from dsocr_core.engine.fast.cuda_graph import Beside
-from dsocr_core.engine.fast.draft_pass import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.packed import GatedWeights
 from dsocr_core.kernels import state as decode_state
+from dsocr_core.kernels.batch.drafts import DRAFT_SIZE, LENGTH
 from dsocr_core.kernels.batch.embed import Drafts
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_launches
-from dsocr_core.kernels.verify.draft import DRAFT_SIZE
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
@@ -127,10 +127,12 @@ class BatchStep:
         held: int | None = None,
         drafted: bool = False,
         precision: Precision = "off",
+        own_text: bool = False,
     ) -> None:
         """For pages of `positions`, of which with a window a slot's cache has to hold `held`.
 
-        Steps may have several rows a slot where pages are `drafted`. Raises ValueError.
+        Steps may have several rows a slot where pages are `drafted`. With `own_text` the draft of each is
+        its own tokens so far, the prompt's included. Raises ValueError.
         """
         if slots < 1 or positions < 1:
             raise ValueError(f"{slots} slots of {positions} positions")
@@ -158,9 +160,9 @@ class BatchStep:
 
         self.drafts: Drafts | None = None
         if drafted:
-            self.drafts = (
-                zeros(slots, MOST_DRAFTED, dtype=torch.int32), zeros(slots, DRAFT_SIZE, dtype=torch.int32),
-            )  # fmt: skip
+            texts = self.tokens if own_text else zeros(slots, MOST_DRAFTED, dtype=torch.int32)
+            self.drafts = texts, zeros(slots, DRAFT_SIZE, dtype=torch.int32)
+        self.own_text = drafted and own_text
         splits = self.launches.splits_for(slots, heads)
         rows = BatchRows.of(config, slots * turns // 2, splits, dtype, device)
         self.rows = {each: rows.first(slots * each) for each in ((1, *PASS_ROWS) if drafted else (1,))}
@@ -255,6 +257,8 @@ class BatchStep:
         """Every launch of a step in order, by its name."""
         at, kernels, weights, b = self.launches, self.kernels, self.weights, self.rows[rows]
         drafts = self.drafts if rows > 1 else None
+        if self.own_text:
+            yield "own text", self._draft_own_text
         yield (
             "embed",
             lambda: kernels.embed_rows(self.tokens, self.states, drafts, weights.embedding, b.x, at.rows),
@@ -277,13 +281,18 @@ class BatchStep:
         )
         yield "take", lambda: self._append(b)
 
+    def _draft_own_text(self) -> None:
+        """Draft each slot's tokens up to the current one."""
+        assert self.drafts is not None
+        torch.add(self.states[:, decode_state.POSITION], 1, out=self.drafts[1][:, LENGTH])
+
     def _append(self, b: BatchRows) -> None:
         kernels, at, best = self.kernels, self.launches, (b.best_logit, b.best_token)
         eos, vocabulary = self.eos_token_id, self.config.vocab_size
         if self.drafts is None:
             kernels.take_best_rows(*best, self.tokens, self.states, eos, vocabulary, at.small)
         else:
-            kernels.accept(best, self.tokens, None, self.states, self.drafts, (eos, vocabulary), at.accept)
+            kernels.accept(best, self.tokens, self.states, self.drafts, (eos, vocabulary), at.accept)
 
     def _norm(
         self, b: BatchRows, gain: Tensor, mixture: BatchLayer | None, added: Tensor | None = None

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.fast.cuda_graph import StepGraph
-from dsocr_core.engine.fast.draft_pass import MOST_ROWS, PassLaunches
-from dsocr_core.engine.fast.drafted import DraftedPage, PassGraphs
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
@@ -49,13 +47,11 @@ class FastDecoder:
         rotary_dtype: torch.dtype,
         launches: StepLaunches | None = None,
         group: int = GROUP,
-        drafts: PassLaunches | bool = False,
     ) -> None:
         if group < 1:
             raise ValueError(f"group of {group} tokens")
         self._model, self._eos, self._rotary_dtype = model, eos_token_id, rotary_dtype
-        self._launches, self._group, self._drafts = launches, group, drafts
-        self._passes: PassGraphs | None = None
+        self._launches, self._group = launches, group
         self._weights = PackedDecoder.of(model.decoder)
         self._graph: StepGraph | None = None
 
@@ -89,13 +85,6 @@ class FastDecoder:
         # Nothing is waited for: the device goes on from the prefill to the first steps.
         first = best_allowed(logits, sequence.rule.banned())
         graph.step.begin_with(prompt_ids, first, limit, sequence.rule.policy)
-        if self._passes is not None and (sequence.draft or sequence.drafts_itself):
-            draft = None if sequence.drafts_itself else sequence.draft
-            page = DraftedPage(graph, self._passes, draft, len(prompt_ids), self._group)
-            try:
-                return self._decode_drafted(page, limit, on_token, cancel)
-            finally:
-                sequence.drafted = page.facts
 
         tokens: list[int] = []
         running: _Group | None = _copied(graph, len(prompt_ids), 1)
@@ -116,35 +105,17 @@ class FastDecoder:
             running = following
         return tokens, "length"
 
-    def _decode_drafted(
-        self, page: DraftedPage, limit: int, on_token: Callable[[int], None], cancel: CancelToken | None
-    ) -> tuple[list[int], FinishReason]:
-        tokens: list[int] = []
-        for fresh in page.groups(limit):
-            for token in fresh:
-                tokens.append(token)
-                on_token(token)
-                if token == self._eos:
-                    return tokens, "eos"
-            if cancel is not None and cancel.is_set():
-                raise Cancelled
-        return tokens, "length"
-
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
-        """The present graph, or a new one when its cache is too small: with room for a pass's last rows."""
-        config, spare = self._model.config.decoder, MOST_ROWS if self._drafts else 0
-        sizes = prompt + limit + spare, KvCache.positions(config, prompt, limit) + spare
+        """The present graph, or a new one when its cache is too small."""
+        config = self._model.config.decoder
+        sizes = prompt + limit, KvCache.positions(config, prompt, limit)
         if self._graph is None or not self._graph.step.holds(*sizes):
-            self._graph = self._passes = None  # gives the memory back first
+            self._graph = None  # gives the memory back first
             positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
             step = DecodeStep(
-                self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held,
-                spare,
-            )  # fmt: skip
+                self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held
+            )
             self._graph = StepGraph(step, min(STEPS_A_GRAPH, self._group))
-            if self._drafts:
-                launches = None if isinstance(self._drafts, bool) else self._drafts
-                self._passes = PassGraphs(self._graph, launches=launches)
         return self._graph
 
 

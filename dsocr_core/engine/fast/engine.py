@@ -42,9 +42,7 @@ class FastEngine(Engine):
         model = checkpoint.model
         self._vision, self._prompt = FastVision(VisionTowers(model)), FastPrefill(model)
         self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
-        self._decoder = FastDecoder(
-            model, self.end_token, self.rotary_dtype, drafts=self.options.drafts is not None
-        )
+        self._decoder = FastDecoder(model, self.end_token, self.rotary_dtype)
 
     def _embed(
         self, prompt: PromptIds, pixels: Pixels, timer: StageTimer, cancel: CancelToken | None

@@ -32,7 +32,7 @@ from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
 
 MATCHED_ROWS = 64
-"""Rows of the n-gram rule's counts: one a position, in turn. A pass of K drafted rows needs K + 1."""
+"""Rows of the n-gram rule's counts: one a position, in turn. Two would do; the figures are of so many."""
 
 
 class DecodeStep:
@@ -51,17 +51,12 @@ class DecodeStep:
         eos_token_id: int,
         launches: StepLaunches | None = None,
         held: int | None = None,
-        ahead: int = 0,
     ) -> None:
-        """For sequences of `positions`, of which with a window the cache has to hold `held`.
-
-        Passes over a draft may write `ahead` positions that are refused: a ring has as many places more.
-        """
+        """For sequences of `positions`, of which with a window the cache has to hold `held`."""
         dtype, device = weights.embedding.dtype, weights.embedding.device
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches = launches or launches_for(device)
         self.positions, self.ring = positions, config.window or 0
-        self.spare = ahead if self.ring else 0
         self.cache = KvCache(config, held or positions, dtype, device)
         self.rotary = Rotary(config, positions, rotary_dtype, dtype, device)
 
@@ -109,7 +104,7 @@ class DecodeStep:
         if not self.ring:
             return list(range(end))
         around = range(max(first_new, end - self.ring), end)
-        return [*range(first_new), *(first_new + (p - first_new) % (self.ring + self.spare) for p in around)]
+        return [*range(first_new), *(first_new + (p - first_new) % self.ring for p in around)]
 
     def begin(self, tokens: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> None:
         """Start after a prefill: `tokens` are the prompt's and the first new one, which is the current.
@@ -126,7 +121,7 @@ class DecodeStep:
         last = count - 1 + limit
         if count < 1 or limit < 1:
             raise ValueError(f"{count + 1} tokens, limit {limit}: nothing to decode")
-        held = KvCache.positions(self.config, count, limit - 1) + self.spare  # the last token is never fed
+        held = KvCache.positions(self.config, count, limit - 1)  # the last token is never fed
         if not self.holds(last, held):
             raise ValueError(f"{last} positions do not fit a cache of {self.cache.capacity}")
         ids = torch.tensor(prompt_ids, dtype=torch.int32)
@@ -202,14 +197,14 @@ class DecodeStep:
             lambda: qkv_rotary(
                 self._x, weights.norm, weights.q, weights.k, weights.v, self.rotary.cos, self.rotary.sin,
                 self.state, self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary,
-                self.ring + self.spare,
+                self.ring,
             ),
         )  # fmt: skip
         yield (
             "split_attention",
             lambda: split_attention(
                 self._q, keys, values, self.state, self._partial, self._log_sums, at.tiles,
-                at.split_attention, self.ring, self.spare,
+                at.split_attention, self.ring,
             ),
         )  # fmt: skip
         yield (

@@ -10,12 +10,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from dsocr_core.kernels.batch.drafts import AT_DRAFT_SIZE, AT_LENGTH, AT_SHIFT, DRAFT_SIZE, LENGTH, SHIFT
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all, overlapping
 from dsocr_core.kernels.state import SIZE, standing, standing_reference
-from dsocr_core.kernels.verify.draft import AT_DRAFT_SIZE, AT_LENGTH, AT_SHIFT, DRAFT_SIZE, LENGTH, SHIFT
 
 Drafts = tuple[Tensor, Tensor]
-"""Tokens (S, D) and states (S, DRAFT_SIZE) of every slot's draft, int32 (`verify.draft`)."""
+"""Tokens (S, D) and states (S, DRAFT_SIZE) of every slot's draft, int32 (`batch.drafts`)."""
 
 
 @triton.jit

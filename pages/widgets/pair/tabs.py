@@ -142,6 +142,6 @@ def draw_timings(shown: Shown, words: str, reproduce: str = "") -> None:
     table.draw(tables.timing_table(shown.results), tables.TIMES)
     for side, result in shown.results.items():
         given = Given()
-        given.add(result.environment, len(result.token_ids or ()) or None)
+        given.add(result.environment)
         if given.words:
             st.caption(f"{side_letter(side)}: {given.words}; from {plain(result.environment['draft'])}.")

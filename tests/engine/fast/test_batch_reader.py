@@ -264,6 +264,25 @@ def test_drafted_pages_read_as_they_do_alone_and_say_what_was_drafted(
             assert int(environment["draft_accepted"]) > 2 * int(environment["draft_passes"])
 
 
+def test_a_page_alone_is_drafted_in_a_batch_of_one_slot_and_a_poor_draft_is_warned_of_once(
+    checkpoint: Checkpoint, directory: Path, requests: list[OcrRequest], alone: list[OcrResult],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True, drafts=Drafted(alone)))
+    settings = Settings(checkpoint=str(directory), preset="tiny", device="cpu")
+    backend = EngineBackend(settings.spec("a"), settings, Opening(stores=False))
+    backend._engine, backend._reader = engine, BatchReader(engine, 1, True, kernels=PLAIN)
+    batches, warnings = {}, {}
+    for number in (0, 5, 3, 3):  # a draft that is right, none, another page's
+        found = backend.read(requests[number])
+        assert found.token_ids == alone[number].token_ids
+        batches[number] = found.environment.get("batch")
+        warnings[number] = [record.message for record in caplog.records]
+    assert batches == {0: "1", 5: None, 3: "1"} and warnings[0] == warnings[5] == []
+    (warning,) = warnings[3]
+    assert warning.startswith("page3.png: 25% of the drafted tokens were accepted; below 60% one page is")
+
+
 def test_a_page_that_fails_is_told_of_and_the_others_go_on(
     engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

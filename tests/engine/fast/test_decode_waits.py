@@ -51,7 +51,7 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     log: list[str] = []
     decoder = FastDecoder.__new__(FastDecoder)
     decoder._graph = cast("Any", graph := ScriptedGraph(log))
-    decoder._eos, decoder._group, decoder._passes = NO_TOKEN, 3, None
+    decoder._eos, decoder._group = NO_TOKEN, 3
     wait = decode_module._Group.wait
 
     def waiting(group: Any) -> list[int]:

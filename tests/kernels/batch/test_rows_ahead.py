@@ -11,15 +11,7 @@ from torch import Tensor
 
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.batch.attention import attend_rows, attend_rows_reference
-from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
-from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference, best_of_parts, head_parts
-from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
-from dsocr_core.kernels.batch.router import route_rows
-from dsocr_core.kernels.batch.scales import NO_SCALES, Scales
-from dsocr_core.kernels.decode.embed_token import matched_at_start
-from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE, standing_reference
-from dsocr_core.kernels.verify.draft import (
+from dsocr_core.kernels.batch.drafts import (
     ACCEPTED,
     DRAFT_SIZE,
     DRAFTED,
@@ -32,6 +24,14 @@ from dsocr_core.kernels.verify.draft import (
     accept,
     accept_reference,
 )
+from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
+from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference, best_of_parts, head_parts
+from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
+from dsocr_core.kernels.batch.router import route_rows
+from dsocr_core.kernels.batch.scales import NO_SCALES, Scales
+from dsocr_core.kernels.decode.embed_token import matched_at_start
+from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE, standing_reference
 from dsocr_core.models.precision import FP8
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, state_rows
@@ -267,7 +267,7 @@ def test_tokens_are_accepted_up_to_the_first_that_differs(
     texts = [[11, 12, 13, 14, 15], [21, 22, 23, 22, 29, 24], [31, 1, 33, 34], [41, 42, 43, 44], [51, 52]]
     texts.append([62, 60, 61, 62])
     held = drafts(device, *texts, shift=-10)
-    take((best_logit, best_token), tokens, None, at, held, (1, 100), Launch(16))
+    take((best_logit, best_token), tokens, at, held, (1, 100), Launch(16))
     assert [row[10:14] for row in tokens.tolist()] == [
         [11, 12, 13, 14], [21, 22, 29, 60], [31, 1, 60, 60], [41, 42, 60, 60], [60] * 4,
         [61, 60, 60, 60],
@@ -300,9 +300,8 @@ def test_any_candidates_and_drafts_are_taken_as_in_plain_torch(device: torch.dev
             mine, moved = tokens.clone(), at.clone()
             place = drafts(device, *texts, shift=chance.choice((-5, 0)))
             place[1][:, SHIFT] = -4
-            logits = torch.zeros(slots, held, device=device)
-            take((best_logit, best_token.to(device)), mine, logits, moved, place, (1, 3), Launch(8))
-            found.append((mine, moved, place[1], logits))
+            take((best_logit, best_token.to(device)), mine, moved, place, (1, 3), Launch(8))
+            found.append((mine, moved, place[1]))
         for one, two in zip(*found, strict=True):
             assert torch.equal(one, two)
 

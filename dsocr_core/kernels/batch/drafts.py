@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""First and last kernel of a pass: the rows that a draft proposes, and what of them is accepted.
+"""Last kernel of a step whose slots have drafts: what of the proposed tokens is accepted.
 
-Letters: S slots (one but in a batch), K rows, C hidden size, V vocabulary, T tokens held, D tokens of the
-draft, N candidates a row, R rows of `matched`, p position of the current token.
+Letters: S slots, K rows a slot, T tokens a slot holds, D tokens of a draft, N candidates a row, p position of
+the current token.
 
 The draft's state is int32 on the device:
 
@@ -30,18 +30,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
+from dsocr_core.kernels.launch import Launch, await_previous, expect
 from dsocr_core.kernels.state import (
     AT_DONE,
     AT_LAST,
-    AT_NGRAM,
     AT_POSITION,
     AT_SIZE,
     DONE,
     LAST,
     POSITION,
     SIZE,
-    forbidden,
 )
 
 SHIFT, LENGTH, PASSES, DRAFTED, ACCEPTED, RIGHT, WRONG = range(7)
@@ -60,55 +58,6 @@ AT_DRAFTED, AT_ACCEPTED = tl.constexpr(DRAFTED), tl.constexpr(ACCEPTED)
 AT_RIGHT, AT_WRONG, AT_DRAFT_SIZE = tl.constexpr(RIGHT), tl.constexpr(WRONG), tl.constexpr(DRAFT_SIZE)
 _NOTHING, _NEAR, _LONGEST = tl.constexpr(NOTHING), tl.constexpr(NEAR), tl.constexpr(LONGEST)
 _LEAST_NEAR, _LEAST_FAR = tl.constexpr(LEAST_NEAR), tl.constexpr(LEAST_FAR)
-
-
-@triton.jit
-def _token_at(tokens, draft, j, position, shift, length, wanted):
-    """Tokens at positions j: those held up to `position`, the draft's after it."""
-    held = tl.load(tokens + j, mask=wanted & (j >= 0) & (j <= position), other=_NOTHING)
-    at = j + shift
-    proposed = wanted & (j > position) & (at >= 0) & (at < length)
-    return tl.where(j <= position, held, tl.load(draft + at, mask=proposed, other=_NOTHING))
-
-
-@triton.jit
-def _embed_draft(
-    tokens, state, draft, draft_state, table, x, matched, banned_at, held, vocabulary,
-    K: tl.constexpr, TURN: tl.constexpr, RING: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    await_previous(PDL)
-    position = tl.load(state + AT_POSITION)
-    shift, length = tl.load(draft_state + AT_SHIFT), tl.load(draft_state + AT_LENGTH)
-    block = tl.program_id(0)
-    if block < K:
-        cols = tl.arange(0, COLUMNS)
-        token = _token_at(tokens, draft, position + block, position, shift, length, True)
-        row = tl.maximum(token, 0).to(tl.int64) * WIDTH
-        tl.store(x + block * WIDTH + cols, tl.load(table + row + cols, mask=cols < WIDTH), mask=cols < WIDTH)
-    size = tl.load(state + AT_NGRAM)
-    # A lane is a diagonal: the place j = first + r of row r follows place j - 1 of row r - 1.
-    first = block * BLOCK + tl.arange(0, BLOCK) - K
-    if (size > 0) & (block * BLOCK <= position + K):
-        inside = first <= position
-        before = position + RING - 1
-        count = tl.load(matched + before % RING * held + first - 1, mask=inside & (first > 0), other=0)
-        # Four rows a turn: all of them unrolled take long to compile, one by one to run.
-        for turn in range(K // TURN):
-            for again in tl.static_range(TURN):
-                r = turn * TURN + again
-                j = first + r
-                here = position + r
-                current = _token_at(tokens, draft, here, position, shift, length, True)
-                follows = inside & (j > 0)
-                same = _token_at(tokens, draft, j - 1, position, shift, length, follows) == current
-                count = tl.where(follows & same, count + 1, 0)
-                tl.store(matched + here % RING * held + j, count, mask=inside & (j >= 0))
-                repeats = inside & (j >= 0) & (count >= size - 1)
-                token = _token_at(tokens, draft, j, position, shift, length, repeats)
-                stamps = banned_at + r * vocabulary + token
-                banned = forbidden(repeats, j, token, here, size, state) & (token >= 0)
-                tl.store(stamps, here, mask=banned)
 
 
 @triton.jit
@@ -143,8 +92,8 @@ def _placed(tokens, newest, draft, shift, length, SPAN: tl.constexpr):
 
 @triton.jit
 def _accept(
-    best_logit, best_token, all_tokens, logits, states, drafts, draft_states, count, eos, last_id, held, most,
-    K: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, LOGITS: tl.constexpr, PDL: tl.constexpr,
+    best_logit, best_token, all_tokens, states, drafts, draft_states, count, eos, last_id, held, most,
+    K: tl.constexpr, BLOCK: tl.constexpr, SPAN: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     NO_ID: tl.constexpr = 2147483647
     await_previous(PDL)
@@ -178,8 +127,6 @@ def _accept(
     ends = end < taken
     if done == 0:
         tl.store(tokens + after, best, mask=row < taken)
-        if LOGITS:
-            tl.store(logits + slot.to(tl.int64) * held + after, top, mask=row < taken)
         tl.store(state + AT_DONE, ends.to(tl.int32))
         # The last token is never fed back: its position is not entered.
         newest = position + taken - ends.to(tl.int32)
@@ -200,45 +147,9 @@ def _accept(
                 tl.store(draft_state + AT_SHIFT, _placed(tokens, newest, draft, shift, length, SPAN))
 
 
-def embed_draft(
-    tokens: Tensor,
-    state: Tensor,
-    draft: Tensor,
-    draft_state: Tensor,
-    table: Tensor,
-    x: Tensor,
-    ngrams: tuple[Tensor, Tensor],
-    launch: Launch,
-) -> None:
-    """Write K rows' embeddings to `x` (K, C) and stamp what may not follow each.
-
-    `tokens` (T,), `state` (SIZE,), `draft` (D,) and `draft_state` (DRAFT_SIZE,) int32, `table` (V, C);
-    `ngrams` are `matched` (R, T), R above K, and `banned_at` (K, V), int32. Raises ValueError when these do
-    not fit each other.
-    """
-    (matched, banned_at), (vocabulary, width), (rows, _) = ngrams, table.shape, x.shape
-    (held,), (ring, _), device = tokens.shape, matched.shape, table.device
-    if ring <= rows:
-        raise ValueError(f"{rows} rows need more than {ring} rows of matches")
-    expect_all(table.dtype, device, table=(table, (vocabulary, width)), x=(x, (rows, width)))
-    expect("tokens", tokens, (held,), torch.int32, device)
-    expect("state", state, (SIZE,), torch.int32, device)
-    expect("draft", draft, tuple(draft.shape), torch.int32, device)
-    expect("draft_state", draft_state, (DRAFT_SIZE,), torch.int32, device)
-    expect("matched", matched, (ring, held), torch.int32, device)
-    expect("banned_at", banned_at, (rows, vocabulary), torch.int32, device)
-    programs = max(rows, triton.cdiv(held + rows, launch.rows))
-    _embed_draft[(programs,)](
-        tokens, state, draft, draft_state, table, x, matched, banned_at, held, vocabulary,
-        K=rows, TURN=min(rows, 4), RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width),
-        BLOCK=launch.rows, **launch.options(),
-    )  # fmt: skip
-
-
 def accept(
     best: tuple[Tensor, Tensor],
     tokens: Tensor,
-    logits: Tensor | None,
     states: Tensor,
     drafts: tuple[Tensor, Tensor],
     ids: tuple[int, int],
@@ -247,31 +158,30 @@ def accept(
     """Append what K rows agree on and one token more, and move both states on, unless the sequence is done.
 
     `best` are the candidates' logits (K S, N) float32 and ids (K S, N) int32, row r S + s is r tokens ahead
-    in slot s; `tokens` (S, T) int32, `logits` (S, T) float32 or None, `states` (S, SIZE), `drafts` tokens
-    (S, D) and states (S, DRAFT_SIZE), int32; `ids` are the end token's and the size of the vocabulary.
-    Raises ValueError when these do not fit each other.
+    in slot s; `tokens` (S, T), `states` (S, SIZE), `drafts` tokens (S, D) and states (S, DRAFT_SIZE), int32;
+    `ids` are the end token's and the size of the vocabulary. Raises ValueError when these do not fit each
+    other.
     """
-    _check_accept(best, tokens, logits, states, drafts)
+    _check_accept(best, tokens, states, drafts)
     (slots, held), (rows, count), (draft, draft_states) = tokens.shape, best[0].shape, drafts
     _accept[(slots,)](
-        *best, tokens, tokens if logits is None else logits, states, draft, draft_states, count, ids[0],
-        ids[1] - 1, held, draft.shape[1], K=rows // slots,
+        *best, tokens, states, draft, draft_states, count, ids[0], ids[1] - 1, held, draft.shape[1],
+        K=rows // slots, SPAN=launch.rows,
         BLOCK=min(launch.rows, MOST_CANDIDATES * slots // rows, triton.next_power_of_2(count)),
-        SPAN=launch.rows, LOGITS=logits is not None, **launch.options(),
+        **launch.options(),
     )  # fmt: skip
 
 
 def accept_reference(
     best: tuple[Tensor, Tensor],
     tokens: Tensor,
-    logits: Tensor | None,
     states: Tensor,
     drafts: tuple[Tensor, Tensor],
     ids: tuple[int, int],
     launch: Launch | None = None,
 ) -> None:
-    """The same in plain torch, a place of the draft found by `drafts.pace.Place`'s rule."""
-    _check_accept(best, tokens, logits, states, drafts)
+    """The same in plain torch."""
+    _check_accept(best, tokens, states, drafts)
     slots = len(tokens)
     rows = len(best[0]) // slots
     for slot in range(slots):
@@ -285,8 +195,6 @@ def accept_reference(
             token = min(int(best[1][row, candidates.argmax()]), ids[1] - 1)
             after = int(state[POSITION]) + taken + 1
             tokens[slot, after] = token
-            if logits is not None:
-                logits[slot, after] = candidates.max()
             number = after + shift
             wrong = not (0 <= number < length and draft[number] == token)
             ends = token == ids[0] or after >= int(state[LAST])
@@ -320,7 +228,6 @@ def _placed_reference(tokens: list[int], draft: list[int], shift: int) -> int:
 def _check_accept(
     best: tuple[Tensor, Tensor],
     tokens: Tensor,
-    logits: Tensor | None,
     states: Tensor,
     drafts: tuple[Tensor, Tensor],
 ) -> None:
@@ -330,8 +237,6 @@ def _check_accept(
     expect("best_logit", best[0], (rows, count), torch.float32, device)
     expect("best_token", best[1], (rows, count), torch.int32, device)
     expect("tokens", tokens, (slots, held), torch.int32, device)
-    if logits is not None:
-        expect("logits", logits, (slots, held), torch.float32, device)
     expect("states", states, (slots, SIZE), torch.int32, device)
     expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, device)
     expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, device)
