@@ -1,4 +1,4 @@
-"""`inputs`: what a model gets of pages, without reading them."""
+"""`run --inputs`: what a model gets of pages, without reading them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from dsocr_core.base.console import FAILED, OK, Name, page_table, print_json
-from dsocr_core.cli.options import PagesTogether
+from dsocr_core.cli.read import PageOptions
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
-from dsocr_core.models.family import family_named, family_of, load_config, read_config
+from dsocr_core.models.family import family_of, load_config, read_config
 from dsocr_core.page.tokenizer import Tokenizer, TokenizerError
-from dsocr_core.settings import Settings, SettingsError
+from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
@@ -23,45 +23,20 @@ _DIGITS = 12
 """Digits of a hash in the table; --json has all of them."""
 
 
-def inputs(
-    settings: Settings,
-    page: tuple[str, ...],
-    *,
-    model: str = "",
-    pages: str | None = None,
-    recursive: bool = False,
-    pages_together: PagesTogether = None,
-    json: bool = False,
-    console: Console,
-) -> int:
-    """Say what a model gets of pages: tiles, counts of tokens, hashes of the views. Reads nothing, and needs
-    no weights: of --checkpoint the config.json and the tokenizer, of --model nothing.
-
-    Args:
-        page: images, folders or PDF files
-        model: name of a model in place of a checkpoint, like unlimited_ocr or DeepseekOCR2ForCausalLM
-        pages: pages of PDF files, like 1-3,7
-        recursive: take the folders below given ones too
-        pages_together: so many pages of a document in one prompt, without a number all of them; images that
-            are given are one document
-    """
-    if model and settings.checkpoint != Settings.checkpoint:
-        raise SettingsError("--model is for pages without a checkpoint: leave it or --checkpoint out")
-    if model:
-        settings, encode = settings.of_model(family_named(model)), None
-    else:
-        family_of(*read_config(Path(settings.checkpoint.removeprefix(RANDOM))))  # says what is missing
-        encode = _encoder(settings.checkpoint)
+def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> int:
+    """Print tiles, counts of tokens and hashes of the views; no weights are needed. Raises DsocrError."""
+    family_of(*read_config(Path(settings.checkpoint.removeprefix(RANDOM))))  # says what is missing
+    encode = _encoder(settings.checkpoint)
     from dsocr_core.page.documents import expand
 
     limits = settings.pdf_dpi, settings.max_pixels
-    found = expand(map(Path, page), pages, None, *limits, recursive=recursive)
-    if pages_together is not None:
-        found = found.together(pages_together)
+    found = expand(map(Path, chosen.images), chosen.pages, None, *limits, recursive=chosen.recursive)
+    if chosen.pages_together is not None:
+        found = found.together(chosen.pages_together)
         for index in range(len(found)):  # what cannot be read together is refused before anything is drawn
             settings.request(Path(), more=(Path(),) * (len(found.names(index)) - 1))
     rows = [_row(settings, found, index, encode) for index in range(len(found))]
-    if json:
+    if chosen.json:
         print_json({"pages": rows})
     else:
         _print(rows, console)
@@ -92,16 +67,15 @@ def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) ->
 
 
 def _print(rows: list[dict[str, Any]], console: Console) -> None:
-    """A line a prompt, then what is to say of each."""
+    """A line a prompt, then its error or notes."""
     table = page_table(
-        "Page", "Size", "Grid", "Tiles", "Image tokens", "Prompt tokens", "Global view", "Tiles' view"
+        "Page", "Size", "Grid", "Tiles", "Tokens", "of the image", "Global view", "Tiles' view"
     )
-    said: dict[str, list[str]] = {}
+    notes = []
     for row in rows:
         first, *others = row["images"] if "images" in row else [row["image"]]
         name = f"{first} +{len(others)}" if others else first
-        for note in [row["error"]] if "error" in row else row["notes"]:
-            said.setdefault(note, []).append(name)
+        notes += [f"{name}: {note}" for note in ([row["error"]] if "error" in row else row["notes"])]
         if "error" in row:
             table.add_row(Name(name), *["-"] * 7)
             continue
@@ -111,8 +85,8 @@ def _print(rows: list[dict[str, Any]], console: Console) -> None:
             "various" if row["width"] is None else f"{row['width']} x {row['height']}",
             "{} x {}".format(*row["grid"]),
             f"{row['tiles']}",
-            f"{row['image_tokens']:,}",
             "not known" if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,}",
+            f"{row['image_tokens']:,}",
             hashes["global"],
             hashes.get("tiles", "none"),
         )
@@ -120,6 +94,5 @@ def _print(rows: list[dict[str, Any]], console: Console) -> None:
     if there is not None:
         console.print(f"{there['model']}, preset {there['preset']}", markup=False)
     console.print(table)
-    for note, (name, *others) in said.items():
-        more = f" and {len(others)} more" if others else ""
-        console.print(f"{name}{more}: {note}", markup=False, highlight=False)
+    for note in notes:
+        console.print(note, markup=False, highlight=False)

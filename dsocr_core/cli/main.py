@@ -31,9 +31,7 @@ from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
-from dsocr_core.cli.inputs import inputs
 from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
-from dsocr_core.cli.over_cluster import status
 from dsocr_core.cli.run import run
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
@@ -79,9 +77,7 @@ class Group:
 
 COMMANDS: Mapping[str, Command | Group] = {
     "run": run,
-    "status": status,
     "compare": compare,
-    "inputs": inputs,
     "trace": trace,
     "accuracy": accuracy,
     "bench": bench,
@@ -92,7 +88,7 @@ COMMANDS: Mapping[str, Command | Group] = {
     "doctor": doctor,
 }
 WIDTHS = {
-    "bench": 100, "gate": 110, "flops": 110, "inputs": 110, "measure": 110, "trace": 140, "history": 400
+    "bench": 100, "gate": 110, "flops": 110, "run": 110, "measure": 110, "trace": 140, "history": 400
 }  # fmt: skip
 """By command the width of its tables where no terminal has one."""
 

@@ -260,12 +260,8 @@ def stopped_by_interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, previous)
 
 
-def status(directory: str, *, json: bool = False, console: Console) -> int:
-    """Say how far a run over a cluster is, from its output.
-
-    Args:
-        directory: its --out: a directory or a URL
-    """
+def print_status(directory: str, json: bool, console: Console) -> int:
+    """Print how far a run over a cluster is, from its output."""
     from dsocr_core.cluster.output import Output
     from dsocr_core.cluster.progress import worker_table
     from dsocr_core.cluster.status import StatusReader, causes_words

@@ -11,6 +11,7 @@ from rich.console import Console
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.cli import over_cluster
+from dsocr_core.cli.inputs import print_inputs
 from dsocr_core.cli.read import read
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
@@ -28,16 +29,22 @@ class RunOptions(over_cluster.ClusterOptions):
         batch: pages that the fast engine reads together (default: all, up to 256); 1 is one by one
         resume: go on with that run directory: skip what is done there
         artifacts: with --cluster: an archive a shard with result.mmd, boxes and pictures of each page
+        inputs: read nothing: print what the model gets of the pages, with hashes; needs no weights
+        status: read nothing: print how far a run over a cluster is, from its output, a directory or a URL
     """
 
     backend: BackendChoice | None = None
     batch: int | None = None
     resume: str | None = None
     artifacts: bool = False
+    inputs: bool = False
+    status: str | None = None
     nvtx_only: bool = False
 
     def __post_init__(self) -> None:
         """Raises SettingsError for options that do not go together."""
+        if bool(self.images) == bool(self.status):
+            raise SettingsError("give pages to read, or --status OUT alone")
         if self.artifacts and self.cluster is None:
             raise SettingsError("--artifacts is for --cluster: a run of one process writes them as it reads")
         if self.resume and self.cluster is not None:
@@ -61,7 +68,11 @@ def of_this_machine(settings: Settings) -> Settings:
 
 def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str) -> int:
     """Read pages with our engine, or another backend; write artifacts and timings."""
+    if chosen.status is not None:
+        return over_cluster.print_status(chosen.status, chosen.json, console)
     settings = replace(settings, a=chosen.backend)
+    if chosen.inputs:
+        return print_inputs(chosen, of_this_machine(settings), console)
     plan = RunPlan(
         images=tuple(map(Path, chosen.images)),
         directory=Path(chosen.resume or chosen.out or new_run_directory("run")),

@@ -60,8 +60,6 @@ class Decoding:
     """Most new tokens; None: as many as the context holds."""
     images: int = 1
     """Most images of one prompt."""
-    text_ids: Mapping[str, int] = field(default_factory=dict)
-    """By prompt: its ids beside the image's, bos among them, of the published tokenizer, where known."""
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,8 @@ def prompt_inputs(
 ) -> PromptInputs:
     """Find what the model gets under a request; of several images one is held at a time. Raises DsocrError.
 
-    `encode` makes a text's tokens; without it they are those that the model's row knows of its published
-    prompts. `names` are those of pages that stand together, as a note of one of them begins.
+    `encode` makes a text's tokens; without it their number is not known. `names` are those of pages that
+    share a prompt, as a note of one of them begins.
     """
     preset = request.resolution
     sizes: list[Size] = []
@@ -89,8 +89,7 @@ def prompt_inputs(
         image = prepare(page.image, preset, MOST_BANDS)
         sizes.append(image.image_size)
         opened = "turned as its EXIF says" if page.turned else None, page.notice
-        said = [each for each in opened if each] + changes(image.image_size, image.grid, preset)
-        notes.extend(f"{names[number]}: {each}" if names else each for each in said)
+        notes.extend(f"{names[number]}: {each}" if names else each for each in opened if each)
         return image
 
     def global_views() -> Iterator[Bytes]:
@@ -103,30 +102,18 @@ def prompt_inputs(
     if tiles := len(first.tiles):
         views.append(View("tiles", (tiles, 3, *first.tiles.shape[1:3]), views_sha256(first.tiles)))
     image_tokens = count * image_token_count(preset, first.grid, request.family.newline)
-    text_tokens = _text_tokens(request, encode, notes)
+    text_tokens = _text_tokens(request, encode)
     prompt_tokens = None if text_tokens is None else text_tokens + image_tokens
     return PromptInputs(
         request, names, tuple(sizes), first.grid, tuple(views), image_tokens, prompt_tokens, tuple(notes)
     )
 
 
-def _text_tokens(request: OcrRequest, encode: Encode | None, notes: list[str]) -> int | None:
-    """Tokens of the prompt beside the image's, bos included; what else counts them is noted.
-
-    Raises PromptError.
-    """
-    text, usual = build_prompt(request.prompt, request.template), request.family.decoding
+def _text_tokens(request: OcrRequest, encode: Encode | None) -> int | None:
+    """Count the text's tokens with bos; None without a tokenizer. Raises PromptError."""
+    text = build_prompt(request.prompt, request.template)
     layout = prompt_layout(encode or (lambda _: []), text, 0, 0, 0)
-    if encode is not None:
-        return len(layout.ids)
-    known = next((count for name, count in usual.text_ids.items() if usual.prompts[name] == text), None)
-    if known is None:
-        notes.append("no tokenizer is at hand, so the tokens of this prompt's text are not known")
-    else:
-        notes.append(
-            f"no tokenizer is at hand: the text is {known} tokens of the published one, bos included"
-        )
-    return known
+    return None if encode is None else len(layout.ids)
 
 
 def changes(size: Size, grid: Grid, preset: Preset) -> list[str]:

@@ -33,7 +33,7 @@ def test_a_cluster_without_dask_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_status_needs_no_dask_and_no_torch(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    status, said = command("status", str(tmp_path), "--json")
+    status, said = command("run", "--status", str(tmp_path), "--json")
     assert (status, said) == (
         0, '{"pages": 0, "done": 0, "failed": 0, "quarantined": 0, "pages_per_s": null, "complete": false}',
     )  # fmt: skip

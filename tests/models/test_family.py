@@ -113,12 +113,11 @@ def test_a_step_of_unlimited_ocr_stops_growing_at_the_window() -> None:
 
 
 def test_a_member_is_named_in_its_folder_and_the_table_alone() -> None:
-    """The command's help has one as an example."""
     named = re.compile(r"deepseek_ocr2|unlimited_ocr|DeepseekOCR2|UnlimitedOCR")
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     places = {str(file.relative_to(ROOT)) for file in files if named.search(file.read_text("utf-8"))}
     own = {place for place in places if place.startswith(OWN)}
-    assert places - own == {"dsocr_core/models/family.py", "dsocr_core/cli/inputs.py"} and len(own) > 4
+    assert places - own == {"dsocr_core/models/family.py"} and len(own) > 4
 
 
 def test_a_window_over_the_prompt_reaches_into_it() -> None:

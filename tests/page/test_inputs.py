@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from dsocr_core.models.family import FAMILIES, Family, family_named
 from dsocr_core.models.resolution import Preset
 from dsocr_core.page.documents import DocumentError
-from dsocr_core.page.inputs import PromptInputs, changes, prompt_inputs
+from dsocr_core.page.inputs import PromptInputs, prompt_inputs
 from dsocr_core.page.preprocess import prepare, views_sha256
 from dsocr_core.page.prompt import PromptError
 from dsocr_core.page.tiling import page_grid
@@ -74,7 +74,7 @@ def test_pages_of_one_prompt_are_the_published_ones(tmp_path: Path) -> None:
     pictures = [Image.fromarray(published_page(*size)) for size in together["sizes"]]
     files = [saved(picture, tmp_path / f"{i}.png") for i, picture in enumerate(pictures)]
     found = inputs_of("unlimited_ocr", *files).document()
-    assert found["prompt_tokens"] == 273 * 3 + 5 and found["grid"] == [1, 1]
+    assert found["image_tokens"] == 273 * 3 and found["prompt_tokens"] is None and found["grid"] == [1, 1]
     assert (found["width"], found["height"]) == (None, None)
     (view,) = found["views"]
     assert view["shape"] == [3, 3, 1024, 1024]
@@ -196,56 +196,13 @@ def test_a_large_page_that_is_turned_is_noted_too(tmp_path: Path) -> None:
 # --- counts and words -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("model", "prompt", "count"),
-    [
-        ("deepseek_ocr", "markdown", 10),
-        ("DeepSeek-OCR-2", "markdown", 10),
-        ("DeepseekOCR2ForCausalLM", "<image>\n<|grounding|>Convert the document to markdown. ", 10),
-        ("UnlimitedOCRForCausalLM", "markdown", 4),
-        ("unlimited-ocr", "pages", 5),
-        ("deepseek_ocr", "free_ocr", None),
-        ("unlimited_ocr", "<image>\ndocument parsing.", None),
-    ],
-)
-def test_the_text_of_a_published_prompt_is_counted_and_no_other(
-    model: str, prompt: str, count: int | None, tmp_path: Path
-) -> None:
-    file = saved(Image.new("RGB", (30, 20)), tmp_path / "page.png")
-    seen = inputs_of(model, file, prompt=prompt)
-    assert seen.prompt_tokens == (None if count is None else seen.image_tokens + count)
-    assert any("not known" in note for note in seen.notes) is (count is None)
-
-
 def test_a_tokenizer_counts_the_text(tmp_path: Path) -> None:
     file = saved(Image.new("RGB", (30, 20)), tmp_path / "page.png")
     settings = Settings(prompt="ab<image>cde", preset="base").of_model(FAMILIES["deepseek_ocr"])
     seen = prompt_inputs(settings.request(file), lambda text: [7] * len(text), settings.max_pixels)
     assert (seen.image_tokens, seen.prompt_tokens) == (273, 1 + 2 + 273 + 3)
-    assert not any("tokenizer" in note for note in seen.notes)
     with pytest.raises(PromptError, match="exactly one <image>"):
         inputs_of("deepseek_ocr", file, prompt="pages")  # the name of another model's prompt
-
-
-@pytest.mark.parametrize(
-    ("model", "preset", "size", "words"),
-    [
-        ("deepseek_ocr", "small", (400, 640),
-         "global view: enlarged and squeezed, width x 1.60, height x 1.00"),
-        ("deepseek_ocr", "small", (1300, 1280), ""),
-        ("deepseek_ocr", "small", (2560, 1280), "global view: squeezed, width x 0.25, height x 0.50"),
-        ("deepseek_ocr", "base", (512, 300), "global view: enlarged, both sides x 2.00"),
-        ("deepseek_ocr", "base", (1, 2048),
-         "global view: all grey, as the page's shorter side rounds to no pixel"),
-        ("deepseek_ocr", "gundam", (2560, 1280), "tiles: squeezed, width x 0.75, height x 1.00"),
-        ("unlimited_ocr", "gundam", (641, 360),
-         "tiles: enlarged, width x 6.99, height x 7.11; global view: enlarged, both sides x 1.60"),
-    ],
-)  # fmt: skip
-def test_what_changes_on_the_way_is_said(model: str, preset: str, size: tuple[int, int], words: str) -> None:
-    chosen = FAMILIES[model].presets[preset]
-    grid = (3, 2) if size == (2560, 1280) else page_grid(*size, chosen)  # a grid out of proportion
-    assert "; ".join(changes(size, grid if chosen.crop_mode else (1, 1), chosen)) == words
 
 
 def test_a_file_that_is_no_page_is_refused(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ DEEPSEEK_OCR = Family(
     presets=PRESETS,
     preset="gundam",
     newline=True,
-    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35, text_ids={"markdown": 10}),
+    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
     costs=later(f"{__name__}.costs", "costs"),
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),

@@ -92,7 +92,7 @@ DEEPSEEK_OCR2 = Family(
     preset="default",
     newline=False,
     views=(768, 1024),  # there are queries for 144 and 256 features alone
-    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35, text_ids={"markdown": 10}),
+    decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
     costs=later(f"{__name__}.costs", "costs"),
     parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),

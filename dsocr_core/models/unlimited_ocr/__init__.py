@@ -54,7 +54,6 @@ UNLIMITED_OCR = replace(
         window_over_prompt=True,
         new_tokens=None,
         images=119,
-        text_ids={"markdown": 4, "pages": 5},
     ),
     hypotheses=others.HYPOTHESES,
     others=others.PRESETS,
