@@ -97,7 +97,7 @@ def _of_a_gpu(target: Path, staging: Path) -> list[Path]:
         runs = history.runs()
         run_ids = runs.loc[runs["gpu"].notna(), "run_id"].tolist()
         if run_ids:
-            export_runs(history, run_ids, staging / "gpu.zip", "zip")
+            export_runs(history, run_ids, staging / "gpu.zip")
     return [staging / "gpu.zip"] if run_ids else []
 
 

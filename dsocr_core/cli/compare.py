@@ -49,8 +49,6 @@ class CompareOptions(ClusterOptions):
         backend_b: of runs: the backend of B_RUN
         html: write the report: worst pages with pictures, figures, settings
         junit: write JUnit XML
-        markdown: write the report as Markdown, without pictures
-        truth: true answers for the report, as the samples' ground_truth.json or as OmniDocBench writes them
     """
 
     a: BackendChoice | None = None
@@ -62,13 +60,11 @@ class CompareOptions(ClusterOptions):
     backend_b: str | None = None
     html: str | None = None
     junit: str | None = None
-    markdown: str | None = None
-    truth: str | None = None
 
     @property
     def reviewed(self) -> bool:
         """Tell whether something is asked for that a review of a recorded run gives."""
-        return bool(self.html or self.junit or self.markdown or self.why)
+        return bool(self.html or self.junit or self.why)
 
 
 def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:

@@ -21,7 +21,6 @@ from dsocr_core.cli.read import Compared
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
-    from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.review import Review
     from dsocr_core.trace.why.run import Answer
 
@@ -66,9 +65,8 @@ def compare_runs(
     from dsocr_core.review.document import document
 
     with _review(chosen, location, names) as review:
-        truth = _truth(chosen)
-        lines = _reports(chosen, review, truth)
-        return Compared(_Runs(document(review, truth)), lines=lines, why=explain and explain(review))
+        lines = _reports(chosen, review)
+        return Compared(_Runs(document(review)), lines=lines, why=explain and explain(review))
 
 
 def reported(
@@ -76,7 +74,7 @@ def reported(
 ) -> Compared:
     """Write the reports that were asked for, of a recorded run with both sides. Raises DsocrError."""
     with _review(chosen, location, found.runs) as review:
-        lines = _reports(chosen, review, _truth(chosen))
+        lines = _reports(chosen, review)
         return replace(found, lines=[*found.lines, *lines], why=explain and explain(review))
 
 
@@ -116,24 +114,15 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     return location, name
 
 
-def _truth(chosen: CompareOptions) -> Truth:
-    from dsocr_core.review.accuracy import read_truth, sample_truth
-
-    return read_truth(Path(chosen.truth)) if chosen.truth else sample_truth()
-
-
-def _reports(chosen: CompareOptions, review: Review, truth: Truth) -> list[str]:
+def _reports(chosen: CompareOptions, review: Review) -> list[str]:
     from dsocr_core.review.html import html_report
     from dsocr_core.review.junit import junit_report
-    from dsocr_core.review.markdown import markdown_report
 
     lines = []
     if chosen.html:
-        lines.append(written(chosen.html, html_report(review, truth)))
+        lines.append(written(chosen.html, html_report(review)))
     if chosen.junit:
         lines.append(written(chosen.junit, junit_report(review)))
-    if chosen.markdown:
-        lines.append(written(chosen.markdown, markdown_report(review, truth)))
     return lines
 
 
@@ -179,10 +168,6 @@ def _print(values: dict[str, Any], console: Console) -> None:
         console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")
     if values["stages"]:
         console.print(_stages(values["stages"]))
-    accuracy = values["accuracy"]
-    for side in ("a", "b"):
-        if accuracy[side]["pages"]:
-            console.print(Text(_accuracy_words(values[side]["name"], accuracy[side])))
     console.print(f"Worst first. {PARITY_WORDS}")
     console.print(Text(f"A: {values['a']['name']}   B, the reference: {values['b']['name']}"))
     console.print(Text(values["headline"]))
@@ -207,14 +192,3 @@ def _stages(stages: Sequence[dict[str, Any]]) -> Table:
             outcome_words(row["verdict"]),
         )
     return table
-
-
-def _accuracy_words(name: str, found: dict[str, Any]) -> str:
-    def figure(value: float | None, form: str) -> str:
-        return "not measured" if value is None else format(value, form)
-
-    return (
-        f"accuracy of {name} on {found['pages']} pages: box F1 {figure(found['box_f1'], '.3f')}, "
-        f"CER {figure(found['character_error_rate'], '.1%')}, "
-        f"reading order {figure(found['order_distance'], '.3f')}"
-    )

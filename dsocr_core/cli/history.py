@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -222,26 +222,40 @@ def export(
     where: Where,
     runs: tuple[str, ...],
     *,
-    to: Path,
-    form: Literal["parquet", "csv", "zip"] = "zip",
+    to: Path | None = None,
+    omnidocbench: Path | None = None,
+    backend: str | None = None,
     console: Console,
 ) -> int:
-    """Write runs as Parquet or CSV (a folder) or as a zip that imports elsewhere.
+    """Write runs as a zip that imports elsewhere, or the texts of one for OmniDocBench's evaluator.
 
     Args:
         runs: ids of runs
-        to: the folder or file to make
-        form: what to write
+        to: the zip to make
+        omnidocbench: a folder to make, with a Markdown file a page
+        backend: whose texts, where a run has several
     """
     from dsocr_core.runs.exporters import export_runs
+    from dsocr_core.runs.omnidocbench import export_texts
 
+    if (to is None) == (omnidocbench is None) or (omnidocbench and len(runs) != 1):
+        raise DsocrError("history export: give runs and --to FILE.zip, or one run and --omnidocbench DIR")
     with where.opened() as history:
-        report = export_runs(history, runs, to, form)
+        if omnidocbench is not None:
+            target, count, rows = (
+                omnidocbench,
+                1,
+                {"texts": export_texts(history, runs[0], backend, omnidocbench)},
+            )
+        else:
+            assert to is not None
+            report = export_runs(history, runs, to)
+            target, count, rows = report.target, report.runs, report.rows
     if where.json:
-        print_json({"target": str(report.target), "runs": report.runs, "rows": report.rows})
+        print_json({"target": str(target), "runs": count, "rows": rows})
     else:
-        rows = ", ".join(f"{name} {count:,}" for name, count in report.rows.items())
-        console.print(Text(f"written to {report.target}: {rows}"))
+        words = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+        console.print(Text(f"written to {target}: {words}"))
     return OK
 
 

@@ -26,7 +26,6 @@ from dsocr_core.base.error_log import LOG_FILE, unforeseen
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.yaml_bounds import UNREADABLE
 from dsocr_core.cli import flops, history
-from dsocr_core.cli.accuracy import accuracy
 from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
@@ -79,7 +78,6 @@ COMMANDS: Mapping[str, Command | Group] = {
     "run": run,
     "compare": compare,
     "trace": trace,
-    "accuracy": accuracy,
     "bench": bench,
     "gate": gate,
     "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),

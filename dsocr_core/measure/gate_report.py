@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -16,10 +17,12 @@ from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
 from dsocr_core.models.stages import Stage
 from dsocr_core.review.junit import junit_document, xml_text
-from dsocr_core.review.markdown import plain
+from dsocr_core.runs.labels import short
 from dsocr_core.runs.statistics import outcome_words
 
 _COLUMNS = ("Metric", "Before", "After", "Change", "Interval", "Verdict")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#&!~$@])")
+_MOST_CHARACTERS = 1000
 _LARGEST = 10.0
 """A share beyond which a figure says nothing."""
 
@@ -87,11 +90,11 @@ def print_gate(gated: Gated, console: Console) -> None:
 def markdown(gated: Gated) -> str:
     """The report as a comment of a pull request."""
     lines = [
-        f"### Speed gate: {plain(headline(gated))}", "",
-        f"{plain(gated.before)} → {plain(gated.after)}, {plain(_measured(gated))}", "",
+        f"### Speed gate: {_cell(headline(gated))}", "",
+        f"{_cell(gated.before)} → {_cell(gated.after)}, {_cell(_measured(gated))}", "",
         f"| {' | '.join(_COLUMNS)} |", "|---|--:|--:|--:|--:|---|",
-        *(f"| {' | '.join(map(plain, cells))} |" for cells in _cells(gated)),
-        *(text for note in _notes(gated) for text in ("", plain(note))),
+        *(f"| {' | '.join(map(_cell, cells))} |" for cells in _cells(gated)),
+        *(text for note in _notes(gated) for text in ("", _cell(note))),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -189,3 +192,8 @@ def _percent(share: float | None) -> str:
         return f"over +{100 * _LARGEST:,.0f} %"
     words = percent(None if share is None else 100 * share)
     return f"+{words}" if share is not None and share > 0 else words
+
+
+def _cell(text: object) -> str:
+    """Escape a text for one line of Markdown: no mark-up, no end of a cell, no call."""
+    return _MARKDOWN.sub(r"\\\1", short(str(text), _MOST_CHARACTERS)) if text is not None else ""

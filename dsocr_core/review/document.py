@@ -12,18 +12,16 @@ from dsocr_core.base.words import plural
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.parity_row import parity_document
 from dsocr_core.reading.ties import count_ties, ties_document
-from dsocr_core.review.accuracy import Accuracy, Truth, accuracy, page_truth
 from dsocr_core.review.page import KINDS, PageReview
 from dsocr_core.review.queue import UNREVIEWED, Given, page_fails, verdict_of
 from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact
 from dsocr_core.review.verdicts import VERDICTS, Judgement, VerdictWord
 from dsocr_core.runs.statistics import NEUTRAL_BAND, TOTAL
 
-_MEASURES = ("box_f1", "character_error_rate", "order_distance")
 REJECTED: VerdictWord = "wrong"
 
 
-def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
+def document(review: Review) -> dict[str, Any]:
     """The report as JSON-ready values: both sides, totals, verdict counts, stages, every page, worst first.
 
     `parity` counts the pages of each parity verdict, `verdicts` those of the reviewers. `passed` are
@@ -33,7 +31,7 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
     faster.
     """
     given, pins = review.verdicts.current(), review.verdicts.pins()
-    pages = [page_row(page, given, truth) | {"pins": _pins(pins.get(page.name, []))} for page in review.pages]
+    pages = [page_row(page, given) | {"pins": _pins(pins.get(page.name, []))} for page in review.pages]
     compared = [page for page in review.pages if not page.in_one_run]
     failed = _failed(review)
     return {
@@ -51,7 +49,6 @@ def document(review: Review, truth: Truth | None = None) -> dict[str, Any]:
         "rejected": sum(verdict_of(page.name, given) == REJECTED for page in review.pages),
         "kinds": _kinds(compared),
         "verdicts": _verdicts(review, given),
-        "accuracy": {side: _means(row["accuracy"][side] for row in pages) for side in ("a", "b")},
         "stages": [_stage(row) for row in review.stages().to_dict("records")],
         "settings": review.settings().to_dict("records"),
         "pages": pages,
@@ -80,9 +77,8 @@ def fails(page: PageReview, given: Given) -> bool:
     return page_fails(page) or verdict_of(page.name, given) == REJECTED
 
 
-def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict[str, Any]:
+def page_row(page: PageReview, given: Given) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
-    true = page_truth(truth, page) if truth else None
     return {
         "image": page.name,
         **parity_document(page.report, page.reasons),
@@ -92,7 +88,6 @@ def page_row(page: PageReview, given: Given, truth: Truth | None = None) -> dict
         "differences": [asdict(difference) for difference in page.differences],
         "hints": [asdict(hint) for hint in page.hints],
         "order": {"inversions": page.order.inversions, "edit_distance": page.order.edit_distance},
-        "accuracy": {"a": _accuracy(accuracy(page.a, true)), "b": _accuracy(accuracy(page.b, true))},
         "reviews": {
             reviewer: {
                 "verdict": row.verdict, "label": row.label, "comment": row.comment, "time": row.time
@@ -175,20 +170,6 @@ def _verdicts(review: Review, given: Given) -> dict[str, Any]:
     words = Counter(verdict_of(page.name, given) for page in review.pages)
     reviewers = {reviewer for rows in given.values() for reviewer in rows}
     return {word: words[word] for word in (*VERDICTS, UNREVIEWED)} | {"reviewers": sorted(reviewers)}
-
-
-def _accuracy(found: Accuracy | None) -> dict[str, float | None] | None:
-    return asdict(found) if found else None
-
-
-def _means(found: Iterable[dict[str, float | None] | None]) -> dict[str, float | int | None]:
-    """Means over the pages with a truth, and how many they are."""
-    scored = [values for values in found if values is not None]
-    means: dict[str, float | int | None] = {"pages": len(scored)}
-    for name in _MEASURES:
-        values = [value for row in scored if (value := row[name]) is not None]
-        means[name] = sum(values) / len(values) if values else None
-    return means
 
 
 def _stage(row: dict[Any, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from dsocr_core.base.words import duration, percent
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.text_blocks import Runs, text_difference
 from dsocr_core.reading.values import text_changes
-from dsocr_core.review.accuracy import Truth
 from dsocr_core.review.document import changed, document, ratio_words
 from dsocr_core.review.page import KINDS, BlockText, PageReview
 from dsocr_core.review.pictures import data_uri, overlay
@@ -55,13 +54,13 @@ class _Shown:
     """Comments on regions of the page, in the order of their numbers on the picture."""
 
 
-def html_report(review: Review, truth: Truth | None = None, worst: int = WORST, words: str = "") -> str:
+def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
     """One HTML file that needs no network and no script; all text of models is escaped.
 
     `words` are its reader's own, and come first.
     Its Content-Security-Policy forbids both, so that even a text that got through could do nothing.
     """
-    values = document(review, truth)
+    values = document(review)
     shown = _worst(review, worst)
     style = (_HERE / "report.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

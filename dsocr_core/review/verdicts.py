@@ -13,31 +13,26 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 import pandas as pd
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import Refused, parse_json
-from dsocr_core.reading.spreadsheet import starts_formula
+from dsocr_core.reading.spreadsheet import csv_cell
 from dsocr_core.runs.results import rows
 from dsocr_core.runs.store import History
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 LABEL_LIMIT, COMMENT_LIMIT, REVIEWER_LIMIT, PAGE_LIMIT = 100, 4000, 100, 4096
-IMPORT_LIMIT = 64 * 1024 * 1024
-"""Characters of a document that is imported."""
 
 KIND = "verdict"
-_FORMAT = "dsocr-verdicts"
-_VERSION = 1
 
 
 class VerdictError(DsocrError):
-    """A verdict that cannot be recorded, or rows that cannot be imported; names the row and the cause."""
+    """A verdict that cannot be recorded; says why."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +163,7 @@ class Verdicts:
             self._run_id, KIND, [(row.page, row.reviewer, _value(row)) for row in rows]
         )
 
-    # --- out and in -----------------------------------------------------------------------------
-
-    def to_json(self) -> str:
-        """All rows as a JSON document."""
-        rows = [asdict(row) for row in self.rows()]
-        return json.dumps(
-            {"format": _FORMAT, "version": _VERSION, "rows": rows}, ensure_ascii=False, indent=1
-        )
+    # --- out -----------------------------------------------------------------------------
 
     def to_csv(self) -> str:
         """All rows as CSV; cells that a spreadsheet would take for a formula begin with an apostrophe."""
@@ -183,34 +171,8 @@ class Verdicts:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(_COLUMNS)
         for row in self.rows():
-            writer.writerow([_cell(getattr(row, name)) for name in _COLUMNS])
+            writer.writerow([csv_cell(getattr(row, name)) for name in _COLUMNS])
         return out.getvalue()
-
-    def take(self, content: str) -> int:
-        """Import rows from `to_json` or `to_csv`; returns how many were new. Again, it adds nothing.
-
-        Raises VerdictError naming the row for anything else; then nothing is taken.
-        """
-        if len(content) > IMPORT_LIMIT:
-            raise VerdictError(f"verdicts: {len(content):,} characters are more than {IMPORT_LIMIT:,}")
-        read = _from_json if content.lstrip()[:1] == "{" else _from_csv
-        new: dict[str, Judgement] = {}
-        present = {row.id for row in self.rows()}
-        for number, values in enumerate(read(content), start=1):
-            try:
-                row = _judgement(values)
-            except VerdictError as error:
-                raise VerdictError(f"verdicts, row {number}: {error}; nothing was imported") from None
-            if row.review != self._review or row.run_id != self._run_id:
-                raise VerdictError(
-                    f"verdicts, row {number}: it is about the review {row.review[:120]}, not {self._review}; "
-                    "open that review to import it"
-                )
-            if row.id not in present:
-                new.setdefault(row.id, row)
-        if new:
-            self._write(new.values())
-        return len(new)
 
 
 _COLUMNS = tuple(item.name for item in fields(Judgement))
@@ -279,34 +241,3 @@ def _value(row: Judgement) -> str:
     """Make what an annotation holds beside page and reviewer."""
     names = ("id", "time", "review", "verdict", "label", "comment", "undoes", "region")
     return json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False)
-
-
-def _from_json(content: str) -> list[dict[str, Any]]:
-    try:
-        document = parse_json(content, any_number=True)
-        rows = document["rows"] if document.get("format") == _FORMAT else None
-    except (Refused, LookupError):
-        rows = None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise VerdictError("verdicts: not a JSON document of exported verdicts")
-    return rows
-
-
-def _from_csv(content: str) -> list[dict[str, Any]]:
-    try:
-        reader = csv.DictReader(io.StringIO(content, newline=""), restkey="")
-        rows = [{name: _plain(value) for name, value in row.items()} for row in reader]
-    except csv.Error as error:
-        raise VerdictError(f"verdicts: not a CSV file ({error})") from None
-    if set(reader.fieldnames or ()) | {"region"} != set(_COLUMNS):  # which earlier versions do not write
-        raise VerdictError(f"verdicts: not exported verdicts; the columns are {', '.join(_COLUMNS)}")
-    return [row | {name: row[name] or None for name in ("verdict", "undoes")} for row in rows]
-
-
-def _cell(value: str | None) -> str:
-    text = value or ""
-    return f"'{text}" if text.startswith("'") or starts_formula(text) else text
-
-
-def _plain(value: Any) -> Any:
-    return value[1:] if isinstance(value, str) and value[:1] == "'" else value

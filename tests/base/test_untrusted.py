@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,22 +12,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import DEPTH_LIMIT, Refused, parse_json, parse_value, read_bytes
 from dsocr_core.cli.trace import _names
 from dsocr_core.models.taps.files import Dump, DumpError
-from dsocr_core.review.accuracy import read_truth
-from dsocr_core.review.verdicts import VerdictError, _from_json
 from dsocr_core.runs.result_cache import ResultStore
 from dsocr_core.vendor.protocol import ProtocolError, decode
-from tests.support.paths import ROOT
-
-OWN = {
-    "dsocr_core/base/untrusted.py": "the reader itself",
-    "dsocr_core/cli/sides.py": "its own text, made of the command line's options",
-    "dsocr_core/cli/history.py": "its own text, made a line before",
-    "dsocr_core/runs/index_file.py": "the index's own text; a file that is not its own is made anew",
-    "dsocr_core/cluster/job.py": "its own text, made in the same line",
-    "dsocr_core/cluster/reader_process.py": "its parent's pages",
-    "dsocr_core/page/opener_process.py": "its parent's request",
-}
-"""Modules that read JSON of this program only."""
 
 HOSTILE = {
     "deep": b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
@@ -41,7 +26,6 @@ HOSTILE = {
     "empty": b"",
 }
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "ground truth": ("truth.json", read_truth),
     "names of a trace": ("names.json", lambda file: _names(str(file))),
     "index of a dump": ("trace.json", lambda file: Dump(file.parent)),
 }
@@ -71,9 +55,7 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path, reader
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_json_of_verdicts_messages_and_results(tmp_path: Path, case: str) -> None:
-    with pytest.raises(VerdictError):
-        _from_json(HOSTILE[case].decode(errors="replace"))
+def test_hostile_json_of_messages_and_results(tmp_path: Path, case: str) -> None:
     with pytest.raises(ProtocolError):
         decode(HOSTILE[case] + b"\n")
     (tmp_path / "key.json").write_bytes(HOSTILE[case])
@@ -97,15 +79,3 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
         handle.truncate(10**12)
     with pytest.raises(Refused, match=r"1,000,000,000,000 bytes; at most 100"):
         read_bytes(file, 100)
-
-
-def test_no_other_module_parses_json_by_itself() -> None:
-    found = set()
-    for folder in ("dsocr_core", "pages", "analytic_model"):
-        for file in (ROOT / folder).rglob("*.py"):
-            text = file.read_text(encoding="utf-8")
-            for node in ast.walk(ast.parse(text)) if "json" in text and "load" in text else ():
-                match node:
-                    case ast.Attribute(value=ast.Name(id="json"), attr="load" | "loads"):
-                        found.add(file.relative_to(ROOT).as_posix())
-    assert found == OWN.keys()

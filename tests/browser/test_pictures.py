@@ -36,7 +36,7 @@ VIEWS = {
     "review": ("/review", "the n-gram rule differs"),
     "review-grid": ("/review?view=Grid", "not reviewed"),
     **{f"review-{tab.lower().replace(' ', '-')}": (f"/review?tab={tab}", words) for tab, words in {
-        "Text": "blocks differ", "Boxes": "boxes paired", "Timings": "n = 1", "Accuracy": "ground truth",
+        "Text": "blocks differ", "Boxes": "boxes paired", "Timings": "n = 1",
         "Whole review": "pages changed"}.items()},
     "timing-regressions": ("/timing", "the surest loss first"),
     "timing-stages": ("/timing?view=Stages", "Medians over each run's pages"),

@@ -151,12 +151,6 @@ def test_ten_pages_by_keyboard_alone_then_link_and_report(
     assert "Ann Reviewer" in text
     assert "the box is a line too low" in text
     with fresh.expect_download() as download:
-        fresh.get_by_role("button", name="Verdicts as JSON").click()
-    download.value.save_as(tmp_path / "verdicts.json")
-    fresh.get_by_role("button", name="Import verdicts").click()
-    fresh.locator("input[type=file]").set_input_files(tmp_path / "verdicts.json")
-    fresh.get_by_text("All rows were here already.").wait_for()
-    with fresh.expect_download() as download:
         fresh.get_by_role("button", name="JUnit").click()
     download.value.save_as(tmp_path / "report.xml")
     assert f'tests="{PAGES}"' in (tmp_path / "report.xml").read_text("utf-8")

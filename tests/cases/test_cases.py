@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import shutil
@@ -115,14 +114,6 @@ def test_checkpoints(say: Say, tmp_path: Path) -> None:
     assert made.returncode == 0
     shown = say("run", LETTER, *SHORT, "--checkpoint", tmp_path / "int8")
     assert re.search(r"exit 2 .*stored as I8 without a scale", shown)
-
-
-@pytest.mark.parametrize("page", ["r3_0052", "r3_0241"])
-def test_the_benchmark_s_own_order_decides_ties(say: Say, page: str) -> None:
-    folder = CASES / "peers" / "odb-tie-set-order"
-    expected = json.loads((folder / "case.json").read_text())["expected"][page]["order_edit"]
-    given = ("--ground-truth", folder / page / "gt.json", folder / page / "preds")
-    assert f'"order_edit": {expected}' in say("accuracy", *given, "--workers", 1, "--json", own=False)
 
 
 def test_an_upload_s_error_names_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

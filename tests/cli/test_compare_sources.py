@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +14,7 @@ from PIL import Image
 from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.cli.main import main
 from dsocr_core.runs import result_cache
+from tests.support.paths import SAMPLES
 
 TEXTS = {"same": ("340 g of rice", "340 g of rice"), "other": ("340 g of rice", "310 g of rice")}
 
@@ -100,3 +103,24 @@ def test_a_text_that_one_folder_lacks_fails_alone(
     other, same = json.loads(capsys.readouterr().out)["pages"]
     assert other["verdict"] == "within_tolerance"
     assert (same["verdict"], same["error"]) == ("not_comparable", "folder-2: has no text of that name")
+
+
+SAMPLE_NAMES = ("01-letter", "02-invoice")
+
+
+def test_a_folder_and_a_command_are_compared_like_any_backends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder := tmp_path / "left").mkdir()
+    for name in SAMPLE_NAMES:
+        (folder / f"{name}.md").write_text(f"<|ref|>text<|/ref|><|det|>[[10, 10, 500, 60]]<|/det|>\n{name}")
+    copies = "import pathlib, shutil, sys; left, image, out = map(pathlib.Path, sys.argv[1:]);"
+    copies += "shutil.copy(left / (image.stem + '.md'), out)"
+    command = shlex.join([sys.executable, "-c", copies, str(folder)]) + " {image} {out}"
+    images = [str(SAMPLES / f"{name}.png") for name in (*SAMPLE_NAMES, "05-square-card")]
+    given = ["compare", *images, "--a", f"folder:{folder}", "--b", f"command:{command}"]
+    assert main([*given, "--out", str(tmp_path / "run"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [page.get("verdict") for page in found["pages"]][:2] == ["identical", "identical"]
+    errors = json.dumps(found["pages"][2])
+    assert "has no text of that name" in errors and "ended with exit code 1: FileNotFoundError" in errors

@@ -271,7 +271,6 @@ def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) 
         ("Boxes", "5 of 5 boxes paired"),
         ("Inputs", "✓ equal, ✗ different"),
         ("Timings", "n = 1"),
-        ("Accuracy", "This page has no ground truth"),
         ("Whole review", "pages changed"),
     ],
 )
@@ -453,7 +452,7 @@ def test_everything_can_be_taken_away(own: History) -> None:
     review.verdicts.give(MOVED, "wrong", "Ben")
     test = open_page(tab="Whole review")
     labels = [button.proto.label for button in test.get("download_button")]
-    assert labels == ["Report as HTML", "Markdown", "JSON", "JUnit", "Verdicts as JSON", "Verdicts as CSV"]
+    assert labels == ["Report as HTML", "JSON", "JUnit", "Verdicts as CSV"]
     outcome = test.dataframe[0].value.set_index("")["pages"]
     assert (outcome["pages"], outcome["verdict: wrong"], outcome["verdict: not reviewed"]) == (6, 1, 5)
     assert outcome["box moved"] == 1

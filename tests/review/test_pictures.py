@@ -152,7 +152,7 @@ def test_a_clean_page_that_is_none_is_passed_over(history: History, source: Path
 def test_it_leaves_and_arrives_with_its_run(history: History, source: Path, tmp_path: Path) -> None:
     keep(history, source, pictures=False)
     source.unlink()
-    exported = export_runs(history, ["run-1"], tmp_path / "out.zip", "zip").target
+    exported = export_runs(history, ["run-1"], tmp_path / "out.zip").target
     with History(tmp_path / "elsewhere") as elsewhere:
         assert [run.run_id for run in import_paths(elsewhere, [exported]).imported] == ["run-1"]
         assert clean_files(elsewhere) == clean_files(history)

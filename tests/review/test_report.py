@@ -22,7 +22,6 @@ from dsocr_core.reading.records import OcrResult, TopTwo
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
-from dsocr_core.review.markdown import markdown_report
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.store import History
 from tests.support.paths import ROOT
@@ -270,13 +269,12 @@ def test_compare_gives_the_numbers_of_the_review(
     history: History, review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     location = history.storage.location
-    files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml", "--markdown", tmp_path / "r.md")
+    files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
     assert run("compare", "run-1", "--history", location, "--json", *files) == FAILED
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(json.dumps(document(review)))
     assert (tmp_path / "r.html").read_text() == html_report(review)
     assert (tmp_path / "r.xml").read_text() == junit_report(review)
-    assert (tmp_path / "r.md").read_text() == markdown_report(review)
     assert run("compare", Path(location) / "runs" / "run-1") == FAILED
     words = capsys.readouterr().out
     assert "6 passed, 3 failed" in words and "inconclusive" in words and "Traceback" not in words
@@ -301,7 +299,6 @@ def test_usage_errors_are_one_line(history: History, capsys: pytest.CaptureFixtu
         (("run-1", "run-1", "run-1"), "3 runs are given"),
         (("run-1", "--pages", "1"), "--pages is for pages, and recorded runs are given"),
         (("run-1", "--backend-a", "x"), "no backend 'x'"),
-        (("run-1", "--truth", "none.json"), "none.json: cannot be read"),
         (("run-1", "--html", "no/such/folder.html"), "cannot be written"),
         (("none.png",), "no such file"),
     ):
@@ -337,13 +334,3 @@ def test_a_page_that_one_run_has_is_said_once_and_fails_nothing(
         assert page.count(said) == 1 and ">p3<" not in page
     assert main(["compare", "run-1", "run-2", "--history", str(tmp_path)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
-
-
-def test_markdown_says_the_same_and_hostile_text_ends_no_cell(review: Review) -> None:
-    text = markdown_report(review, words="Do | not\n<b>merge</b>")
-    assert r"Do \| not" in text and "<" not in text.replace(r"\<", "")
-    assert "6 passed, 3 failed" in text and "could not" in text
-    rows = [line for line in text.splitlines() if re.match(r"\| p\d", line)]
-    assert [len(re.findall(r"(?<!\\)\|", line)) for line in rows] == [6] * 9
-    page = text[text.index("## p1: differs") : text.index("\n## ", text.index("## p1: differs") + 1)]
-    assert "script" in page and "## p2: differs" in text and "could not \\<i\\>read" in text

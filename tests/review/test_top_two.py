@@ -94,7 +94,7 @@ def test_the_command_says_it(history: History, capsys: pytest.CaptureFixture[str
 
 
 def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> None:
-    export_runs(history, ["run-1"], tmp_path / "out.zip", "zip")
+    export_runs(history, ["run-1"], tmp_path / "out.zip")
     with History(tmp_path / "elsewhere") as other:
         import_paths(other, [tmp_path / "out.zip"])
         there, here = open_review(other, "run-1"), open_review(history, "run-1")

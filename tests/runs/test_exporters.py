@@ -1,6 +1,5 @@
-"""Chosen runs as Parquet, CSV and zip: nothing lost, nothing run, and the zip imports elsewhere."""
+"""Chosen runs as a zip that imports elsewhere with nothing lost; texts for a benchmark."""
 
-import csv
 import json
 import zipfile
 
@@ -9,15 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from dsocr_core.cli.main import main
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.runs.exporters import ExportError, export_runs
 from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.omnidocbench import export_texts
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.store import History, HistoryError
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
+MARKED = "<|ref|>text<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>\nText\n\n\n\n"
 HOSTILE = [
     'it\'s "quoted"',
     "'; DROP TABLE runs; --",
@@ -103,7 +105,7 @@ def test_a_zip_imports_elsewhere_as_the_same_run(history, tmp_path):
     fill(history, "run-1")
     fill(history, "run-2", texts=HOSTILE[::-1])
     failed = run_with_failures(history, tmp_path / "page.png")
-    report = export_runs(history, ["run-1", "run-2", failed], tmp_path / "out.zip", "zip")
+    report = export_runs(history, ["run-1", "run-2", failed], tmp_path / "out.zip")
     assert (report.runs, report.rows["readings"]) == (3, 2 * len(HOSTILE) + 2 + 6)
     with History(tmp_path / "elsewhere") as other:
         found = import_paths(other, [tmp_path / "out.zip"])
@@ -120,70 +122,62 @@ def test_a_zip_imports_elsewhere_as_the_same_run(history, tmp_path):
         again = import_paths(other, [tmp_path / "out.zip"])
         assert (len(again.imported), len(again.known)) == (0, 3)
     # The same runs make the same archive.
-    export_runs(history, ["run-1", "run-2", failed], tmp_path / "again.zip", "zip")
+    export_runs(history, ["run-1", "run-2", failed], tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == (tmp_path / "out.zip").read_bytes()
 
 
-def test_parquet_holds_every_row(history, tmp_path):
+def test_texts_are_written_for_the_benchmark_s_evaluator(history, tmp_path):
+    failed = run_with_failures(history, tmp_path / "page.png")
+    with pytest.raises(ExportError, match="results of eager and vendor; name one with --backend"):
+        export_texts(history, failed, None, tmp_path / "out")
+    assert export_texts(history, failed, "vendor", tmp_path / "out") == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"page.md", "half.md"}
+    with pytest.raises(ExportError, match="cannot be written"):
+        export_texts(history, failed, "vendor", tmp_path / "out")
+    with pytest.raises(ExportError, match="has no text of nobody"):
+        export_texts(history, failed, "nobody", tmp_path / "none")
+    with history.writer(RunRecord(id="names", created="2026-01-02T03:04:05+00:00", source="dsocr")) as run:
+        for page in ("a/paper.pdf#3", "b/1.png"):
+            run.add(
+                "readings", [{"page": page, "backend": "eager", "text_raw": f"{MARKED}<center>x</center>"}]
+            )
+    history.refresh()
+    export_texts(history, "names", None, tmp_path / "names")
+    assert {file.name: file.read_text() for file in (tmp_path / "names").iterdir()} == dict.fromkeys(
+        ("paper_3.md", "1.md"), "\nText\n\nx"
+    )
+    with history.writer(RunRecord(id="same", created="2026-01-02T03:04:05+00:00", source="dsocr")) as run:
+        run.add("readings", [{"page": f"{folder}/1.png", "text_raw": "x"} for folder in "ab"])
+    history.refresh()
+    with pytest.raises(ExportError, match=r"two pages of same would be called 1\.md"):
+        export_texts(history, "same", None, tmp_path / "same")
+
+
+def test_the_command_writes_one_or_the_other(history, tmp_path, capsys):
     fill(history, "run-1")
-    fill(history, "run-2")
-    export_runs(history, ["run-2", "run-1"], tmp_path / "out", "parquet")
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        "runs.parquet", "readings.parquet", "timings.parquet",
-    }  # fmt: skip
-    images = pq.read_table(tmp_path / "out" / "readings.parquet").to_pylist()
-    assert [(row["run_id"], row["text_raw"]) for row in images if row["token_ids"] is None] == [
-        (run_id, text) for run_id in ("run-2", "run-1") for text in HOSTILE
-    ]
-    runs = pq.read_table(tmp_path / "out" / "runs.parquet").to_pylist()
-    assert [row["id"] for row in runs] == ["run-2", "run-1"]
-    assert json.loads(runs[0]["settings"]) == {"infer": {"max_new_tokens": 8192}, "prompt": HOSTILE[0]}
-    assert (runs[0]["git_dirty"], runs[0]["gpu"], runs[0]["notes"]) == (False, None, HOSTILE[1])
-
-
-def test_csv_has_every_figure_and_no_formula(history, tmp_path):
-    fill(history, "run-1")
-    report = export_runs(history, ["run-1"], tmp_path / "out", "csv")
-    assert report.rows == {"runs": 1, "images": len(HOSTILE) + 1, "stage_timings": len(HOSTILE), "tokens": 1}
-
-    def read(name):
-        with (tmp_path / "out" / f"{name}.csv").open(encoding="utf-8", newline="") as handle:
-            return list(csv.DictReader(handle))
-
-    assert [float(row["milliseconds"]) for row in read("stage_timings")] == [
-        0.1 + index for index in range(len(HOSTILE))
-    ]
-    cells = [row["text_raw"] for row in read("images")[: len(HOSTILE)]]
-    assert [
-        cell.removeprefix("'") if text[:1] in ("=", "+", "-", "@") else cell
-        for cell, text in zip(cells, HOSTILE, strict=True)
-    ] == HOSTILE
-    assert not any(cell.startswith(("=", "+", "-", "@")) for row in read("images") for cell in row.values())
-    assert read("images")[0]["height"] == ""
-    assert json.loads(read("tokens")[0]["token_ids"]) == [1, 2, 128815]
+    given = ["history", "export", "run-1", "--history", str(tmp_path / "history")]
+    for wrong in ([], ["--to", "x.zip", "--omnidocbench", "x"]):
+        assert main([*given, *wrong]) == 2
+        assert "one run and --omnidocbench DIR" in " ".join(capsys.readouterr().out.split())
+    assert main([*given, "--to", str(tmp_path / "x.zip")]) == 0 and (tmp_path / "x.zip").is_file()
 
 
 def test_nothing_is_overwritten_and_nothing_half_done_is_left(history, tmp_path, monkeypatch):
     fill(history, "run-1")
     (tmp_path / "there").mkdir()
-    for form in ("zip", "csv", "parquet"):
-        with pytest.raises(ExportError, match="is there already"):
-            export_runs(history, ["run-1"], tmp_path / "there", form)
+    with pytest.raises(ExportError, match="is there already"):
+        export_runs(history, ["run-1"], tmp_path / "there")
     with pytest.raises(HistoryError):
-        export_runs(history, ["run-1", "nope"], tmp_path / "x.zip", "zip")
+        export_runs(history, ["run-1", "nope"], tmp_path / "x.zip")
     with pytest.raises(ExportError, match="no runs"):
-        export_runs(history, [], tmp_path / "x.zip", "zip")
-    with pytest.raises(ExportError, match="one of parquet, csv, zip"):
-        export_runs(history, ["run-1"], tmp_path / "x", "xlsx")
+        export_runs(history, [], tmp_path / "x.zip")
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full)
-    monkeypatch.setattr("dsocr_core.runs.exporters._append_csv", full)
-    for form in ("zip", "csv", "parquet"):
-        with pytest.raises(ExportError, match="No space left"):
-            export_runs(history, ["run-1"], tmp_path / "x", form)
+    with pytest.raises(ExportError, match="No space left"):
+        export_runs(history, ["run-1"], tmp_path / "x")
     assert {path.name for path in tmp_path.iterdir()} == {"history", "there"}
 
 
@@ -194,7 +188,7 @@ def test_nothing_is_overwritten_and_nothing_half_done_is_left(history, tmp_path,
 def unpacked(history, tmp_path):
     """A run's exported directory, to be damaged."""
     fill(history, "run-1")
-    export_runs(history, ["run-1"], tmp_path / "out.zip", "zip")
+    export_runs(history, ["run-1"], tmp_path / "out.zip")
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
         archive.extractall(tmp_path / "unpacked")
     return tmp_path / "unpacked" / "run-1"

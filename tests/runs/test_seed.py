@@ -74,7 +74,7 @@ def test_runs_of_another_machine_come_along_within_bounds(
 ) -> None:
     write_run(tmp_path / "gpu", "of-a-gpu", [timing("p", "sam", 1.5)], gpu="NVIDIA H200")
     with History(tmp_path / "gpu") as other:
-        export_runs(other, ["of-a-gpu"], tmp_path / "gpu.zip", "zip")
+        export_runs(other, ["of-a-gpu"], tmp_path / "gpu.zip")
     assert make.main([str(tmp_path / "gpu.zip"), "--to", str(tmp_path / "seed")]) == 0
     assert make.main(["--to", str(tmp_path / "seed")]) == 0, "what is there of a GPU stays"
     with History(tmp_path / "seed") as history:

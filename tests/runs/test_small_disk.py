@@ -47,7 +47,7 @@ def test_what_was_saved_before_the_disk_was_full_stays(disk: Path) -> None:
         assert sorted(history.run_ids()) == sorted(saved) and not history.problems
         for refused in (
             lambda: history.note(saved[0], "x" * 800_000),
-            lambda: export_runs(history, saved, disk / "out.zip", "zip"),
+            lambda: export_runs(history, saved, disk / "out.zip"),
         ):
             with pytest.raises((StorageError, ExportError), match="No space left on device"):
                 refused()

@@ -295,7 +295,7 @@ def test_a_history_in_s3_leaves_with_its_pictures(
     # Another machine: nothing is in its mirror, pictures are fetched one by one.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "reader"))
     with History(s3) as history, History(tmp_path / "here") as here:
-        export_runs(history, ["a"], tmp_path / "a.zip", "zip")
+        export_runs(history, ["a"], tmp_path / "a.zip")
         assert import_paths(here, [tmp_path / "a.zip"]).skipped == []
         assert set(here.file_names("a")) == files.keys()
         for name in here.file_names("a"):

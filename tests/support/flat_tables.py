@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 
-from dsocr_core.runs.exporters import flat
+from dsocr_core.runs.schema import VIEWS, relation
 from dsocr_core.runs.store import History
 
 
 def flat_tables(history: History, run_id: str) -> dict[str, pa.Table]:
     """The views over a run's readings and times, and its other tables."""
-    return flat(history.tables(run_id))
+    tables = history.tables(run_id)
+    found = {name: table for name, table in tables.items() if name not in ("readings", "timings")}
+    with duckdb.connect(":memory:") as connection:
+        for view, (name, _) in VIEWS.items():
+            if name in tables:
+                connection.register("given", tables[name])
+                made: pa.Table = connection.sql(f"FROM {relation(view, 'given')}").to_arrow_table()
+                found |= {view: made} if len(made) else {}
+    return found

@@ -35,7 +35,7 @@ def base(root: Path) -> None:
     with RunWriter(root / "elsewhere", record(NEW, created="2026-01-05")) as run:
         fill(run)
     with History(root / "elsewhere") as history:
-        export_runs(history, [NEW], root / "new.zip", "zip")
+        export_runs(history, [NEW], root / "new.zip")
     (root / "temporary").mkdir()
 
 
@@ -52,21 +52,9 @@ def read_in(root: Path) -> None:
         raise DsocrError("; ".join(item.reason for item in report.skipped))
 
 
-def export(root: Path, form: str) -> None:
+def export(root: Path) -> None:
     with History(root / "history") as history:
-        export_runs(history, ["run-0", "run-1"], root / "exported", form)  # type: ignore[arg-type]
-
-
-def export_zip(root: Path) -> None:
-    export(root, "zip")
-
-
-def export_csv(root: Path) -> None:
-    export(root, "csv")
-
-
-def export_parquet(root: Path) -> None:
-    export(root, "parquet")
+        export_runs(history, ["run-0", "run-1"], root / "exported")
 
 
 def base_trashed(root: Path) -> None:

@@ -42,7 +42,7 @@ def exported(root: Path, given: Results) -> Results:
     """Through a zip into another history."""
     history(root, given)
     with History(root / "history") as opened:
-        export_runs(opened, ["run-1"], root / "out.zip", "zip")
+        export_runs(opened, ["run-1"], root / "out.zip")
     return _imported(root, root / "out.zip")
 
 

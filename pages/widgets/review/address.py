@@ -39,7 +39,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "mode": Parameter(MODES[0], MODES, widget=False),
     "tab": Parameter(TABS[0], TABS),
     "onward": Parameter(False),
-    "truth": Parameter(""),
     "reviewer": _own("", widget=True),
     # number of the last action of the viewer that was done, what went wrong, what was done
     "taken": _own(0), "problem": _own(""), "notice": _own(""),

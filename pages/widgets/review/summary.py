@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import moment, plural
+from dsocr_core.base.words import moment
 from dsocr_core.models.family import all_stages
 from dsocr_core.reading.ties import count_ties
 from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
-from dsocr_core.review.markdown import markdown_report
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
-from dsocr_core.review.verdicts import IMPORT_LIMIT
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.runs.statistics import outcome_words
-from pages.widgets.review.address import value
-from pages.widgets.shared import resources, table
-from pages.widgets.shared.messages import plain, show_error
-from pages.widgets.shared.sources import typed_path
+from pages.widgets.shared import table
+from pages.widgets.shared.messages import plain
 from pages.widgets.shared.strip import VERDICTS, verdict_words
 from pages.widgets.shared.table import Column
 
 if TYPE_CHECKING:
-    from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.queue import Given
     from dsocr_core.review.review import Review
     from dsocr_core.review.verdicts import Judgement
@@ -44,7 +37,7 @@ def draw(shown: PageShown) -> None:
     st.caption(plain(f"A {review.a.name}, B {review.b.name}. Speeds are those of whole pages."))
     if finding := count_ties(page.report for page in review.pages).finding:
         st.warning(plain(finding), icon=":material/rule:")
-    _take_away(review, value("truth").strip())
+    _take_away(review)
     left, right = st.columns([1, 2.2])
     with left:
         table.draw(outcome_table(review, given))
@@ -86,10 +79,10 @@ def stage_table(stages: pd.DataFrame) -> pd.DataFrame:
     return stages.sort_values("stage", key=lambda names: names.map(order), kind="stable")
 
 
-# --- out and in -----------------------------------------------------------------------------------
+# --- out -----------------------------------------------------------------------------------
 
 
-def _take_away(review: Review, typed: str) -> None:
+def _take_away(review: Review) -> None:
     """Files are made when they are asked for, outside of the session."""
     own = st.text_area(
         "Words at the head of the report", key=f"review words of {review.key}", persist_state="session",
@@ -101,55 +94,20 @@ def _take_away(review: Review, typed: str) -> None:
                 "Report as HTML",
                 "html",
                 "text/html",
-                lambda: html_report(review, _truth(typed), words=own.strip()),
+                lambda: html_report(review, words=own.strip()),
             ),
-            ("Markdown", "md", "text/markdown", lambda: markdown_report(review, _truth(typed), own.strip())),
-            ("JSON", "json", "application/json", lambda: _json(document(review, _truth(typed)))),
+            ("JSON", "json", "application/json", lambda: _json(document(review))),
             ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
-            ("Verdicts as JSON", "verdicts.json", "application/json", review.verdicts.to_json),
             ("Verdicts as CSV", "verdicts.csv", "text/csv", review.verdicts.to_csv),
         ):
             st.download_button(
                 words, make, f"review-{review.key.replace('~', '-before-').replace(':', '-')}.{name}", mime,
                 on_click="ignore", icon=":material/download:", key=f"review download {name}",
             )  # fmt: skip
-        with st.popover("Import verdicts", icon=":material/upload:", key="review import"):
-            _import(review)
-    if notice := st.session_state.pop("review imported", None):
-        st.success(plain(notice))
-
-
-def _truth(typed: str) -> Truth:
-    """The ground truth that the page scores with; the samples' own when the typed file cannot be read."""
-    with suppress(DsocrError):
-        return resources.truth(typed_path(typed, resources.allowed_roots()) if typed else None)
-    return resources.truth(None)
 
 
 def _json(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=1, ensure_ascii=False, default=str)
-
-
-def _import(review: Review) -> None:
-    st.caption(
-        "Verdicts that were exported here or on another machine; rows that are here already are left out."
-    )
-    count = st.session_state.setdefault("review uploads", 0)
-    upload = st.file_uploader("Verdicts, JSON or CSV", ["json", "csv"], key=f"review upload {count}")
-    if upload is None:
-        return
-    try:
-        if upload.size > IMPORT_LIMIT:
-            raise DsocrError(f"{upload.name}: larger than {IMPORT_LIMIT // 2**20} MiB; export fewer verdicts")
-        new = review.verdicts.take(upload.getvalue().decode("utf-8", "replace"))
-    except DsocrError as error:
-        show_error(error)
-        return
-    st.session_state["review imported"] = (
-        f"{plural(new, 'row')} imported." if new else "All rows were here already."
-    )
-    st.session_state["review uploads"] = count + 1  # a fresh uploader: the file is not taken again
-    st.rerun()
 
 
 # --- rows -----------------------------------------------------------------------------------------

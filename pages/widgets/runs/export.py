@@ -17,7 +17,7 @@ def exported(history: History, run_ids: Sequence[str]) -> bytes:
     """The runs as a zip. Raises DsocrError."""
     with Temporary("export") as name:
         target = Path(name) / "runs.zip"
-        export_runs(history, run_ids, target, "zip")
+        export_runs(history, run_ids, target)
         return target.read_bytes()
 
 

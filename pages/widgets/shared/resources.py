@@ -28,7 +28,6 @@ from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
 
 if TYPE_CHECKING:
-    from dsocr_core.review.accuracy import Truth
     from dsocr_core.review.review import Review
     from dsocr_core.runs.store import History
 
@@ -108,33 +107,12 @@ def _opened_review(past: History, key: str) -> Review:
         bar.empty()
 
 
-def truth(path: Path | None) -> Truth:
-    """The true answers of the samples, and those of a file. Raises DsocrError."""
-    return _truth(str(path) if path else None, _changed_ns(path) if path else 0)
-
-
 def _changed_ns(path: Path) -> int:
     """Say when the file last changed. Raises DsocrError when it is not there."""
     try:
         return path.stat().st_mtime_ns
     except OSError as error:
         raise DsocrError(f"{path.name}: cannot be read ({error.strerror})") from error
-
-
-@st.cache_resource(max_entries=2, show_spinner="Reading the ground truth")
-def _truth(path: str | None, changed_ns: int) -> Truth:
-    from dsocr_core.review.accuracy import read_truth, sample_truth
-
-    return sample_truth() | (read_truth(Path(path)) if path else {})
-
-
-@st.cache_resource(max_entries=4, show_spinner="Scoring every page")
-def mean_accuracy(_review: Review, key: str, _truth: Truth, path: str) -> dict[str, dict[str, float | None]]:
-    """Both sides' mean accuracy over the pages of a review that have a ground truth."""
-    from dsocr_core.review.document import document
-
-    means: dict[str, dict[str, float | None]] = document(_review, _truth)["accuracy"]
-    return means
 
 
 def held(name: str, state: Hashable, of: Hashable, make: Callable[[], T], most: int = 8) -> T:
