@@ -1,4 +1,4 @@
-"""Findings of two outputs that differ: boxes, their order and texts, values, words."""
+"""Findings of two outputs that differ: boxes, their order and texts, words."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr_core.reading.markup import END_MARKER, PAGE, SCALE, Box, Span, block_text
 from dsocr_core.reading.parity_records import BoxPair, Tolerance
-from dsocr_core.reading.values import Change, TextChanges, plain, text_changes
+from dsocr_core.reading.text_diff import Change, plain, squeezed, text_changes
 from dsocr_core.reading.verdict import Finding, box_findings, text_findings
 
 OTHER_TOKENS = "text and boxes are equal, written with other tokens"
-_NAMED = 5
-"""Values and words that a reason names; the others are counted."""
 _SAME_WAY = 0.8
 """Share of boxes that have moved one way, from which on all are said to have moved."""
 
@@ -28,34 +26,29 @@ def output_findings(
     text: tuple[float, bool],
     tolerance: Tolerance,
 ) -> list[Finding]:
-    """Findings of two outputs that are not the same, the gravest kind first.
+    """Findings of two outputs that are not the same, those beyond tolerance first.
 
     `words` are both texts without markup, `loose` what of them no box stands for, `text` the character error
     rate and whether they differ beyond the characters that are measured.
     """
-    changes = _changes(pairs, words, loose)
+    rate, beyond_limit = text
+    if rate > 0 and tolerance.character_error_rate > 0:  # what a page shows may differ by less
+        shown = [squeezed(plain(side)) for side in words]
+        rate = min(rate, Levenshtein.distance(*shown) / max(1, len(shown[1])))
     found = [
-        *_value_findings(changes, tolerance),
         *_box_findings(pairs, tolerance),
         *_exchanges(pairs),
-        *text_findings(*text, tolerance, _spelt_alike(words) if text[0] else None),
-        *_word_findings(changes),
+        *text_findings(_changes(pairs, words, loose), (text[0], rate), beyond_limit, tolerance),
     ]
-    return found or [Finding(OTHER_TOKENS, within=True)]
+    return sorted(found, key=lambda finding: finding.within) or [Finding(OTHER_TOKENS, within=True)]
 
 
-def _spelt_alike(words: tuple[str, str]) -> float:
-    """The character error rate of both texts without blanks and spelling of markup."""
-    a, b = map(plain, words)
-    return 0.0 if a == b else Levenshtein.distance(a, b) / max(1, len(b))
-
-
-def _changes(pairs: Sequence[BoxPair], words: tuple[str, str], loose: tuple[str, str]) -> TextChanges:
+def _changes(pairs: Sequence[BoxPair], words: tuple[str, str], loose: tuple[str, str]) -> list[Change]:
     """Changes block by block; of the whole texts where a block with text has no partner."""
     blocks = dict.fromkeys(tuple(box.text if box else "" for box in (pair.a, pair.b)) for pair in pairs)
     if not blocks or any(pair.a is None or pair.b is None for pair in pairs if _text(pair)):
         return text_changes(*words)
-    return sum((text_changes(a, b) for a, b in blocks if a != b), text_changes(*loose))
+    return [change for a, b in (loose, *blocks) if a != b for change in text_changes(a, b)]
 
 
 def _text(pair: BoxPair) -> str:
@@ -74,30 +67,6 @@ def loose_text(text_raw: str, spans: Sequence[Span]) -> str:
             parts.append(block_text(span))
     parts.append(text_raw[position:].replace(PAGE, "").removesuffix(END_MARKER))
     return "\n".join(part.strip() for part in parts if part.strip())
-
-
-def _value_findings(changes: TextChanges, tolerance: Tolerance) -> list[Finding]:
-    """Tables of another structure, values, and words that decide, which count with the values."""
-    found = [Finding(words, within=False) for words in changes.structures[:_NAMED]]
-    deciding = changes.deciding
-    within = len(changes.values) + len(deciding) <= tolerance.values
-    if changes.values:
-        noun = "value differs" if len(changes.values) == 1 else "values differ"
-        found.append(Finding(f"{len(changes.values)} {noun}: {_named(changes.values)}", within))
-    if deciding:
-        found.append(Finding(f"deciding words changed: {_named(deciding)}", within))
-    return found
-
-
-def _word_findings(changes: TextChanges) -> list[Finding]:
-    """Other words that changed, named beside the rate that decides."""
-    changed = [change for change in changes.words if not change.decides]
-    return [Finding(f"words changed: {_named(changed)}", within=True)] if changed else []
-
-
-def _named(changes: Sequence[Change]) -> str:
-    rest = len(changes) - _NAMED
-    return "; ".join(change.words for change in changes[:_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 # --- boxes ------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from dsocr_core.reading.parity_records import (
 )
 from dsocr_core.reading.postprocess import clean_text, result_mmd
 from dsocr_core.reading.records import BOXES_NOT_KNOWN, FinishReason, OcrResult
+from dsocr_core.reading.text_diff import TEXT_LIMIT
 from dsocr_core.reading.verdict import (
     Ends,
     Finding,
@@ -32,8 +33,6 @@ from dsocr_core.reading.verdict import (
 )
 
 _CONTEXT_TOKENS = 12
-TEXT_LIMIT = 100_000
-"""Characters of each text that the error rate is measured on: the distance is quadratic in their number."""
 
 
 def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:

@@ -32,14 +32,13 @@ class Tolerance:
     Args:
         boxes: boxes more or less, without a partner, or under another label
         shift_percent: largest difference of matched boxes' coordinates, in percent of the page's side
-        character_error_rate: edits per character of the text; 0.02 is 2 %
-        values: numbers, amounts, dates, codes and deciding words that may differ
+        character_error_rate: edits per character of the text; 0.02 is 2 %. Blanks and the spelling of markup
+            are no difference, whatever it is
     """
 
     boxes: int = 1
     shift_percent: float = 2.0
-    character_error_rate: float = 0.02
-    values: int = 0
+    character_error_rate: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

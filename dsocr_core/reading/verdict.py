@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from dsocr_core.base.words import plural
 from dsocr_core.reading.input_parity import GLOBAL_HASH, IMAGE, LIMIT, TILES_HASH, inputs_words
 from dsocr_core.reading.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.reading.records import FinishReason
+from dsocr_core.reading.text_diff import Change, ChangeKind, named
 
-RULE = 3
-"""Number of this rule, by which a run says what judged it: 2 compares values and forgives
-spelling, 3 compares formulas, lines and deciding words too."""
+RULE = 4
+"""Number of this rule, by which a run says what judged it. Under 4 every change of a text that a page shows
+is a difference; 2 and 3 allowed 2 % of the characters, but no change of a value."""
 
 Ends = tuple[FinishReason | None, FinishReason | None]
 _END_WORDS: dict[FinishReason | None, str] = {"eos": "with EOS", "length": "at the token limit"}
@@ -122,23 +124,27 @@ def box_findings(
 
 
 def text_findings(
-    error_rate: float, beyond_limit: bool, tolerance: Tolerance, spelt_alike: float | None = None
+    changes: Sequence[Change], rates: tuple[float, float], beyond_limit: bool, tolerance: Tolerance
 ) -> list[Finding]:
-    """Texts that differ. `beyond_limit`: they differ, or may differ, where the rate was not measured.
+    """Texts that differ: in words, in line ends of lists and headings, in cells of tables.
 
-    `spelt_alike` is the rate without blanks and spelling of markup, which alone are beyond no tolerance.
+    `rates` are the character error rate, and the lower of it and that of the texts as a page shows them,
+    which decides. `beyond_limit`: they differ, or may differ, where the rate was not measured.
     """
     found = []
+    rate, deciding = rates
     limit = tolerance.character_error_rate
-    if error_rate > 0 and spelt_alike == 0:
+    within = deciding <= limit
+    at_most = _at_most(_percent(limit), within) if limit else ""
+    of_kind = {kind: [change for change in changes if change.kind == kind] for kind in get_args(ChangeKind)}
+    if rate > 0 and not changes:
         found.append(Finding("the texts differ in blanks and spelling of markup alone", within=True))
-    elif error_rate > 0:
-        within = error_rate <= limit
-        words = f"text differs by {_percent(error_rate)}"
-        if not within and spelt_alike is not None and spelt_alike <= limit:
-            within = True
-            words += f", by {_percent(spelt_alike)} without blanks and spelling of markup"
-        found.append(Finding(words + _at_most(_percent(limit), within), within))
+    if words := of_kind["text"]:
+        found.append(Finding(f"text differs by {_percent(rate)}: {named(words)}{at_most}", within))
+    if lines := of_kind["lines"]:
+        found.append(Finding(f"line ends of lists or headings differ: {len(lines)}{at_most}", within))
+    if of_kind["table"]:
+        found.append(Finding(f"a table has other rows or cells{at_most}", within))
     if beyond_limit:
         found.append(Finding("the texts differ beyond the characters that are measured", within=False))
     return found

@@ -15,7 +15,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import duration, percent
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.text_blocks import Runs, text_difference
-from dsocr_core.reading.values import text_changes
+from dsocr_core.reading.text_diff import named, text_changes
 from dsocr_core.review.document import changed, document, ratio_words
 from dsocr_core.review.page import KINDS, BlockText, PageReview
 from dsocr_core.review.pictures import data_uri, overlay
@@ -134,10 +134,8 @@ def _percent(value: float | None) -> str:
 
 
 def block_changes(block: BlockText) -> str:
-    """Name what differs between both texts of a block, values first."""
-    changes = text_changes(block.text_a, block.text_b).in_words
-    more = len(changes) - CHANGES
-    return "; ".join([*changes[:CHANGES], *([f"{more} more"] if more > 0 else [])])
+    """Name what differs between both texts of a block, those with digits first."""
+    return named(text_changes(block.text_a, block.text_b), CHANGES)
 
 
 def _runs(block: BlockText) -> list[Runs]:

@@ -100,12 +100,25 @@ class RunRecord:
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """The record of a document of the current schema version. Raises RecordError."""
         given = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+        if "parity_rule" not in data or data["parity_rule"] in (2, 3):
+            given["settings"] = _without_former_limits(given.get("settings"))
         try:
             for name, value in given.items():
                 _check(name, value)
             return cls(**given | {"backends": tuple(given.get("backends", ()))})
         except (TypeError, ValueError) as error:
             raise RecordError(f"run record: {error}") from error
+
+
+def _without_former_limits(settings: Any) -> Any:
+    """The settings of a run of parity rule 2 or 3 without the limits of texts that were the defaults then."""
+    tolerance = settings.get("tolerance") if isinstance(settings, dict) else None
+    if not isinstance(tolerance, dict):
+        return settings
+    kept = {name: limit for name, limit in tolerance.items() if name != "values"}
+    if kept.get("character_error_rate") == 0.02:
+        del kept["character_error_rate"]
+    return settings | {"tolerance": kept}
 
 
 def _check(name: str, value: Any) -> None:

@@ -130,8 +130,8 @@ def seal(
 
     `pictures` are files of the run, by their names in it, that lie elsewhere.
     """
-    rule = {"parity_rule": RULE} if "parity" in rows else {}
-    document = record.to_json() | {"tables": dict(rows), "checksums": CHECKSUMS, **rule}
+    made = {"tables": dict(rows), "checksums": CHECKSUMS, "parity_rule": RULE}
+    document = record.to_json() | made
     (directory / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
     write_checksums(directory, pictures)
 

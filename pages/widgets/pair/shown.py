@@ -14,7 +14,7 @@ from dsocr_core.reading.parity import is_plain
 from dsocr_core.reading.parity_records import BoxPair
 from dsocr_core.reading.records import OcrResult, Side
 from dsocr_core.reading.text_blocks import Runs, text_difference
-from dsocr_core.reading.values import text_changes
+from dsocr_core.reading.text_diff import text_changes
 
 if TYPE_CHECKING:
     from dsocr_core.reading.comparison import Comparison
@@ -93,8 +93,8 @@ def compared(left: str, right: str) -> tuple[Runs, Runs]:
 
 @lru_cache(maxsize=512)
 def changes(left: str, right: str) -> list[str]:
-    """Name what differs between two texts for people, values first."""
-    return text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS]).in_words
+    """Name what differs between two texts for people, what has digits first."""
+    return [change.words for change in text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS])]
 
 
 def label_colours(rows: Iterable[Pairing]) -> dict[str, str]:

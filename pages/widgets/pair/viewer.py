@@ -107,7 +107,7 @@ def _box_values(box: Box | None, most: int) -> dict[str, Any] | None:
 def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
     """`differing` are rows that differ in more than their coordinates and label, in their text say.
 
-    Rows with two texts that are not the same have `runs` of both sides, and `changes` in words, values first.
+    Rows with two texts that are not the same have `runs` of both sides, and `changes` in words, digits first.
     """
     most = min(_MOST_CHARACTERS, _CHARACTERS // max(len(rows), 1))
     found: list[dict[str, Any]] = [

@@ -1,0 +1,152 @@
+"""The text rule: spelling of markup is no difference; every other change is one, line ends of lists too."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity_records import Tolerance
+from dsocr_core.reading.text_diff import TEXT_LIMIT, Change, text_changes
+from tests.support.results import make_result
+
+FILE = Path(__file__).with_name("careful_reader.txt")
+_CHARACTERS = {
+    "<NBSP>": "\u00a0", "<NARROW>": "\u202f", "<THIN>": "\u2009", "<SHY>": "\u00ad", "<ZERO>": "\u200b",
+    "<WIDE>": "\u3000", "<RLM>": "\u200f", "<TAB>": "\t", "<ACUTE>": "\u0301",
+}  # fmt: skip
+_FALSE_ALARMS = 20
+"""Pairs of the file that are another spelling and are called a difference: numbers grouped another way, LaTeX
+environments, bold lines as headings."""
+
+
+def pairs(section: str) -> list[tuple[str, str]]:
+    """The pairs of a section of the file, A and B."""
+    text = FILE.read_text(encoding="utf-8").partition(f"== {section}\n")[2].partition("\n== ")[0]
+    found = []
+    for line in text.splitlines():
+        if line and not line.startswith("# "):
+            for name, character in _CHARACTERS.items():
+                line = line.replace(name, character)
+            a, _, b = line.replace("\\n", "\n").partition(" || ")
+            found.append((a, b))
+    return found
+
+
+def verdict(a: str, b: str, rate: float = 0.0) -> str:
+    return parity(make_result(a), make_result(b), Tolerance(character_error_rate=rate)).verdict
+
+
+def test_what_a_reader_calls_changed_differs() -> None:
+    assert len(pairs("differs")) == 317
+    for a, b in pairs("differs"):
+        for x, y in ((a, b), (b, a)):
+            assert text_changes(x, y), (x, y)
+            assert verdict(x, y) == "differs"
+    in_box = "<|ref|>text<|/ref|><|det|>[[10, 10, 900, 900]]<|/det|>\n"
+    assert all(verdict(in_box + a, in_box + b) == "differs" for a, b in pairs("differs"))
+
+
+def test_spelling_of_markup_is_within_tolerance() -> None:
+    assert len(pairs("spelt")) == 236
+    alarms = [(a, b) for a, b in pairs("spelt") if text_changes(a, b) or text_changes(b, a)]
+    assert len(alarms) <= _FALSE_ALARMS, alarms
+    for a, b in pairs("spelt"):
+        if (a, b) not in alarms:
+            report = parity(make_result(a), make_result(b))
+            assert report.verdict == "within_tolerance"
+            assert "the texts differ in blanks and spelling of markup alone" in report.reasons
+
+
+SAME = [
+    ("Title\n=====\nbody", "# Title\nbody"),
+    ("<ol><li>one</li><li>two</li></ol>", "1. one\n2. two"),
+    ("- a long\n  item\n- b", "- a long item\n- b"),
+    ("am\n12. Mai 2024", "am 12. Mai 2024"),
+    ("| a | b |\n|---|---|\n| 1 | 2 |", "<table><tr><td>a<td>b</tr><tr><td>1<td>2</tr></table>"),
+    (r"\(90^{\circ}\)", "90°"),
+    (r"$\frac{a}{b}$", r"\(\tfrac{a}{b}\)"),
+    ("soft wraps\nof a paragraph", "soft wraps of a paragraph"),
+    ("<b>5</b>00", "500"),
+    (r"\$5", "$5"),
+]  # fmt: skip
+LINE_ENDS = [
+    ("- offers\n- support\n- training", "- offers- support- training"),
+    ("1. first step\n2. second step\n3. third", "1. first step2. second step3. third"),
+    ("# Title\n\nOne.\n\nTwo.", "# Title One. Two."),
+    ("## A\n## B", "## A B"),
+    ("<ul><li>a</li><li>b</li></ul>", "a b"),
+    ("- a\n  - b\n- c", "- a\n- b\n- c"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME)
+def test_other_spellings_of_the_same_page(a: str, b: str) -> None:
+    assert text_changes(a, b) == []
+
+
+@pytest.mark.parametrize(("a", "b"), LINE_ENDS)
+def test_a_list_run_together_is_a_difference_of_line_ends(a: str, b: str) -> None:
+    for x, y in ((a, b), (b, a)):
+        assert {change.kind for change in text_changes(x, y)} == {"lines"}
+        reasons = parity(make_result(x), make_result(y)).reasons
+        assert any(reason.startswith("line ends of lists or headings differ") for reason in reasons)
+
+
+def test_changes_with_digits_come_first_and_are_named() -> None:
+    changes = text_changes("the bayer pays 21-30 euros", "the buyer pays 21:30 euros")
+    assert [change.words for change in changes] == ["21-30 -> 21:30", "bayer -> buyer"]
+    (reason,) = parity(make_result("pays 21-30"), make_result("pays 21:30")).reasons
+    assert reason == "text differs by 10 %: 21-30 -> 21:30"
+    assert Change("", "").words == "(nothing) -> (nothing)"
+
+
+def test_a_changed_word_is_within_a_tolerance_that_a_user_sets() -> None:
+    a = "word " * 100 + "bayer"
+    b = "word " * 100 + "buyer"
+    assert verdict(a, b) == "differs"
+    assert verdict(a, b, rate=0.01) == "within_tolerance"
+    assert verdict(a, b, rate=0.001) == "differs"
+
+
+def test_another_table_is_named() -> None:
+    a = "<table><tr><td>2023</td><td>5</td></tr></table>"
+    assert "a table has other rows or cells" in parity(make_result(a), make_result("2023 5")).reasons
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_equals_itself_and_changes_are_found_both_ways(a: str, b: str) -> None:
+    assert text_changes(a, a) == []
+    assert bool(text_changes(a, b)) == bool(text_changes(b, a))
+
+
+HOSTILE = (
+    " ",
+    "|",
+    "$",
+    "<a ",
+    "# ",
+    "{",
+    r"\frac",
+    "* ",
+    "<sup>",
+    "- ",
+    "[a",
+    ". ",
+    "1 ",
+    "\n",
+    "<td colspan ",
+)
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_texts_take_no_long_time(unit: str) -> None:
+    """Each expression is linear: a text of the limit's length takes less than a second of the processor."""
+    text = unit * (TEXT_LIMIT // len(unit))
+    started = time.process_time()
+    text_changes(text, text + "x")
+    assert time.process_time() - started < 1.5
