@@ -39,7 +39,7 @@ from dsocr_core.models.precision import CACHES, decoder_bytes, position_bytes
 from dsocr_core.page.documents import expand
 from dsocr_core.reading.parity import character_error_rate, end_of, parity, words_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
-from dsocr_core.reading.values import text_changes
+from dsocr_core.reading.text_diff import text_changes
 from dsocr_core.review.loops import LoopPage, page_loop
 from dsocr_core.settings import Settings, history_location
 
@@ -233,7 +233,9 @@ def _compared(rung: Rung, read: _Read, base: _Read, truth: Mapping[str, str]) ->
         within=verdicts.count("within_tolerance"),
         differing=verdicts.count("differs") + verdicts.count("not_comparable"),
         values_changed=sum(
-            len(text_changes(a, b).values) for a, b in zip(texts, of_base, strict=True) if a != b
+            sum(change.has_digit for change in text_changes(a, b))
+            for a, b in zip(texts, of_base, strict=True)
+            if a != b
         ),
         boxes_moved=sum(
             pair.state != "matched" or bool(pair.shift_percent) for r in reports for pair in r.pairs

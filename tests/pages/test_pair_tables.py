@@ -156,7 +156,7 @@ def test_boxes_that_match_but_hold_another_text_are_differences() -> None:
     assert list(tables.box_table(rows)["state"]) == ["text differs", "matched", "moved", "only A"]
     values = pair_values(rows)
     assert [value["differs"] for value in values] == [True, False, True, True]
-    assert [value.get("changes") for value in values] == [["340 g -> 340 a"], None, ["word -> ward"], None]
+    assert [value.get("changes") for value in values] == [["g -> a,"], None, ["word -> ward"], None]
     assert values[0]["runs"] == {
         "a": [["340 ", "same"], ["g", "letter"]], "b": [["340 ", "same"], ["a,", "letter"]],
     }  # fmt: skip
