@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from rapidfuzz.distance import Levenshtein
@@ -245,11 +246,14 @@ def text_changes(a: str, b: str) -> list[Change]:
     if squeezed(a) == squeezed(b):
         return []
     left, right = (list(_TOKEN.finditer(text)) for text in (a, b))
-    found = [
-        _change(a, left[step.src_start : step.src_end], b, right[step.dest_start : step.dest_end])
-        for step in Levenshtein.opcodes([match[0] for match in left], [match[0] for match in right])
-        if step.tag != "equal"
-    ]
+    found: list[Change] = []
+    steps = Levenshtein.opcodes([match[0] for match in left], [match[0] for match in right])
+    for differs, group in groupby(steps, key=lambda step: step.tag != "equal"):
+        together = list(group)
+        if differs:
+            of_a = left[together[0].src_start : together[-1].src_end]
+            of_b = right[together[0].dest_start : together[-1].dest_end]
+            found.append(_change(a, of_a, b, of_b))
     # Tokens may be equal where a blank between two numbers is not.
     return sorted(found, key=lambda change: (change.kind != "text", not change.has_digit)) or [Change(a, b)]
 
