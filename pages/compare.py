@@ -10,8 +10,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
-from dsocr_core.runs import earlier
-from dsocr_core.settings import Settings
 from pages.widgets.compare import address, cause_tab, details, example, film, progress, sidebar, verdict
 from pages.widgets.pair import sheets, tiles, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
@@ -60,18 +58,12 @@ def page() -> None:
         results = resources.runner().page_results(choice.settings, request, job, film.read(choice))
     with top:
         if running and job is not None:
-            progress.draw(job, side_labels(choice.settings), _before(choice.settings, job))
+            progress.draw(job, side_labels(choice.settings))
         if not running or not _about(job, choice):
             _strip(choice, results)
         if job is not None and results.cancelled and _about(job, choice):
             progress.show_partial(job, side_labels(choice.settings))
     _results(choice, picture, results.comparison, job)
-
-
-def _before(settings: Settings, job: ReadJob) -> dict[Side, earlier.Earlier]:
-    """Find what the page of a running job took in earlier runs, by side."""
-    found = earlier.readings(resources.history, settings, job.request)
-    return {side: found[settings.backend(side)] for side in job.sides if settings.backend(side) in found}
 
 
 def _running() -> bool:

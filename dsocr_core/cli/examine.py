@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import EndpointSpec
-from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.base.temporary import PREFIX
 from dsocr_core.models.family import load_config
 from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
@@ -54,7 +52,6 @@ def examine(settings: Settings, clear: bool = False) -> list[Finding]:
     findings += [_transformers(_version("transformers")), _flash_attention()]
     findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
     findings.append(_checkpoint(settings))
-    findings += _servers(settings)
     return findings + _history(settings, clear) + _temporary(clear)
 
 
@@ -124,25 +121,6 @@ def _checkpoint(settings: Settings) -> Finding:
         + scheme
         + (" (embedded: knows rendered pages only)" if settings.is_embedded else ""),
     )
-
-
-def _servers(settings: Settings) -> list[Finding]:
-    """A line for each fault that is known of a server that the settings name."""
-    from dsocr_core.backends.endpoint.known_faults import faults_of, version_of
-
-    named = [parse_backend(name, settings.backends) for name in settings.backends]
-    named += [spec for spec in settings.specs if spec.name not in {each.name for each in named}]
-    findings = []
-    for spec in named:
-        if isinstance(spec, EndpointSpec):
-            version = version_of(spec)
-            what = f"{spec.flavour} {version or '(version not known)'}"
-            findings += [
-                Finding(spec.name, "optional", f"{what}: {fault.words} ({fault.versions})",
-                        f"{fault.advice} ({fault.source})")
-                for fault in faults_of(spec, version)
-            ]  # fmt: skip
-    return findings
 
 
 def _history(settings: Settings, clear: bool) -> list[Finding]:

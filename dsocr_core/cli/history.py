@@ -1,4 +1,4 @@
-"""`history COMMAND`: list, sql, import, export, trash, check, loops."""
+"""`history COMMAND`: list, sql, import, export, trash, check."""
 
 from __future__ import annotations
 
@@ -315,57 +315,6 @@ def check(where: Where, *, trash: bool = False, console: Console) -> int:
     return FAILED if report.damaged else OK
 
 
-def loops(where: Where, runs: tuple[str, ...] = (), *, console: Console) -> int:
-    """Repetition loops of runs, their rate, and which n-gram rules stop them.
-
-    Args:
-        runs: ids of runs (default: all outside the trash)
-    """
-    from dsocr_core.review.loops import history_loops
-
-    with where.opened() as history:
-        if absent := [run_id for run_id in runs if run_id not in history]:
-            raise DsocrError(f"history loops: there is no run {absent[0]}; see: dsocr history list")
-        gone = set(history.trashed())
-        found = history_loops(history, runs or [each for each in history.run_ids() if each not in gone])
-    if where.json:
-        print_json({"runs": [each.document() for each in found]})
-        return OK
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in (
-        "run_id",
-        "backend",
-        "pages",
-        "loops",
-        "rate",
-        "rule",
-        "stops",
-        "forbids elsewhere",
-        "in cells",
-    ):
-        table.add_column(column)
-    for each in found:
-        table.add_row(
-            Text(visible(each.run_id)), Text(visible(each.backend or "")), str(each.pages),
-            str(len(each.loops)), f"{each.rate:.1%}", *[""] * 4,
-        )  # fmt: skip
-        for cost in each.costs:
-            if cost.stopped or cost.pages:
-                row = (cost.policy, str(cost.stopped), f"{cost.pages} pages", str(cost.cells))
-                table.add_row(*[""] * 5, *row)
-    console.print(table)
-    for each in found:
-        for loop in each.loops:
-            begins = (
-                f"token {loop.from_token:,}"
-                if loop.from_token is not None
-                else f"character {loop.from_character}"
-            )
-            unit = visible(loop.unit[:60].replace("\n", " "))
-            console.print(Text(f"{visible(loop.page)}: {loop.count} times '{unit}' from {begins}"))
-    return OK
-
-
 COMMANDS: dict[str, Command] = {
     "list": list_runs,
     "sql": sql,
@@ -373,7 +322,6 @@ COMMANDS: dict[str, Command] = {
     "export": export,
     "trash": trash,
     "check": check,
-    "loops": loops,
 }
 
 

@@ -24,7 +24,6 @@ from jsonargparse import ArgumentParser, Namespace
 from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.base.error_log import LOG_FILE, unforeseen
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
-from dsocr_core.base.yaml_bounds import UNREADABLE
 from dsocr_core.cli import flops, history
 from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
@@ -36,6 +35,10 @@ from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
 from dsocr_core.engine.threads import wait_politely
 
+_UNREADABLE = (
+    OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError,
+)  # fmt: skip
+"""Errors that a YAML reader ends in, beside its own error, on a value such as `!!float ""`."""
 MEASUREMENTS: Mapping[str, str] = {
     "decode-step": "Time the fast engine's decode step on random weights, on a GPU",
     "batch-step": "Time the decode step of a batch on random weights, on a GPU",
@@ -132,7 +135,7 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
     parser = build_parser(*words[:2])
     try:
         options = parser.instantiate(parser.parse_args(with_dashes(joined_sides(words))))
-    except UNREADABLE as error:
+    except _UNREADABLE as error:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
     command, chosen = COMMANDS[options.command], options[options.command]
     if isinstance(command, Group):

@@ -26,9 +26,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
 from dsocr_core.base.console import OK, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import BackendChoice
-from dsocr_core.base.untrusted import Refused
 from dsocr_core.base.visible import visible
-from dsocr_core.base.yaml_bounds import check_file
 from dsocr_core.cli.sides import choice_of
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError
@@ -66,18 +64,6 @@ class SafeParser(ArgumentParser):  # type: ignore[misc]
     def error(self, message: str, *others: Any, **more: Any) -> None:
         """Print the message and leave."""
         super().error(visible(message), *others, **more)
-
-
-class SettingsFile(ActionConfigFile):  # type: ignore[misc]
-    """A settings file, read within bounds: it may come with somebody's report of an error."""
-
-    def __call__(self, parser: Any, cfg: Any, values: str, option_string: str | None = None) -> None:
-        """Raises DsocrError."""
-        try:
-            check_file(Path(values))
-        except Refused as refused:
-            raise DsocrError(f"--config {visible(values[:200])}: {refused}") from None
-        super().__call__(parser, cfg, values, option_string)
 
 
 def with_dashes(words: Sequence[str]) -> list[str]:
@@ -220,7 +206,9 @@ def _keywords(each: _Parameter) -> dict[str, Any]:
 
 def add_settings(parser: ArgumentParser, skip: Sequence[str] = ()) -> None:
     """Add an option for each setting, and a YAML file of them; `cli.sides` adds those that name a backend."""
-    parser.add_argument("--config", action=SettingsFile, help="YAML file of settings; options win over it")
+    parser.add_argument(
+        "--config", action=ActionConfigFile, help="YAML file of settings; options win over it"
+    )
     parser.add_class_arguments(Settings, None, skip={*skip, *SIDES})
     for option in [option for option in parser._option_string_actions if "_" in option]:
         action = parser._option_string_actions.pop(option)

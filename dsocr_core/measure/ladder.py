@@ -40,7 +40,7 @@ from dsocr_core.page.documents import expand
 from dsocr_core.reading.parity import character_error_rate, end_of, parity, words_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.reading.text_diff import text_changes
-from dsocr_core.review.loops import LoopPage, page_loop
+from dsocr_core.review.repetition import find_loop
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
@@ -255,8 +255,7 @@ def _choices(own: Tensor, base: Tensor) -> tuple[int, int, float]:
 
 
 def _loops(result: OcrResult) -> bool:
-    page = LoopPage(result.request.name, result.text_raw, result.token_ids, result.token_texts)
-    return page_loop(page) is not None
+    return find_loop(result.text_raw) is not None
 
 
 def _words(result: OcrResult) -> str:

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,17 +23,15 @@ from dsocr_core.base.visible import json_bytes, name_text
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.row import Markup
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading import line_drawing
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.markup import Form
 from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, result_mmd
 from dsocr_core.reading.records import VENDOR, BackendName, OcrRequest, OcrResult
 from dsocr_core.reading.render import draw_boxes
 
-RESULT_IMAGE, RESULT_MMD, LINE_DRAWING, INFO, PREDICTIONS = (
+RESULT_IMAGE, RESULT_MMD, INFO, PREDICTIONS = (
     "result_with_boxes.jpg",
     "result.mmd",
-    "geo.jpg",
     "info.json",
     "predictions.jsonl",
 )
@@ -155,10 +153,6 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
                 page.crop(area).save(temporary / "images" / f"{prefix}{crop}.jpg", quality=95)
         markdown = result_mmd(result.text_raw, form, result.blocks)
         (temporary / RESULT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
-        if line_drawing.MARK in markdown:
-            # Mere mention of the word is no drawing, and what the published code fails at.
-            with suppress(line_drawing.NotADrawing):
-                line_drawing.draw(line_drawing.parse_drawing(markdown)).save(temporary / LINE_DRAWING)
         (temporary / INFO).write_bytes(json_bytes(_info(result), indent=1) + b"\n")
 
 

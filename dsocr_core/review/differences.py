@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from rapidfuzz.distance import Levenshtein
 
@@ -76,7 +77,10 @@ def unread(names: tuple[str | None, str | None], comparison: Comparison) -> tupl
 def _ends(a: OcrResult | None, b: OcrResult | None) -> Iterator[Difference]:
     limits = (_limit(a), _limit(b))
     loops = tuple(find_loop(side.text_raw) if side and side.text_raw else None for side in (a, b))
-    yield from _state("loop", loops, [_loop_words(loop) for loop in loops], [_loop_facts(x) for x in loops])
+    tokens = [_token_at(side, loop) for side, loop in zip((a, b), loops, strict=True)]
+    facts = [_loop_facts(loop, token) for loop, token in zip(loops, tokens, strict=True)]
+    words = [_loop_words(loop, token) for loop, token in zip(loops, tokens, strict=True)]
+    yield from _state("loop", loops, words, facts)
     cut = tuple(_truncated(side, limit) for side, limit in zip((a, b), limits, strict=True))
     words = [f"stopped at the token limit of {_tokens(side)}" for side in (a, b)]
     facts = [_end_facts(side, limit) for side, limit in zip((a, b), limits, strict=True)]
@@ -123,16 +127,26 @@ def _end_facts(side: OcrResult | None, limit: int | None) -> dict[str, int | flo
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _loop_words(loop: Loop | None) -> str:
+def _token_at(side: OcrResult | None, loop: Loop | None) -> int | None:
+    """Number of the new token that a loop begins in; None where the tokens' texts are not known."""
+    if side is None or loop is None or not side.token_texts:
+        return None
+    ends = accumulate(map(len, side.token_texts))
+    return next((number for number, end in enumerate(ends) if end > loop.start), None)
+
+
+def _loop_words(loop: Loop | None, token: int | None) -> str:
     if loop is None:
         return ""
-    return f"repeated {' '.join(loop.unit.split())[:60]!r} {loop.count} times"
+    since = "" if token is None else f" from token {token:,}"
+    return f"repeated {' '.join(loop.unit.split())[:60]!r} {loop.count} times{since}"
 
 
-def _loop_facts(loop: Loop | None) -> dict[str, int | float | str]:
+def _loop_facts(loop: Loop | None, token: int | None) -> dict[str, int | float | str]:
     if loop is None:
         return {}
-    return {"period": loop.period, "count": loop.count, "start": loop.start, "unit": loop.unit[:500]}
+    facts: dict[str, int | float | str] = {"period": loop.period, "count": loop.count, "start": loop.start}
+    return facts | {"unit": loop.unit[:500]} | ({} if token is None else {"from_token": token})
 
 
 # --- boxes, order, texts, inputs ----------------------------------------------------------------

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from dsocr_core.reading import input_parity as inputs
 from dsocr_core.reading.margins import margin_words
-from dsocr_core.reading.markup import SCALE
-from dsocr_core.reading.parity_records import NOT_KNOWN, BoxPair, Divergence, InputLine, ParityReport
+from dsocr_core.reading.parity_records import NOT_KNOWN, Divergence, InputLine, ParityReport
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.review.page import Cause, Difference, Hint, shared
-
-OTHER_SCALE = 1000
-_RATIO = OTHER_SCALE / SCALE
-_FEWEST_COORDINATES = 8
-_EVIDENCE = 3.0
-"""Nats by which the scale must explain the coordinates better than a shift of the same size."""
 
 _LINES: dict[str, tuple[Cause, str]] = {
     inputs.PROMPT: ("prompt", "the prompts differ: {a} and {b}"),
@@ -63,13 +54,6 @@ def hints(
     for name, (cause, words) in _LINES.items():
         if name in by_name and cause not in _WEAK:
             add(cause, words.format(a=_short(by_name[name].a), b=_short(by_name[name].b)))
-    if (side := scaled_side(report.pairs)) is not None:
-        other = "B" if side == "A" else "A"
-        add(
-            "scale",
-            f"all coordinates of {side} are {_RATIO:.4f} times those of {other}: {side} counts a side of the "
-            f"page in {OTHER_SCALE} parts, {other} in {SCALE}",
-        )
     for item in found:
         if item.kind == "loop":
             add("loop", f"{item.words}: from there on nothing can agree")
@@ -109,33 +93,3 @@ def _swapped(a: OcrResult, b: OcrResult) -> bool:
 def _size(result: OcrResult) -> str:
     width, height = result.image_size
     return f"{width} x {height}"
-
-
-def scaled_side(pairs: Iterable[BoxPair]) -> str | None:
-    """ "A" or "B": the side whose coordinates count to 1000 where the other's count to 999; None for neither.
-
-    Whole coordinates differ by at most one then, the more often the larger they are. Counted against a shift
-    that hits every coordinate alike, the scale has to be likelier by 3 nats.
-    """
-    both = [(pair.a.coordinates, pair.b.coordinates) for pair in pairs if pair.a and pair.b]
-    if len(both) * 4 < _FEWEST_COORDINATES:
-        return None
-    a, b = (np.array(side, np.float64).ravel() for side in zip(*both, strict=True))  # (4 N,)
-    if _is_scaled(b, a):
-        return "A"
-    return "B" if _is_scaled(a, b) else None
-
-
-def _is_scaled(small: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-               large: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> bool:  # fmt: skip
-    difference, expected = large - small, small / SCALE
-    if not difference.any() or (np.abs(difference - expected) > 1).any():
-        return False
-    if np.isin(difference, (0.0, 1.0)).all():
-        p, q = expected.clip(0.02, 0.98), float(np.mean(difference).clip(0.02, 0.98))
-        ones = difference == 1
-        by_scale = np.log(np.where(ones, p, 1 - p)).sum()
-        by_shift = np.log(np.where(ones, q, 1 - q)).sum()
-        return bool(by_scale - by_shift >= _EVIDENCE)
-    residue = np.square(difference - expected).sum()
-    return bool(residue <= 0.25 * np.square(difference - difference.mean()).sum())

@@ -14,7 +14,6 @@ from dsocr_core.cli.main import main
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing, write_run
-from tests.support.scripted_server import scripted_server, whole
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 KILLED = """
@@ -116,28 +115,3 @@ def test_the_scheme_of_a_quantised_checkpoint_is_named(tmp_path: Path) -> None:
 def test_every_package_is_named_once() -> None:
     subjects = [finding.subject for finding in examine(Settings(history=""))]
     assert len(subjects) == len({*subjects}) and "transformers" in subjects
-
-
-@pytest.mark.parametrize(
-    ("flavour", "said", "expected", "not_said"),
-    [
-        ("llamacpp", {"build_info": "b8533-0fac87b15"}, "b8533-0fac87b15: pages fail with", ""),
-        ("vllm", {"version": "0.11.0"}, "not among its models (before 0.11.1)", ""),
-        ("vllm", {"version": "0.12.0.dev3+g1"}, "is skipped at temperature 0", "not among its models"),
-        ("ollama", {}, "(version not known): about a quarter of the pages loop", ""),
-        ("plain", {"version": "1"}, "", "n-gram"),
-    ],
-)
-def test_a_server_that_is_known_to_read_badly_is_explained(
-    flavour: str, said: dict[str, str], expected: str, not_said: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    with scripted_server(whole(), models=said) as server:
-        options = ["--backend", f"endpoint:{server.address}", "--backend.flavour", flavour]
-        main(["doctor", "--history", str(tmp_path / "h"), "--json", *options])
-    rows = json.loads(capsys.readouterr().out)["findings"]
-    found = [row for row in rows if row["subject"] == "endpoint"]
-    text = json.dumps(found)
-    assert expected in text and (not not_said or not_said not in text)
-    assert all(row["state"] == "optional" and "#" in row["advice"] for row in found)  # each names its thread
-    assert bool(found) is (flavour != "plain")

@@ -31,7 +31,7 @@ from typing import Any
 from tests.hostile.attempts import attempt_of, attempts, outcome
 
 GENERATORS = (
-    "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses", "settings",
+    "images", "pdfs", "markup", "checkpoints", "tables", "profiles", "archives", "addresses",
     "answers",
 )  # fmt: skip
 HANG_S = 10.0

@@ -13,7 +13,7 @@ from tests.hostile.campaign import GENERATORS, run_generator
 
 CASES = {
     "images": 60, "pdfs": 25, "markup": 100, "checkpoints": 60,
-    "tables": 5, "profiles": 150, "archives": 8, "addresses": 60, "settings": 60, "answers": 100,
+    "tables": 5, "profiles": 150, "archives": 8, "addresses": 60, "answers": 100,
 }  # fmt: skip
 
 

@@ -129,6 +129,9 @@ def test_a_repetition_loop_says_its_unit_and_turns() -> None:
     evidence = review.differences[0].evidence
     assert (evidence["period"], evidence["count"]) == (len(TURN), 20)
     assert sorted(str(evidence["unit"])) == sorted(TURN)
+    # A letter is a token here.
+    assert evidence["from_token"] == evidence["start"]
+    assert review.differences[0].words.endswith(f"20 times from token {evidence['start']:,}")
 
 
 def test_a_state_of_both_sides_is_a_mark_and_no_difference() -> None:

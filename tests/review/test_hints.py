@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
-from dsocr_core.review.hints import scaled_side
 from tests.support.results import make_result
-from tests.support.review_sides import BLOCKS, Block, changed, markup, page, texts
+from tests.support.review_sides import changed, markup, page
 
 VENDOR = make_result(markup(), "vendor")
 OTHER = markup(changed(1, text="other words"))
@@ -19,10 +17,6 @@ OTHER = markup(changed(1, text="other words"))
 
 def eager(text: str = OTHER, **inputs: object) -> OcrResult:
     return make_result(text, "eager", **inputs)
-
-
-def scaled(factor: float) -> tuple[Block, ...]:
-    return tuple((label, tuple(round(v * factor) for v in box), text) for label, box, text in BLOCKS)  # type: ignore[misc]
 
 
 TABLE = [
@@ -47,9 +41,6 @@ TABLE = [
         replace(eager(max_new_tokens=9), finish_reason="length", token_ids=tuple(range(9)), token_texts=()),
         ["length"],
     ),
-    ("scale of A, rounded", eager(markup(scaled(1000 / 999))), ["scale"]),
-    ("scale of B, rounded", eager(markup(scaled(999 / 1000))), ["scale"]),
-    ("a shift is no scale", eager(markup(changed(1, box=(101, 151, 901, 251)))), []),
     ("strong before weak", eager(no_repeat_ngram_size=35, dtype="bfloat16"), ["ngram", "dtype"]),
 ]
 
@@ -65,33 +56,6 @@ def test_both_values_are_named() -> None:
     cut = replace(eager(max_new_tokens=9), finish_reason="length", token_ids=(1,) * 9, token_texts=())
     (hint,) = page(cut, VENDOR).hints
     assert "9 tokens" in hint.words and "9 and 8192" in hint.words
-
-
-@pytest.mark.parametrize(("factor", "side"), [(1000 / 999, "A"), (999 / 1000, "B")])
-def test_the_side_that_counts_to_1000(factor: float, side: str) -> None:
-    assert scaled_side(texts(markup(scaled(factor))).pairs) == side
-    exact = tuple((label, tuple(v * factor for v in box), text) for label, box, text in BLOCKS)
-    assert scaled_side(texts(markup(exact)).pairs) == side
-
-
-def test_coordinates_that_were_cut_off_are_told_apart_too() -> None:
-    """A page of 1,654 x 2,339 pixels whose boxes one side counts in 1000 parts, both cutting off."""
-    chance = random.Random(3)
-    parts: dict[int, list[Block]] = {999: [], 1000: []}
-    for number in range(15):
-        left, top = chance.randrange(100, 800), 150 * number
-        for scale, blocks in parts.items():
-            corners = (left / 1654, top / 2339, (left + 700) / 1654, (top + 120) / 2339)
-            blocks.append(("text", tuple(int(part * scale) for part in corners), str(number)))  # type: ignore[arg-type]
-    assert scaled_side(texts(markup(parts[1000]), markup(parts[999])).pairs) == "A"
-    assert scaled_side(texts(markup(parts[999]), markup(parts[1000])).pairs) == "B"
-
-
-def test_a_shift_of_everything_is_no_scale() -> None:
-    moved = tuple((label, tuple(v + 1 for v in box), text) for label, box, text in BLOCKS)
-    assert scaled_side(texts(markup(moved)).pairs) is None
-    assert scaled_side(texts(markup()).pairs) is None
-    assert scaled_side(()) is None
 
 
 # --- ties ---------------------------------------------------------------------------------------

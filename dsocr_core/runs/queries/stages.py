@@ -119,31 +119,3 @@ _ask(
     backend=REQUIRED,
     run_ids=None,
 )
-
-_ask(
-    "earlier_readings",
-    "per backend: what one page took in unprofiled runs of one machine, preset and checkpoint",
-    """
-    WITH page AS (
-        SELECT series.run_id, series.backend, sum(times.milliseconds) AS ms
-        FROM times
-        JOIN page_names ON page_names.number = times.page AND page_names.page = $page
-        JOIN series ON series.number = times.series
-        WHERE series.aggregate = 'page' AND NOT series.inside_prefill
-        GROUP BY ALL
-    )
-    SELECT page.backend, count(*) AS n, median(page.ms) AS page_ms, min(page.ms) AS low_ms,
-           max(page.ms) AS high_ms
-    FROM page JOIN listed AS runs USING (run_id)
-    WHERE NOT runs.trashed AND runs.profiled IS NOT TRUE
-      AND runs.host = $host AND runs.preset = $preset
-      AND ($dtype::VARCHAR IS NULL OR runs.dtype = $dtype)
-      AND runs.checkpoint = $checkpoint
-    GROUP BY page.backend ORDER BY page.backend
-    """,
-    page=REQUIRED,
-    host=REQUIRED,
-    preset=REQUIRED,
-    checkpoint=REQUIRED,
-    dtype=None,
-)

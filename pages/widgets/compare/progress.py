@@ -9,7 +9,6 @@ import streamlit as st
 
 from dsocr_core.base.words import duration, percent, plural, significant
 from dsocr_core.reading.records import Side
-from dsocr_core.runs.earlier import Earlier, left_words
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.run_job import ReadJob, SideView
 from pages.widgets.shared.stages import colour
@@ -20,15 +19,12 @@ _SHORT = 600
 """Characters of a partial text that is shown whole."""
 
 
-def draw(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
-    """The panel of a running job, its sides by their labels; when the job ends it reruns the whole page.
-
-    `before` is what the page took in earlier runs.
-    """
-    st.fragment(_panel, run_every=POLL_S)(job, labels, before)
+def draw(job: ReadJob, labels: Mapping[Side, str]) -> None:
+    """Draw the panel of a running job, its sides by their labels; when it ends the whole page is rerun."""
+    st.fragment(_panel, run_every=POLL_S)(job, labels)
 
 
-def _panel(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earlier]) -> None:
+def _panel(job: ReadJob, labels: Mapping[Side, str]) -> None:
     view, sides = job.view(), job.side_views()
     if view.state != "running":
         rerun_page()
@@ -41,7 +37,7 @@ def _panel(job: ReadJob, labels: Mapping[Side, str], before: Mapping[Side, Earli
             job.cancel()
             rerun_fragment()
         limit = job.request.max_new_tokens
-        st.html("".join(side_line(side, labels[side.side], limit, before.get(side.side)) for side in sides))
+        st.html("".join(side_line(side, labels[side.side], limit) for side in sides))
         tail = next((side.text_tail for side in sides if side.state == "running" and side.text_tail), "")
         if tail:
             st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
@@ -87,7 +83,7 @@ def show_partial(job: ReadJob, labels: Mapping[Side, str]) -> None:
             st.code(text, language=None, wrap_lines=True, height=240 if len(text) > _SHORT else "content")
 
 
-def side_line(side: SideView, label: str, limit: int | None = None, before: Earlier | None = None) -> str:
+def side_line(side: SideView, label: str, limit: int | None = None) -> str:
     """One side as HTML made of our own words and escaped values."""
     if side.stages:
         chips = "".join(
@@ -107,8 +103,6 @@ def side_line(side: SideView, label: str, limit: int | None = None, before: Earl
         }[side.state]
         chips = f"<span class='dsocr-chip'>{escape(words)}</span>"
     note = decode_words(side, limit)
-    if side.state == "running" and (left := left_words(before, side.seconds)):
-        note = ", ".join(filter(None, (note, left)))
     return (
         f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(label)}</b>{chips}"
         f"<span class='dsocr-note'>{escape(note)}</span></div>"

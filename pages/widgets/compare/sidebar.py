@@ -14,7 +14,6 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
-from dsocr_core.runs import earlier
 from dsocr_core.runs.result_cache import device_type
 from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
@@ -84,7 +83,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
         f"Run {word}", type="primary", width="stretch", disabled=not ready, key="run",
         help=None if sides else "Choose at least one side.",
     )  # fmt: skip
-    if words := _earlier_words(chosen, page, running) or _long_run_words(chosen):
+    if words := _long_run_words(chosen):
         st.caption(words)
     _checkpoint_notice(chosen)
     return Choice(chosen, sides, pages, page, problem, refusal), pressed and ready
@@ -93,13 +92,6 @@ def draw(running: bool) -> tuple[Choice, bool]:
 def _request(settings: Settings, page: PageSource) -> OcrRequest:
     """Raises DsocrError for pages of one prompt that the model does not read so."""
     return settings.request(page.path, page.name, page.more)
-
-
-def _earlier_words(settings: Settings, page: PageSource | None, running: bool) -> str:
-    """Say what the page took before, on this machine; the panel of a running job says what is left of it."""
-    if page is None or running:
-        return ""
-    return earlier.words(earlier.readings(resources.history, settings, _request(settings, page)))
 
 
 def _long_run_words(settings: Settings) -> str | None:

@@ -22,7 +22,6 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.words import plural
-from dsocr_core.base.yaml_bounds import check_file
 from dsocr_core.page import documents
 from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
@@ -176,7 +175,6 @@ def _read_settings(file: str, changed_ns: int) -> Settings:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Settings, None)
     try:
-        check_file(Path(file))
         values = parser.instantiate(parser.parse_path(file))
     except (
         ArgumentError, OSError, TypeError, ValueError, ArithmeticError, RecursionError, DsocrError
