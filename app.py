@@ -6,8 +6,12 @@ from pathlib import Path
 from starlette.middleware import Middleware
 from streamlit.starlette import App
 
-from pages.widgets.shared.messages import show_script_error
-from pages.widgets.streamlit_mends import OwnOrigin, page_addresses
+from dsocr_core.base.system import require_posix
+
+require_posix()
+
+from pages.widgets.shared.messages import show_script_error  # noqa: E402
+from pages.widgets.streamlit_mends import OwnOrigin, page_addresses  # noqa: E402
 
 SCRIPT = Path(__file__).resolve().parent / "pages" / "dashboard.py"
 # Streamlit puts a script's folder at the head of sys.path for each run and takes it out again, unless it is

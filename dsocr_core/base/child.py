@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from dsocr_core.base.system import memory_of
 from dsocr_core.base.visible import visible
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
@@ -90,10 +91,8 @@ class Child:
     @property
     def memory_bytes(self) -> int:
         """Resident memory; 0 where that is not known."""
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-            return pages * os.sysconf("SC_PAGE_SIZE")
-        return 0
+        used = memory_of(self.pid)
+        return 0 if used is None else used[1]
 
     def send(self, lines: bytes) -> None:
         """Raises ChildGone."""

@@ -17,6 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from dsocr_core.base.console import SafeConsole, page_table
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.system import cores
 from dsocr_core.base.visible import json_line
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
@@ -131,7 +132,7 @@ def _executor(chosen: CompareOptions, settings: Settings) -> Iterator[tuple[Exec
         ):
             yield executor, workers.in_flight
     else:
-        count = min(over_cluster.cores(), _MOST_PROCESSES)
+        count = min(cores(), _MOST_PROCESSES)
         # Spawned: a fork of a process with threads may hang.
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(count, spawn, initializer=_leave_interrupts) as executor:

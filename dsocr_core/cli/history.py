@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, print_json
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.system import memory_limit
 from dsocr_core.base.visible import json_line, visible
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
@@ -106,7 +106,7 @@ def sql(
     from dsocr_core.runs.store import READABLE
 
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
-    with where.opened() as history, most_memory(memory_limit_mib):
+    with where.opened() as history, memory_limit(2 * memory_limit_mib * 2**20 + _ROOM):
         pieces: Any = history.sql_pieces(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
         with contextlib.closing(pieces):
             if where.json:
@@ -147,27 +147,6 @@ def _print_pieces(pieces: Iterator[pd.DataFrame], console: Console) -> None:
 
 _ROOM = 2**30
 """For threads, their stacks and allocators, which take addresses and hardly any memory."""
-
-
-@contextlib.contextmanager
-def most_memory(mebibytes: int) -> Iterator[None]:
-    """Lets this process have at most twice `mebibytes` more than it has, where the system counts it.
-
-    Twice: the work of a database and its answer. What goes beyond is a MemoryError.
-    """
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except (OSError, ValueError, IndexError):  # no Linux
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = pages * resource.getpagesize() + 2 * mebibytes * 2**20 + _ROOM
-    allowed = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min(most, *allowed) if allowed else most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False, console: Console) -> int:

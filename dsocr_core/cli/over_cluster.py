@@ -17,6 +17,7 @@ from rich.console import Console
 from dsocr_core.base.console import FAILED, OK, SafeConsole, print_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.kinds import CommandSpec
+from dsocr_core.base.system import cores
 from dsocr_core.base.words import duration
 from dsocr_core.cli.options import require_packages
 from dsocr_core.cli.read import PageOptions
@@ -230,10 +231,6 @@ def say_where(client: Any, progress: Any) -> None:
 def absolute(given: str) -> str:
     """Workers may have been started in another folder."""
     return given if "://" in given else str(Path(given).absolute())
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory_gib() -> float:

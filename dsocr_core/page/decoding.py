@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import os
 import struct
 import threading
 import zlib
@@ -64,7 +63,7 @@ class Unreadable(DsocrError):
     """Why a file is no page: the cause and the way out. The caller names the file."""
 
 
-def mapped(memory: mmap.mmap, mode: str, size: tuple[int, int]) -> Any:
+def mapped(memory: mmap.mmap | bytes, mode: str, size: tuple[int, int]) -> Any:
     """Pillow's own image over memory, as it maps files that are not compressed."""
     return Image.core.map_buffer(memory, size, "raw", 0, (mode, 0, 1))  # type: ignore[attr-defined]
 
@@ -72,11 +71,6 @@ def mapped(memory: mmap.mmap, mode: str, size: tuple[int, int]) -> Any:
 def gray_as_rgb(pixels: Any) -> Any:
     """Pillow's own image of mode L as `convert("RGB")` makes it, in half the time."""
     return Image.core.merge("RGB", pixels, pixels, pixels)  # type: ignore[attr-defined]
-
-
-def new_memory() -> int:
-    """A descriptor of shared memory, of no bytes yet; its size and its content can be sealed."""
-    return os.memfd_create("dsocr-pixels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 class PixelMemory:

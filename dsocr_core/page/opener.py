@@ -10,9 +10,7 @@ warm; more start when several pages are opened at a time.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import mmap
 import os
 import re
 import signal
@@ -27,9 +25,20 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from dsocr_core.base.child import Child, module_command, module_environment
+from dsocr_core.base.system import SharedMemory, first_bytes
 from dsocr_core.base.untrusted import Refused, parse_value
-from dsocr_core.page.decoding import MODES, NOTICES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped, new_memory
-from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, TURNED, UPRIGHT
+from dsocr_core.page.decoding import MODE_BYTES, MODES, NOTICES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped
+from dsocr_core.page.opener_answers import (
+    COUNTED,
+    OPENED,
+    PAGE,
+    REFUSED,
+    RUNS,
+    TURNED,
+    UPRIGHT,
+    next_message,
+    send_message,
+)
 from dsocr_core.page.rendering import MOST_RUNS
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
@@ -46,10 +55,6 @@ USUAL_BYTES = 32 * 2**20
 
 _ANSWER_BYTES = 16 * 1024
 _RUNS_BYTES = 4 * 2**20
-_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-"""Seals on size: what was shrunk after a check would end the process that reads it."""
-_AT_ONCE = mmap.MAP_SHARED | mmap.MAP_POPULATE
-"""One call to the system instead of a fault every few pages of memory."""
 _ENVIRONMENT = {
     "PYTHONUTF8": "1",
     # With an arena a thread, address space would say little about memory.
@@ -128,17 +133,16 @@ def _shared_image(answer: bytes, descriptor: int, max_pixels: int) -> Image.Imag
     """The image whose RGB bytes the process wrote. A file may have taken it over: nothing is trusted."""
     page = _page(answer)
     width, height = page.width, page.height
-    try:
-        # Sealed first: what was shrunk or written after the check would end this process, or change under it.
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SIZE_SEALS | fcntl.F_SEAL_WRITE)
-    except OSError:
-        raise Unreadable(_NO_SENSE) from None
     there = width * height * PIXEL_BYTES
     # A rendered page is rounded up to whole pixels on both sides.
     if width * height > max_pixels + width + height or os.fstat(descriptor).st_size != there:
         raise Unreadable(_NO_SENSE)
+    try:
+        pixels = first_bytes(descriptor, there)
+    except (OSError, ValueError):  # it was shrunk after the check, or cannot be sealed
+        raise Unreadable(_NO_SENSE) from None
     # Without a copy; it is copied when somebody draws on it.
-    image = _RGB._new(mapped(mmap.mmap(descriptor, there, _AT_ONCE, mmap.PROT_READ), "RGB", (width, height)))
+    image = _RGB._new(mapped(pixels, "RGB", (width, height)))
     image.readonly = 1
     return image
 
@@ -212,21 +216,14 @@ class _Opener:
 
     def __init__(self) -> None:
         self.ended = False
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = ours
-        usual = new_memory()
-        try:
-            os.ftruncate(usual, USUAL_BYTES)  # takes no memory before it is written
-            fcntl.fcntl(usual, fcntl.F_ADD_SEALS, _SIZE_SEALS)
-            self._usual = mmap.mmap(usual, USUAL_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
-            with theirs:
-                descriptors = theirs.fileno(), usual
-                self.child = Child(
-                    module_command("dsocr_core.page.opener_process", *map(str, descriptors)),
-                    {**module_environment(), **_ENVIRONMENT}, quiet=True, pass_fds=descriptors,
-                )  # fmt: skip
-        finally:
-            os.close(usual)
+        self._channel, theirs = socket.socketpair()
+        self._usual = SharedMemory(USUAL_BYTES)
+        with theirs:
+            descriptors = theirs.fileno(), self._usual.descriptor
+            self.child = Child(
+                module_command("dsocr_core.page.opener_process", *map(str, descriptors)),
+                {**module_environment(), **_ENVIRONMENT}, quiet=True, pass_fds=descriptors,
+            )  # fmt: skip
 
     def ask(self, request: dict[str, Any]) -> tuple[bytes, int | None]:
         """The answer, and a descriptor of pixels that came with it, for the caller to close.
@@ -241,20 +238,19 @@ class _Opener:
         }
         try:
             self._channel.settimeout(WALL_SECONDS)
-            self._channel.send(json.dumps(message).encode())
-            answer, descriptors, *_ = socket.recv_fds(
-                self._channel, _ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC
-            )
+            send_message(self._channel, json.dumps(message).encode())
+            answer, descriptors = next_message(self._channel, _ANSWER_BYTES, WALL_SECONDS)
         except OSError:  # a timeout included
             raise Unreadable(self._end()) from None
         except BaseException:
             self._end()
             raise
+        refused = not answer or answer.startswith(REFUSED)
+        for descriptor in descriptors if refused else descriptors[1:]:
+            os.close(descriptor)
         if not answer:
             raise Unreadable(self._end())
-        if answer.startswith(REFUSED):
-            for descriptor in descriptors:
-                os.close(descriptor)
+        if refused:
             text = answer.removeprefix(REFUSED).decode("utf-8", "replace")
             raise Unreadable(" ".join(text.split()))
         return answer, descriptors[0] if descriptors else None
@@ -264,7 +260,8 @@ class _Opener:
         width, height, mode, turn, _ = _page(answer)
         if width * height * PIXEL_BYTES > USUAL_BYTES:
             raise Unreadable(_NO_SENSE)
-        pixels = mapped(self._usual, mode, (width, height))
+        memory = self._usual.first(width * height * MODE_BYTES[mode])
+        pixels = mapped(memory, mode, (width, height))
         if turn is not None:
             pixels = pixels.transpose(turn)
         if mode == "L":

@@ -21,6 +21,7 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
+from dsocr_core.base.system import limit_cpu, limit_memory, new_memory
 from dsocr_core.page.decoding import (
     MODES,
     NOTICES,
@@ -30,9 +31,18 @@ from dsocr_core.page.decoding import (
     cause,
     decode,
     frames_of,
-    new_memory,
 )  # fmt: skip
-from dsocr_core.page.opener_answers import COUNTED, OPENED, PAGE, REFUSED, RUNS, TURNED, UPRIGHT
+from dsocr_core.page.opener_answers import (
+    COUNTED,
+    OPENED,
+    PAGE,
+    REFUSED,
+    RUNS,
+    TURNED,
+    UPRIGHT,
+    next_message,
+    send_message,
+)
 from dsocr_core.page.rendering import page_count, render, text_layer
 
 REQUEST_BYTES = 64 * 1024
@@ -44,23 +54,21 @@ _AT_ONCE = 256 * 1024
 def main() -> int:
     channel = socket.socket(fileno=int(sys.argv[1]))
     usual = PixelMemory(mmap.mmap(int(sys.argv[2]), 0))
-    memory_used = os.open("/proc/self/statm", os.O_RDONLY)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     Image.init()
     gc.freeze()  # what is imported stays: no collection looks at it again
-    while content := channel.recv(REQUEST_BYTES):
+    while content := next_message(channel, REQUEST_BYTES)[0]:
         request, pixels = json.loads(content), None
-        _limit(memory_used, request["memory_bytes"], request["cpu_seconds"])
+        limit_memory(request["memory_bytes"])
+        limit_cpu(int(time.process_time()) + 1 + request["cpu_seconds"])
         try:
             answer, pixels = _answer(request, usual)
         except Unreadable as error:
             answer = REFUSED + str(error)[:_ANSWER_CHARACTERS].encode("utf-8", "replace")
         except MemoryError:
             answer = REFUSED + b"takes more memory to open than a page may; make it smaller"
-        if pixels is None:
-            channel.send(answer)
-        else:
-            socket.send_fds(channel, [answer], [pixels])
+        send_message(channel, answer, () if pixels is None else (pixels,))
+        if pixels is not None:
             os.close(pixels)
     return 0
 
@@ -99,19 +107,6 @@ def _check_file(path: str) -> None:
         raise Unreadable(f"cannot be read ({cause(error)})") from error
     if not stat.S_ISREG(mode):
         raise Unreadable("is not a regular file; copy it to one")
-
-
-def _limit(memory_used: int, memory_bytes: int, cpu_seconds: int) -> None:
-    """From now on: so much more memory and so much more computing, or the system refuses and ends us."""
-    used = int(os.pread(memory_used, 20, 0).split()[0]) * resource.getpagesize()
-    _at_most(resource.RLIMIT_AS, used + memory_bytes)
-    _at_most(resource.RLIMIT_CPU, int(time.process_time()) + 1 + cpu_seconds)
-
-
-def _at_most(limit: int, amount: int) -> None:
-    """Lower a limit to the machine's own (`ulimit -v`)."""
-    most = resource.getrlimit(limit)[1]
-    resource.setrlimit(limit, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
 
 
 def _written(image: Image.Image) -> int:

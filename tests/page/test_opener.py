@@ -13,8 +13,9 @@ from random import Random
 import pytest
 from PIL import Image, ImageOps
 
+from dsocr_core.base.system import new_memory
 from dsocr_core.page import opener
-from dsocr_core.page.decoding import Unreadable, new_memory
+from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
 from dsocr_core.page.opener_answers import PAGE, UPRIGHT
 from tests.hostile import pdfs

@@ -1,0 +1,142 @@
+"""Systems that lack what Linux has: pages are opened there, too, and what has no limit is said."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr_core.base import system
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.system import SharedMemory, first_bytes, memory_limit, memory_of, new_memory
+from dsocr_core.page.decoding import Unreadable
+from dsocr_core.page.documents import load_image
+from dsocr_core.page.opener import _shared_image
+from dsocr_core.page.opener_answers import OPENED, PAGE, UPRIGHT, next_message, send_message
+
+SYSTEMS = PROJECT_ROOT / "tests" / "support"
+OPEN = """
+import hashlib, json, os, sys
+from dsocr_core.base.child import Child
+from dsocr_core.base.system import memory_limit, memory_of, unbounded
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.page.documents import load_image
+from dsocr_core.page.opener import count_pages, page_text, render_page
+from pathlib import Path
+*images, pdf = map(Path, sys.argv[1:])
+pages = [load_image(path) for path in images] + [render_page(pdf, 1, 50, 10**6)]
+with memory_limit(2**20), Temporary("x"):
+    pass
+child = Child(["sleep", "100"], dict(os.environ))
+print(json.dumps({
+    "pages": [[page.size, hashlib.sha256(page.tobytes()).hexdigest()] for page in pages],
+    "count": count_pages(pdf), "runs": len(page_text(pdf, 1).runs), "memory": memory_of(),
+    "child": child.memory_bytes, "unbounded": unbounded(),
+}))
+child.close()
+"""
+
+
+def on(name: str, *command: object) -> subprocess.CompletedProcess[str]:
+    """A command of this Python as it is on another system."""
+    path = os.pathsep.join([str(SYSTEMS / name), str(PROJECT_ROOT)])
+    return subprocess.run(
+        [sys.executable, *map(str, command)], cwd=PROJECT_ROOT, env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def without_seals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+
+
+def test_pages_have_the_same_pixels_on_macos(tmp_path: Path) -> None:
+    images = [tmp_path / f"{name}.png" for name in ("rgb", "gray", "alpha", "large")]
+    for path, mode, side in zip(images, ("RGB", "L", "RGBA", "L"), (20, 30, 40, 3000), strict=True):
+        Image.radial_gradient("L").resize((side, side)).convert(mode).save(path, compress_level=1)
+    pdf = tmp_path / "page.pdf"
+    Image.new("RGB", (200, 100)).save(pdf)
+    done = on("macos", "-c", OPEN, *images, pdf)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for path, (size, digest) in zip(images, found["pages"], strict=False):
+        page = load_image(path)
+        assert (list(page.size), hashlib.sha256(page.tobytes()).hexdigest()) == (size, digest)
+    assert len(found["pages"]) == 5 and (found["count"], found["runs"]) == (1, 0)
+    assert (found["memory"], found["child"]) == (None, 0)
+    assert "memory of opening a page" in found["unbounded"] and not system.unbounded()
+
+
+@pytest.mark.parametrize("command", [["-m", "dsocr_core", "--help"], ["app.py"]], ids=["dsocr", "app"])
+def test_windows_is_one_line_that_names_wsl(command: list[str]) -> None:
+    done = on("windows", *command)
+    assert done.returncode == 1 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and "WSL" in done.stderr, done.stderr
+
+
+def test_memory_without_seals_is_copied(without_seals: None) -> None:
+    memory = SharedMemory(16)
+    os.pwrite(memory.descriptor, b"\1" * 16, 0)
+    said = PAGE.pack(OPENED, 2, 2, 0, UPRIGHT, 0)
+    page, first = _shared_image(said, memory.descriptor, 100), memory.first(4)
+    os.pwrite(memory.descriptor, b"\2" * 16, 0)
+    assert page.getpixel((1, 1)) == (1, 1, 1) and first == b"\1" * 4
+    os.ftruncate(memory.descriptor, 3)
+    with pytest.raises(ValueError):
+        memory.first(4)
+    with pytest.raises(Unreadable, match="made no sense"):
+        _shared_image(said, memory.descriptor, 100)
+
+
+def test_memory_that_another_may_write_is_not_mapped() -> None:
+    with os.fdopen(new_memory(), "r+b") as file:
+        file.truncate(16)
+        mapped = first_bytes(file.fileno(), 16)
+        with pytest.raises(OSError):
+            os.pwrite(file.fileno(), b"\1", 0)
+        assert bytes(mapped) == bytes(16)
+
+
+def test_a_block_has_less_memory_and_gives_it_back() -> None:
+    before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
+    assert used is not None and used[0] >= used[1] > 0
+    with memory_limit(2**30):
+        assert used[0] < resource.getrlimit(resource.RLIMIT_AS)[0] <= used[0] + 2**30 + 2**28
+        with memory_limit(2**40):  # the smaller limit stays
+            assert resource.getrlimit(resource.RLIMIT_AS)[0] <= used[0] + 2**30 + 2**28
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_message_arrives_whole_with_its_descriptor() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, os.fdopen(new_memory(), "wb") as file:
+        send_message(theirs, b"one", [file.fileno()])
+        content, (descriptor,) = next_message(ours, 10, 5)
+        assert content == b"one" and not os.get_inheritable(descriptor)
+        os.close(descriptor)
+        theirs.sendall(b"\5\0\0\0")
+        theirs.sendall(b"split")
+        assert next_message(ours, 10, 5) == (b"split", [])
+        theirs.sendall(b"\5\0\0\0tw")
+        with pytest.raises(TimeoutError):
+            next_message(ours, 10, 0.01)
+        send_message(theirs, b"n" * 11)
+        with pytest.raises(OSError, match="longer"):
+            next_message(ours, 10, 5)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_message(theirs, b"a")
+        send_message(theirs, b"b")
+        with pytest.raises(OSError, match="more than a message"):
+            next_message(ours, 10, 5)
+        theirs.close()
+        assert next_message(ours, 10, 5) == (b"", [])

@@ -1,0 +1,68 @@
+"""Takes from a Python on Linux what macOS does not have, at its start with this folder in PYTHONPATH."""
+
+import builtins
+import fcntl
+import io
+import mmap
+import multiprocessing
+import os
+import resource
+import socket
+from typing import Any
+
+for module, prefixes in {
+    os: (
+        "memfd_",
+        "MFD_",
+        "sched_",
+        "posix_fadvise",
+        "pidfd_",
+        "eventfd",
+        "splice",
+        "copy_file_range",
+        "O_TMPFILE",
+    ),
+    fcntl: ("F_ADD_SEALS", "F_GET_SEALS", "F_SEAL_", "F_OFD_"),
+    mmap: ("MAP_POPULATE", "MAP_STACK"),
+    resource: ("prlimit",),
+    socket: ("MSG_CMSG_CLOEXEC",),
+}.items():
+    for name in [name for name in dir(module) if name.startswith(prefixes)]:
+        delattr(module, name)
+
+
+def without_proc(function: Any) -> Any:
+    def call(path: Any, *rest: Any, **named: Any) -> Any:
+        if isinstance(path, str | bytes | os.PathLike) and os.fsdecode(path).startswith(("/proc", "/sys/")):
+            raise FileNotFoundError(2, "No such file or directory", os.fsdecode(path))
+        return function(path, *rest, **named)
+
+    return call
+
+
+for module, names in {
+    builtins: ("open",), io: ("open",), os: ("open", "stat", "lstat", "listdir", "scandir", "readlink"),
+}.items():  # fmt: skip
+    for name in names:
+        setattr(module, name, without_proc(getattr(module, name)))
+
+_setrlimit = resource.setrlimit
+
+
+def setrlimit(limit: int, limits: tuple[int, int]) -> None:
+    if limit == resource.RLIMIT_AS:
+        raise ValueError("current limit exceeds maximum limit")
+    _setrlimit(limit, limits)
+
+
+_socketpair = socket.socketpair
+
+
+def socketpair(family: int = socket.AF_UNIX, kind: int = socket.SOCK_STREAM, protocol: int = 0) -> Any:
+    if kind == socket.SOCK_SEQPACKET:
+        raise OSError(43, "Protocol not supported")
+    return _socketpair(family, kind, protocol)
+
+
+resource.setrlimit, socket.socketpair = setrlimit, socketpair
+multiprocessing.set_start_method("spawn")
