@@ -4,17 +4,20 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: app test test-slow hostile perf check picture seed-history install install-dev clean
+.PHONY: app test test-slow hostile perf check resolve picture seed-history install install-dev clean
 
 app: install
 	$(BIN)/streamlit run app.py
 
-# Two processes, file by file; what is computed first, as pages have times to keep. Bytecode is written whatever
-# the environment says: every process and every server would compile the project and its tests anew.
+# Two processes, file by file; what is computed first, as pages have times to keep. Both parts run whatever the
+# first says. Bytecode is written whatever the environment says: every process and every server would compile the
+# project and its tests anew.
 test: export PYTHONDONTWRITEBYTECODE =
 test: install-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not browser" --ignore tests/browser
-	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile -m "browser and not slow"
+	@failed=0; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations 25 -m "not slow and not gpu and not browser" --ignore tests/browser || failed=1; \
+	$(BIN)/python -m pytest tests/browser -n 2 --dist loadfile --durations 25 -m "browser and not slow" || failed=1; \
+	exit $$failed
 
 # What `make test` leaves out for its time: every size and scheme of a picture, every fault of a write.
 test-slow: export PYTHONDONTWRITEBYTECODE =
@@ -40,6 +43,15 @@ check: install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# All pinned files resolve to wheels of the public index, on the machines that people have, without what this one
+# has at hand. flash-attn is a source package.
+resolve: install-dev
+	for platform in x86_64-manylinux_2_28 aarch64-apple-darwin; do \
+		grep -hEv '^(flash-attn|-r)' requirements*.txt | env $$(env | sed -nE 's/^((UV|PIP)_[A-Z_]*)=.*/-u \1/p') \
+			MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv --no-config pip compile --quiet --only-binary :all: \
+			--python-version 3.11 --python-platform $$platform - >/dev/null || exit 1; \
+	done
 
 # The README's picture: what a newcomer sees first, as the browser test sees it.
 picture: install-dev

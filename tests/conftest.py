@@ -6,6 +6,8 @@ import multiprocessing.spawn
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,21 @@ def has_gpu() -> bool:
 if not has_gpu():
     # Triton reads it when a kernel is defined, which happens with the first import of one.
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+class _WithoutTriton(pytest.Module):
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            if "triton" not in str(error):
+                raise
+            pytest.skip("triton is not installed: it has no wheel for macOS", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip files that import kernels where there is no Triton."""
+    return None if find_spec("triton") else _WithoutTriton.from_parent(parent, path=module_path)
 
 
 def pytest_collection_finish() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.system import unbounded
 from dsocr_core.base.temporary import PREFIX
 from dsocr_core.models.family import load_config
 from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "missing", "optional"]
 
-_PACKAGES = ("tokenizers", "safetensors", "pillow", "pypdfium2", "nvtx", "streamlit", "duckdb", "pyarrow")
+_PACKAGES = ("tokenizers", "safetensors", "pillow", "pypdfium2", "streamlit", "duckdb", "pyarrow")
 _TRANSFORMERS_TOO_NEW = (4, 48)
 """From here on the class that the published code imports for its attention is gone."""
 _VENDOR_PACKAGES = ("einops", "addict", "easydict", "torchvision")
@@ -48,7 +49,11 @@ def examine(settings: Settings, clear: bool = False) -> list[Finding]:
     """
     findings = [Finding("python", "ok", platform.python_version()), Finding("torch", "ok", torch.__version__)]
     findings.append(_gpu())
-    findings += [_package(name) for name in _PACKAGES]
+    findings += [_package(name) for name in _PACKAGES] + [_ranges()]
+    findings += [
+        Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
+        for what in unbounded()
+    ]
     findings += [_transformers(_version("transformers")), _flash_attention()]
     findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
     findings.append(_checkpoint(settings))
@@ -71,6 +76,12 @@ def _package(name: str) -> Finding:
     if found is None:
         return Finding(name, "missing", "not installed", "pip install -r requirements.txt")
     return Finding(name, "ok", found)
+
+
+def _ranges() -> Finding:
+    if (found := _version("nvtx")) is None:
+        return Finding("nvtx", "optional", "not installed", "profilers see no stages; it is for Linux only")
+    return Finding("nvtx", "ok", found)
 
 
 def _transformers(found: str | None) -> Finding:

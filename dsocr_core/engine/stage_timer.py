@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from enum import Enum
 
-import nvtx
 import torch
 
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import Observer, SilentObserver, StageTiming
+
+try:
+    import nvtx
+except ImportError:  # it has no wheel for macOS
+    nvtx = None
 
 
 class Marks(Enum):
@@ -97,6 +101,9 @@ class StageTimer:
 
 @contextmanager
 def _range(stage: Stage) -> Iterator[None]:
+    if nvtx is None:
+        yield
+        return
     nvtx.push_range(stage.value)
     try:
         yield

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.base.system import unbounded
 from dsocr_core.cli.examine import Finding, _checkpoint, _history, examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.store import History
@@ -115,3 +116,16 @@ def test_the_scheme_of_a_quantised_checkpoint_is_named(tmp_path: Path) -> None:
 def test_every_package_is_named_once() -> None:
     subjects = [finding.subject for finding in examine(Settings(history=""))]
     assert len(subjects) == len({*subjects}) and "transformers" in subjects
+
+
+def test_what_the_system_has_no_limit_for_and_no_wheel_of_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(history=str(tmp_path / "h"))
+    assert not [finding for finding in examine(settings) if finding.subject == "limits"]
+    monkeypatch.setattr("dsocr_core.base.system.memory_of", lambda: None)
+    monkeypatch.setattr("dsocr_core.cli.examine._version", lambda name: None if name == "nvtx" else "5.0")
+    found = [finding for finding in examine(settings) if finding.subject in ("limits", "nvtx")]
+    assert {finding.state for finding in found} == {"optional"}
+    assert [finding.subject for finding in found].count("limits") == len(unbounded())
+    assert any("memory of opening a page: not bounded" in finding.detail for finding in found)

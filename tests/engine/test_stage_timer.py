@@ -72,3 +72,11 @@ def test_stage_names_are_the_ones_users_filter_by() -> None:
     assert [stage.value for stage in FIRST.computed[:-2]] == inside
     assert set(FIRST.computed[:-2]) | set(TOP_LEVEL) == set(FIRST.stages)
     assert not set(FIRST.computed[:-2]) & set(TOP_LEVEL)
+
+
+def test_stages_are_timed_where_there_is_no_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_timer, "nvtx", None)
+    timer = StageTimer(torch.device("cpu"))
+    with timer.stage(Stage.DECODE):
+        pass
+    assert [row.stage for row in timer.timings()] == [Stage.DECODE]
