@@ -29,6 +29,7 @@ def bench(
     repeat: int = 5,
     nvtx_only: bool = False,
     save: bool = False,
+    no_count: bool = False,
     baseline: str | None = None,
     fail_above: str = "3%",
     price: float | None = None,
@@ -49,6 +50,7 @@ def bench(
         images: images of each prompt, for a model that takes several
         repeat: measured passes, after the warm-up
         save: record each engine as a run of the history
+        no_count: leave out the FLOPs of each shape of page, which --save counts
         baseline: a run or tag of the history to judge this and the runs like it by; records it too
         price: of this machine an hour, in any currency: 1,000 pages are priced at the median pages/s
         fail_above: change beyond which a metric is slower, or faster, than the baseline's
@@ -78,7 +80,7 @@ def bench(
     if not json:
         measured.print(console, price)
     if save:
-        document["saved"] = record_bench(plan, measured, typed, location, machine.facts())
+        document["saved"] = record_bench(plan, measured, typed, location, machine.facts(), not no_count)
     if before is not None:
         from dsocr_core.measure.gate_baseline import beside_baseline
         from dsocr_core.measure.gate_report import document as gate_document

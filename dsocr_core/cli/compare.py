@@ -187,7 +187,8 @@ def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | 
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    found = read(all_settings, plan, record_in, f"it is in {plan.directory}")
+    counts = chosen.save and not chosen.no_count
+    found = read(all_settings, plan, record_in, f"it is in {plan.directory}", count=counts)
     if not (found.runs and chosen.reviewed):
         return found
     explain = partial(
@@ -228,7 +229,8 @@ def _compare_again(
         check_why(recorded.settings)
     directory = Path(chosen.out or new_run_directory("again"))
     plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
-    found = read([recorded.settings], plan, record_in, f"it is in {directory}")
+    counts = chosen.save and not chosen.no_count
+    found = read([recorded.settings], plan, record_in, f"it is in {directory}", count=counts)
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
     made = Path(history_location(replace(settings, history=record_in)), "runs", found.runs[0])

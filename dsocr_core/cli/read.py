@@ -34,6 +34,7 @@ class PageOptions:
         recursive: read the folders below given ones too; pages are named by their way from there
         out: run directory to write (default: data/runs/TIME-COMMAND)
         save: record it as a run of the history
+        no_count: leave out the FLOPs of each shape of page, which --save counts
     """
 
     images: tuple[str, ...] = field(default=(), kw_only=False)
@@ -42,6 +43,7 @@ class PageOptions:
     recursive: bool = False
     out: str | None = None
     save: bool = False
+    no_count: bool = False
     json: bool = False
 
 
@@ -92,16 +94,18 @@ def read(
     record_in: str | None,
     what_is_left: str,
     measures: bool = True,
+    count: bool = True,
 ) -> Compared:
     """Read the pages of a plan.
 
     Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
-    in the history at `record_in`, where one is named. `what_is_left` is said of the run directory when Ctrl-C
-    ended it. Raises DsocrError, Cancelled.
+    in the history at `record_in`, where one is named, with the FLOPs of its pages if `count`. `what_is_left`
+    is said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
     """
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path or a URL")
     # Heavy imports come after the command line is known to be good.
+    from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
     from dsocr_core.read.against import read_against
@@ -118,6 +122,7 @@ def read(
             plan.command,
             out=plan.directory if one else None,
             save=save,
+            count=run_rows if save and count else None,
         )
         for each in all_settings
         if one or save

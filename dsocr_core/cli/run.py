@@ -93,4 +93,5 @@ def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str)
     record_in = settings.history if chosen.save else None
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
         settings = of_this_machine(settings)
-    return read([settings], plan, record_in, goes_on, not chosen.nvtx_only).tell(chosen.json, console)
+    found = read([settings], plan, record_in, goes_on, not chosen.nvtx_only, not chosen.no_count)
+    return found.tell(chosen.json, console)

@@ -6,21 +6,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from analytic_model.counted import run_rows
 from dsocr_core.base.visible import json_bytes
 from dsocr_core.measure.bench import DRAWN, BenchPlan
-from dsocr_core.measure.bench_report import Bench, EngineFigures
-from dsocr_core.reading.records import OcrResult
+from dsocr_core.measure.bench_report import Bench
 from dsocr_core.runs.record import record_run
+from dsocr_core.runs.shapes import own_shapes
 from dsocr_core.runs.storage.entries import open_storage
 from dsocr_core.runs.writer import RunWriter
 
 
 def record_bench(
-    plan: BenchPlan, measured: Bench, command: str, location: str, machine: Mapping[str, Any] | None = None
+    plan: BenchPlan,
+    measured: Bench,
+    command: str,
+    location: str,
+    machine: Mapping[str, Any] | None = None,
+    count: bool = True,
 ) -> list[str]:
     """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
 
     `machine` is what else went on meanwhile, `MachineWatch.facts`: the engines read in turn, so it is of all.
+    `count` counts the FLOPs of each shape of page.
     """
     ids = []
     for figures in measured.engines:
@@ -37,26 +44,14 @@ def record_bench(
             environment[figures.name] = environment.get(figures.name, {}) | own
         record = replace(record, environment=environment)
         with RunWriter(open_storage(location), record) as run:
+            rows: list[dict[str, Any]] = []
             for number, result in enumerate(results):
                 # Of a pass that draws a page again the number tells the copies apart.
                 turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
                 page = f"{result.request.image.stem} #{turn + 1}"
-                run.add_result(page, result)
-                run.add("stage_flops", _flop_rows(page, result, figures))
+                rows += run.add_result(page, result).to_pylist()
+            if count:
+                run.add("stage_flops", run_rows(record.config, record.dtype, own_shapes(rows)))
             (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
         ids.append(record.id)
     return ids
-
-
-def _flop_rows(page: str, result: OcrResult, figures: EngineFigures) -> list[dict[str, Any]]:
-    return [
-        {
-            "page": page,
-            "backend": result.backend,
-            "stage": name,
-            "flops": float(stage.flops),
-            "kind": "analytic",
-        }
-        for name, stage in figures.stages.items()
-        if stage.flops is not None
-    ]

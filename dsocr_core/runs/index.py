@@ -17,10 +17,12 @@ import duckdb
 import pyarrow as pa
 
 from dsocr_core.reading.parity_records import VERDICTS
+from dsocr_core.runs.queries import gaps
 from dsocr_core.runs.record import flattened, time_of
+from dsocr_core.runs.shapes import SHAPE_SQL
 from dsocr_core.runs.taking import Taken
 
-FORM = 2
+FORM = 3
 """Form of the tables below; a file of another form is not opened."""
 
 _TABLES = """
@@ -47,6 +49,13 @@ CREATE TABLE stage_statistics (
     run_id VARCHAR, backend VARCHAR, stage VARCHAR, inside_prefill BOOLEAN,
     n BIGINT, median DOUBLE, p5 DOUBLE, p95 DOUBLE, mean DOUBLE, std DOUBLE, total DOUBLE
 );
+CREATE TABLE shape_times (
+    run_id VARCHAR, backend VARCHAR, shape VARCHAR, stage VARCHAR, inside_prefill BOOLEAN, n BIGINT,
+    milliseconds DOUBLE, own_milliseconds DOUBLE
+);
+CREATE TABLE flops (
+    run_id VARCHAR, backend VARCHAR, shape VARCHAR, stage VARCHAR, kind VARCHAR, flops DOUBLE, bytes DOUBLE
+);
 CREATE TABLE page_totals (
     run_id VARCHAR, backend VARCHAR, pages BIGINT, failed BIGINT, prompt_tokens BIGINT, new_tokens BIGINT
 );
@@ -58,7 +67,7 @@ CREATE TABLE parity_totals (
 
 SHARED = (
     "entries", "damaged", "annotation_files", "runs", "facts", "annotations", "page_names", "series", "times",
-    "stage_statistics", "page_totals", "parity_totals",
+    "stage_statistics", "shape_times", "flops", "page_totals", "parity_totals",
 )  # fmt: skip
 """All tables."""
 
@@ -86,6 +95,7 @@ CREATE VIEW marks AS
            coalesce(bool_or(value = 'on') FILTER (kind = 'trash'), false) AS trashed
     FROM latest GROUP BY run_id;
 """
+    + gaps.VIEWS
 )
 """Tables of each connection to an index: what came since its file was made lies beside it."""
 
@@ -134,6 +144,40 @@ INSERT INTO stage_statistics
     SELECT run_id, backend, stage, inside_prefill, NULL, NULL, NULL, NULL, mean, std, NULL
     FROM imported ANTI JOIN pages USING (run_id, backend, stage)
 """
+_ADD_SHAPE_TIMES = f"""
+INSERT INTO shape_times
+    WITH shaped AS (SELECT run_id, page, backend, {SHAPE_SQL} AS shape FROM {_GIVEN}),
+    measured AS (
+        SELECT series.run_id, series.backend, series.stage, series.inside_prefill, shaped.shape, shaped.page,
+               times.milliseconds AS ms
+        FROM (SELECT * FROM series SEMI JOIN expected USING (run_id) WHERE aggregate = 'page') AS series
+        JOIN times ON times.series = series.number JOIN page_names ON page_names.number = times.page
+        JOIN shaped ON shaped.run_id = series.run_id AND shaped.backend = series.backend
+             AND shaped.page = page_names.page
+        WHERE shaped.shape IS NOT NULL
+    ),
+    vision AS (SELECT run_id, backend, page, sum(ms) AS ms FROM measured WHERE inside_prefill GROUP BY ALL)
+    SELECT run_id, backend, shape, stage, bool_or(inside_prefill), count(*), median(measured.ms),
+           median(measured.ms - CASE WHEN stage = 'prefill' THEN coalesce(vision.ms, 0) ELSE 0 END)
+    FROM measured LEFT JOIN vision USING (run_id, backend, page) GROUP BY run_id, backend, shape, stage
+"""
+"""A shape's median times; its prefill's own is what the vision inside it leaves."""
+_ADD_FLOPS = """
+INSERT INTO flops
+    SELECT run_id, backend, shape, stage, kind, flops, bytes
+    FROM (
+        FROM (SELECT NULL::VARCHAR AS shape, NULL::DOUBLE AS bytes WHERE false)
+        UNION ALL BY NAME FROM read_parquet($files, union_by_name = true)
+    ) AS given SEMI JOIN expected USING (run_id)
+    WHERE flops IS NOT NULL AND (shape IS NOT NULL OR page IS NULL)
+"""
+"""Counts of shapes, and of imported runs; an earlier bench has others, page by page, that are left out."""
+_ADD_SWEEPS = f"""
+INSERT INTO flops
+    SELECT run_id, NULL, printf('%dx%d tiles, batch %d, context %d, %d steps', tile_columns, tile_rows, batch,
+           context, steps), part, CASE engine WHEN 'eager' THEN 'analytic' ELSE 'measured' END, flops, NULL
+    FROM {_GIVEN} WHERE engine IN ('eager', 'counted')
+"""
 _ADD_PAGE_TOTALS = f"""
 INSERT INTO page_totals
     SELECT run_id, backend, count(*), count(error), sum(prompt_tokens), sum(new_tokens)
@@ -149,7 +193,9 @@ INSERT INTO parity_totals
 """
 _ADD = {
     "timings": (_ADD_PAGE_NAMES, _ADD_SERIES, _ADD_TIMES),
-    "readings": (_ADD_PAGE_TOTALS,),
+    "readings": (_ADD_PAGE_TOTALS, _ADD_SHAPE_TIMES),
+    "stage_flops": (_ADD_FLOPS,),
+    "sweep_points": (_ADD_SWEEPS,),
     "parity": (_ADD_PARITY,),
 }
 HELD = tuple(_ADD)
@@ -160,7 +206,8 @@ _FORGET = (
     *(
         f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM expected)"
         for table in (
-            "series", "stage_statistics", "page_totals", "parity_totals", "facts", "runs", "entries"
+            "series", "stage_statistics", "shape_times", "flops", "page_totals", "parity_totals", "facts",
+            "runs", "entries",
         )
     ),
 )  # fmt: skip

@@ -12,14 +12,17 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.models.family import read_config
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.schema import SCHEMA_VERSION
+from dsocr_core.runs.shapes import OWN_MODEL
 from dsocr_core.settings import Settings
 
 Source = Literal[
@@ -73,6 +76,8 @@ class RunRecord:
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     notes: str | None = None
+    config: dict[str, Any] | None = None
+    """The model's config.json, where a backend ran the checkpoint of the settings."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
@@ -124,6 +129,8 @@ def _without_former_limits(settings: Any) -> Any:
 def _check(name: str, value: Any) -> None:
     if name in ("versions", "settings", "environment"):
         good = isinstance(value, dict)
+    elif name == "config":
+        good = value is None or isinstance(value, dict)
     elif name == "backends":
         good = isinstance(value, (list, tuple)) and all(isinstance(backend, str) for backend in value)
     elif name in ("profiled", "git_dirty"):
@@ -174,8 +181,22 @@ def record_run(
         versions=library_versions(),
         settings=in_any_clone(asdict(settings)),
         notes=notes,
+        config=model_config(settings.checkpoint) if {*about["backends"]} & {*OWN_MODEL} else None,
         **about | {"environment": in_any_clone(about["environment"] | {"platform": platform.platform()})},
     )
+
+
+def model_config(checkpoint: str) -> dict[str, Any] | None:
+    """The config.json of a checkpoint; None where it cannot be read."""
+    try:
+        data, _ = read_config(Path(checkpoint.removeprefix(RANDOM)))
+    except DsocrError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+RANDOM = "random:"
+"""Before a checkpoint of which only the sizes are taken."""
 
 
 def checkpoint_in_any_clone(checkpoint: str) -> str:

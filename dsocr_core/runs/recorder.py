@@ -22,7 +22,7 @@ from dsocr_core.settings import Settings, history_location
 if TYPE_CHECKING:
     from dsocr_core.reading.clean import CleanPage
     from dsocr_core.runs.record import RunRecord
-    from dsocr_core.runs.run_folder import Done, RunFolder
+    from dsocr_core.runs.run_folder import CountRows, Done, RunFolder
 
 CANCELLED = "Cancelled: it holds what was finished by then."
 """The note of such a run."""
@@ -43,12 +43,14 @@ class RunRecorder:
         machine: MachineWatch | None = None,
         out: Path | None = None,
         save: bool = True,
+        count: CountRows | None = None,
     ) -> None:
         """`machine` has watched since the first page began; left out it watches from now on. `out` is the
-        run directory, which nobody else writes into; `save` writes the run into the history."""
+        run directory, which nobody else writes into; `save` writes the run into the history; `count` gives
+        rows of stage_flops by the run's config, number type and shapes of page."""
         self.settings, self._command, self._profiled = settings, command, profiled
         self._machine = machine or MachineWatch()
-        self._out, self._save = out, save
+        self._out, self._save, self._count = out, save, count
         self._folder: RunFolder | None = None
         self._exit = contextlib.ExitStack()
         self.cancelled = False
@@ -90,16 +92,16 @@ class RunRecorder:
         made = self._described(folder.facts(continued=False), notes)
         whole = self._described(folder.facts(continued=True), notes) if folder.continues else made
         if self._out is None:
-            folder.finish(made)
+            folder.finish(made, self._count)
             self._publish(folder.directory, made)
         elif not self._save:
             folder.finish(whole)
         else:
             with open_storage(history_location(self.settings)).scratch(made.id) as copy:
                 if folder.continues:  # the history has what was read now: another run than the whole
-                    folder.write(made, copy, continued=False)
+                    folder.write(made, copy, continued=False, count=self._count)
                     whole = replace(whole, id=new_run_id())
-                folder.finish(whole)
+                folder.finish(whole, self._count)
                 folder.copy_to(copy)
                 self._publish(copy, made)
 

@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from dsocr_core.runs.readings import SCHEMA, few_rows, result_of, timing_rows, w
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.rows import Row
 from dsocr_core.runs.schema import TABLES, checked_table, rows_to_table
+from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
 from dsocr_core.runs.storage.entries import sync_tree
 from dsocr_core.runs.storage.store import StorageError, writing
 from dsocr_core.runs.writer import seal
@@ -47,6 +48,10 @@ _FACTS = ("backend", "path", "source", "page", "preset", "request", "inputs", "g
           "environment", "exact", "error")  # fmt: skip
 """Columns of what a record says of all pages."""
 _KNOWN = ["page", "backend", "source", "path", "key", "error"]
+
+
+CountRows = Callable[[dict[str, Any] | None, str | None, Mapping[str, Iterable[Shape]]], list[Row]]
+"""Counter of FLOPs: rows of stage_flops by a model's config, a number type and shapes of each backend."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,11 @@ class RunFolder:
 
     # --- the end --------------------------------------------------------------------------------
 
-    def write(self, record: RunRecord, target: Path, continued: bool = True) -> None:
+    def write(
+        self, record: RunRecord, target: Path, continued: bool = True, count: CountRows | None = None
+    ) -> None:
         """Write the run into a directory, but for its pictures, which stay where they are."""
+        shapes: dict[str, dict[Shape, None]] = {}
         counts: dict[str, int] = {}
         pictures: dict[str, Path] = {}
         with writing(target), ExitStack() as stack:
@@ -163,19 +171,23 @@ class RunFolder:
             for table in self._chosen(continued):
                 table = with_run_id(table, record.id)
                 add("readings", table)
+                for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
+                    shapes.setdefault(backend, {}).update(dict.fromkeys(of_backend))
                 add("timings", rows_to_table("timings", record.id, timing_rows(table)))
                 more = table["more_pages"].combine_chunks().flatten().field("sha256")
                 for sha256 in (*table["sha256"].to_pylist(), *more.to_pylist()):
                     if (name := clean_path(sha256)) and (self.directory / name).exists():
                         pictures[name] = self.directory / name
+            rows = count(record.config, record.dtype, shapes) if count else []
+            add("stage_flops", rows_to_table("stage_flops", record.id, rows))
             add("parity", rows_to_table("parity", record.id, list(self._parity(continued))))
         with writing(target):
             seal(target, record, {name: counts[name] for name in TABLES if name in counts}, pictures)
 
-    def finish(self, record: RunRecord) -> None:
+    def finish(self, record: RunRecord, count: CountRows | None = None) -> None:
         """Make the directory that run."""
         shutil.rmtree(self._parts / _WHOLE, ignore_errors=True)
-        self.write(record, self._parts / _WHOLE)
+        self.write(record, self._parts / _WHOLE, count=count)
         with writing(self.directory):
             sync_tree(self._parts / _WHOLE)
             self._parts.rename(self.directory / _FINISHED)

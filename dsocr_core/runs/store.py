@@ -29,6 +29,7 @@ from dsocr_core.runs.index import LATER, SHARED
 from dsocr_core.runs.index_file import Entry, Index, IndexFolder, Listing, attach
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
+from dsocr_core.runs.queries.gaps import VIEW_NAMES as GAP_VIEWS
 from dsocr_core.runs.queries.query import LISTED, Query, literal
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, VIEWS, relation, stored
@@ -52,7 +53,7 @@ _OF_A_FILE = (
     pa.ArrowException, OSError,
 )  # fmt: skip
 """Errors that a damaged or deleted file explains."""
-_NAMES = sorted({*SHARED, *TABLES, *VIEWS, "marks", "listed"})
+_NAMES = sorted({*SHARED, *TABLES, *VIEWS, *GAP_VIEWS, "marks", "listed"})
 READABLE = f"""
 SELECT name, string_agg(column_name, ', ' ORDER BY place) AS columns
 FROM (

@@ -77,14 +77,15 @@ class RunWriter:
         if len(made):
             self._tables.setdefault(table, []).append(made)
 
-    def add_result(self, page: str, result: OcrResult) -> None:
-        """Add what a backend read on a page, and its times.
+    def add_result(self, page: str, result: OcrResult) -> pa.Table:
+        """Add what a backend read on a page, and its times; returns its row of readings.
 
         `page` names it within the run; the same name pairs it with a page of another run.
         """
         rows = reading_table(page, result, files_of(result.request))
         self.add("readings", rows)
         self.add("timings", timing_rows(rows))
+        return rows
 
     def add_failure(self, page: str, backend: str, error: str) -> None:
         """A page that a backend could not read: it stays in the run, with the reason and nothing else."""

@@ -1,0 +1,205 @@
+"""FLOPs of shapes of pages for the history: by arithmetic, by torch's counter, and what any code needs.
+
+Kinds of rows, prefill being the language model alone in all of them (vision stands beside it):
+
+- `analytic`: the closed form, under the conventions of torch's counter.
+- `measured`: torch's FlopCounterMode over the core's modules on the meta device.
+- `least`: what the result needs (`roofline.least_work`), with the bytes that have to move: a lower bound.
+
+A decoded token's FLOPs grow by the same number with each position of the context (up to the window of a
+decoder that has one). So torch counts the token at the first and at the last position of all shapes, and the
+positions between are a sum in whole numbers; that the step is whole is checked. Counts are kept in the cache
+directory by what they depend on: the model's sizes, the sources of the core's models and of the counting, and
+torch's version. A shape that is there costs nothing, and torch is not imported for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analytic_model.policy import DTYPE_BYTES, Policy
+from analytic_model.predict import predict
+from analytic_model.roofline import least_work
+from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import parse_config, preset_named, row_of
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.tiling import image_token_count, view_sizes
+from dsocr_core.reading.writing import write_whole
+from dsocr_core.runs.shapes import Shape
+from dsocr_core.runs.storage.entries import cache_directory
+
+if TYPE_CHECKING:
+    from analytic_model.measure import Meter
+
+_ROOT = Path(__file__).parent
+_SOURCES = (_ROOT / "measure.py", _ROOT / "counted.py", _ROOT / "workload.py")
+_CACHE_LIMIT = 32 * 1024 * 1024
+_MOST_SHAPES = 50_000
+"""Shapes of one model that are kept."""
+
+Row = dict[str, Any]
+Counts = dict[str, int]
+"""FLOPs by stage."""
+
+
+class NotExactError(DsocrError):
+    """A decoded token's FLOPs do not grow evenly with the context, so positions cannot be summed."""
+
+
+def workload_of(config: ModelConfig, shape: Shape) -> Workload:
+    """The work of a shape on a model. Raises DsocrError for a shape that cannot be its."""
+    family = row_of(config)
+    preset = preset_named(shape.preset, family)
+    image = image_token_count(preset, shape.grid, family.newline)
+    return Workload(
+        view_sizes(preset, shape.grid), shape.grid, shape.prompt_tokens - image, shape.new_tokens,
+        newline=family.newline,
+    )  # fmt: skip
+
+
+def flop_rows(config: ModelConfig, shapes: Iterable[Shape], dtype: str | None) -> dict[Shape, list[Row]]:
+    """Rows of `stage_flops` of each shape: shape, stage, kind, flops, bytes.
+
+    Shapes that cannot be this model's are left out. Bytes are not known without a number type.
+    """
+    works: dict[Shape, Workload] = {}
+    for shape in dict.fromkeys(shapes):
+        try:
+            works[shape] = workload_of(config, shape)
+        except DsocrError:
+            continue
+    counted = measured(config, works)
+    return {shape: _rows(config, shape, work, counted[shape], dtype) for shape, work in works.items()}
+
+
+def run_rows(
+    config: Mapping[str, Any] | None, dtype: str | None, shapes: Mapping[str, Iterable[Shape]]
+) -> list[Mapping[str, Any]]:
+    """Rows of `stage_flops` of a run whose backends read these shapes; none where its model is not known.
+
+    `config` is the model's config.json.
+    """
+    if config is None or not shapes:
+        return []
+    rows = flop_rows(parse_config(config), [shape for each in shapes.values() for shape in each], dtype)
+    return [
+        {"backend": backend, **row}
+        for backend, of_backend in shapes.items()
+        for shape in of_backend
+        for row in rows.get(shape, ())
+    ]
+
+
+def _rows(
+    config: ModelConfig, shape: Shape, work: Workload, counted: Mapping[str, int], dtype: str | None
+) -> list[Row]:
+    policy = Policy(dtype=dtype) if dtype in DTYPE_BYTES else Policy()  # type: ignore[arg-type]
+    analytic, least = (predict(config, work, each).stages for each in (policy, least_work(policy)))
+    rows: list[Row] = []
+    for stage in analytic:
+        moved = float(least[stage].compulsory_bytes) if dtype in DTYPE_BYTES else None
+        counts = {
+            "analytic": analytic[stage].cost.flops,
+            "measured": counted[stage.value],
+            "least": least[stage].cost.flops,
+        }
+        for kind, flops in counts.items():
+            row = {"shape": str(shape), "stage": stage.value, "kind": kind, "flops": float(flops)}
+            rows.append(row | {"bytes": moved if kind == "least" else None})
+    return rows
+
+
+# --- torch's counter, and its cache -----------------------------------------------------------------------
+
+
+def measured(config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, Counts]:
+    """FLOPs of each shape by stage, as torch counts them; those that the cache lacks are counted now."""
+    file = cache_directory() / "flops" / f"{_digest(config)}.json"
+    known = _read(file)
+    new = {shape: work for shape, work in works.items() if str(shape) not in known}
+    if new:
+        known |= {str(shape): counts for shape, counts in _count(config, new).items()}
+        kept = dict([*known.items()][-_MOST_SHAPES:])
+        with contextlib.suppress(OSError):  # what is not kept is counted again
+            write_whole(file, json.dumps(kept).encode())
+    return {shape: known[str(shape)] for shape in works}
+
+
+def _count(config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, Counts]:
+    from analytic_model.measure import Meter
+
+    meter = Meter(config)
+    decoded = _decoded(meter, config, works)
+    found: dict[Shape, Counts] = {}
+    for shape, work in works.items():
+        stages = meter.measure(replace(work, decode_tokens=1))
+        found[shape] = {stage.value: flops.total() for stage, flops in stages.items()}
+        found[shape][Stage.DECODE.value] = decoded[shape]
+    return found
+
+
+def _decoded(meter: Meter, config: ModelConfig, works: Mapping[Shape, Workload]) -> dict[Shape, int]:
+    """FLOPs of all decoded tokens of each shape, two of them counted. Raises NotExactError."""
+    window = config.decoder.window
+    spans = {}
+    for shape, work in works.items():
+        first, last = work.sequence_length, work.sequence_length + work.decode_steps - 1
+        edge = last if window is None else min(last, first + window - 1)
+        spans[shape] = (first, edge, last)
+    steps = [span for span in spans.values() if span[2] >= span[0]]
+    if not steps:
+        return dict.fromkeys(works, 0)
+    low, high = min(span[0] for span in steps), max(span[1] for span in steps)
+
+    def at(context: int, prompt: int) -> int:
+        return meter.forward(context, 1, prompt=prompt).total()
+
+    prompt = next(span[0] for span in steps if span[1] == high)
+    base, growth = at(low, low), 0
+    if high > low:
+        growth, rest = divmod(at(high, prompt) - base, high - low)
+        if rest:
+            raise NotExactError("FLOPs of a decoded token do not grow evenly with the context")
+
+    def summed(first: int, edge: int, last: int) -> int:
+        count = edge - first + 1
+        growing = count * base + growth * (count * (first - low) + count * (count - 1) // 2)
+        return growing + (last - edge) * (base + growth * (edge - low))
+
+    for first, edge, last in steps:
+        if last > edge and at(last, first) != base + growth * (edge - low):
+            raise NotExactError("FLOPs of a decoded token change beyond the decoder's window")
+    return {shape: summed(*span) if span[2] >= span[0] else 0 for shape, span in spans.items()}
+
+
+def _digest(config: ModelConfig) -> str:
+    """Digest what a count depends on."""
+    digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True, default=str).encode())
+    digest.update(importlib.metadata.version("torch").encode())
+    models = sorted((_ROOT.parent / "dsocr_core" / "models").rglob("*.py"))
+    for source in (*_SOURCES, *models):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _read(file: Path) -> dict[str, Counts]:
+    try:
+        document = parse_json(read_bytes(file, _CACHE_LIMIT))
+    except Refused:
+        return {}
+    good = isinstance(document, dict) and all(_is_counts(counts) for counts in document.values())
+    return document if good else {}
+
+
+def _is_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(flops, int) for flops in value.values())

@@ -1,0 +1,99 @@
+"""Shapes of pages: what decides how much work a page is, and the FLOPs of a shape as rows and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dsocr_core.models.resolution import TILE_SIZE
+from dsocr_core.reading.records import VENDOR
+
+OWN_MODEL = ("eager", "fast", VENDOR)
+"""Backends that run the checkpoint of a run's settings; what others run is not known."""
+COLUMNS = [
+    "backend",
+    "preset",
+    "grid_columns",
+    "grid_rows",
+    "prompt_tokens",
+    "new_tokens",
+    "error",
+    "request",
+]
+"""Columns of readings that tell a shape."""
+
+SHAPE_SQL = f"""
+    CASE WHEN error IS NULL AND coalesce(len(request.more), 0) = 0
+              AND coalesce(request.tile_size, {TILE_SIZE}) = {TILE_SIZE}
+         THEN preset || ' ' || grid_columns || 'x' || grid_rows || ', ' || prompt_tokens || ' + '
+              || new_tokens || ' tokens' END
+"""
+"""A reading's shape as DuckDB writes it; null where a fact is not known, or it is no page of usual tiles."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Shape of a page."""
+
+    preset: str
+    grid: tuple[int, int]
+    """Tiles as (columns, rows)."""
+    prompt_tokens: int
+    """Positions of the whole prompt, the image's span included."""
+    new_tokens: int
+
+    def __str__(self) -> str:
+        columns, rows = self.grid
+        return f"{self.preset} {columns}x{rows}, {self.prompt_tokens} + {self.new_tokens} tokens"
+
+    @classmethod
+    def of(cls, reading: Row) -> Shape | None:
+        """The shape of a row of readings, as SHAPE_SQL has it."""
+        request = reading["request"] or {}
+        facts = [reading[name] for name in COLUMNS[1:6]]
+        if reading["error"] is not None or None in facts or request.get("more"):
+            return None
+        if (request.get("tile_size") or TILE_SIZE) != TILE_SIZE:
+            return None
+        preset, columns, rows, prompt, new = facts
+        return cls(preset, (columns, rows), prompt, new)
+
+
+def own_shapes(readings: Iterable[Row]) -> dict[str, list[Shape]]:
+    """The shapes that each backend with the run's own model read, each once."""
+    found: dict[str, dict[Shape, None]] = {}
+    for reading in readings:
+        shape = Shape.of(reading) if reading["backend"] in OWN_MODEL else None
+        if shape is not None and shape.new_tokens > 0:
+            found.setdefault(reading["backend"], {})[shape] = None
+    return {backend: list(shapes) for backend, shapes in found.items()}
+
+
+# --- as an annotation -----------------------------------------------------------------------------
+
+
+def counts_text(rows: Sequence[Row]) -> str:
+    """Rows of one shape as an annotation's value: `sam analytic 12 345;...`, bytes last, `-` for none."""
+    parts = []
+    for row in rows:
+        moved = "-" if row["bytes"] is None else f"{row['bytes']:.0f}"
+        parts.append(f"{row['stage']} {row['kind']} {row['flops']:.0f} {moved}")
+    return ";".join(parts)
+
+
+COUNTED = "flops"
+"""Kind of the annotation that has a shape's counts: its page is the shape, its name the backend."""
+COUNTS_SQL = f"""
+    SELECT run_id, name AS backend, page AS shape, split_part(item, ' ', 1) AS stage,
+           split_part(item, ' ', 2) AS kind, try_cast(split_part(item, ' ', 3) AS DOUBLE) AS flops,
+           try_cast(split_part(item, ' ', 4) AS DOUBLE) AS bytes
+    FROM (
+        SELECT run_id, name, page, unnest(string_split(arg_max(value, position), ';')) AS item
+        FROM memory.main.annotations WHERE kind = '{COUNTED}' AND value IS NOT NULL
+        GROUP BY run_id, name, page
+    )
+"""
+"""Rows of stage_flops that annotations have."""
