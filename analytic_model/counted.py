@@ -35,11 +35,12 @@ from dsocr_core.models.family import parse_config, preset_named, row_of
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import image_token_count, view_sizes
 from dsocr_core.reading.writing import write_whole
-from dsocr_core.runs.shapes import Shape
+from dsocr_core.runs.shapes import COLUMNS, COUNTED, Shape, counts_text, own_shapes
 from dsocr_core.runs.storage.entries import cache_directory
 
 if TYPE_CHECKING:
     from analytic_model.measure import Meter
+    from dsocr_core.runs.store import History
 
 _ROOT = Path(__file__).parent
 _SOURCES = (_ROOT / "measure.py", _ROOT / "counted.py", _ROOT / "workload.py")
@@ -98,6 +99,29 @@ def run_rows(
         for shape in of_backend
         for row in rows.get(shape, ())
     ]
+
+
+def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = None) -> int:
+    """Add the counts of a recorded run's shapes; returns how many. Raises DsocrError where there are none.
+
+    `config` is the model's config.json, of a run that did not record its own. A run's files are sealed by
+    checksums and may lie where nothing can be written, so the counts are an annotation: they stand with the
+    run, travel with the history, and the last ones count.
+    """
+    record = history.record(run_id)
+    shapes = own_shapes(history.readings(run_id, columns=COLUMNS).to_pylist())
+    if not shapes:
+        raise DsocrError(f"run {run_id}: none of its pages was read by eager, fast or vendor")
+    if (model := record.config or config) is None:
+        raise DsocrError(f"run {run_id}: it did not record its model's config: give --config")
+    by_shape: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in run_rows(model, record.dtype, shapes):
+        by_shape.setdefault((row["shape"], row["backend"]), []).append(row)
+    if not by_shape:
+        raise DsocrError(f"run {run_id}: its pages do not have shapes of this model: give another --config")
+    noted = [(shape, backend, counts_text(rows)) for (shape, backend), rows in by_shape.items()]
+    history.annotate_all(run_id, COUNTED, noted)
+    return len(noted)
 
 
 def _rows(

@@ -19,10 +19,13 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from analytic_model.counted import count_run
+from analytic_model.recorded import PUBLISHED
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
+from dsocr_core.models.family import read_config
 from dsocr_core.page.documents import Page, expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
@@ -74,6 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             left_out = import_paths(history, zips).skipped
             for run_id in history.run_ids():
                 history.tag(run_id, EXAMPLE)
+                if len(history.readings(run_id, columns=["page"])) and history.record(run_id).settings:
+                    checkpoint = str(history.record(run_id).settings.get("checkpoint"))
+                    known = PUBLISHED if "published" in checkpoint else EMBEDDED_CHECKPOINT
+                    count_run(history, run_id, read_config(known)[0])
+            runs = len(history)
         if left_out:
             raise DsocrError(f"{left_out[0].path}: {left_out[0].reason}")
         size = sum(file.stat().st_size for file in (staging / "runs").rglob("*") if file.is_file())
@@ -82,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for folder in ("runs", "annotations"):
             shutil.rmtree(target / folder, ignore_errors=True)
             (staging / folder).replace(target / folder)
-        print(f"{target}: {len(history)} runs, {size:,} bytes")
+        print(f"{target}: {runs} runs, {size:,} bytes")
     except DsocrError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -241,35 +241,18 @@ def export(
 def count(where: Where, runs: tuple[str, ...], *, config: Path | None = None, console: Console) -> int:
     """Count the FLOPs of the pages of runs that have none: by arithmetic, by torch, and the lower bound.
 
-    A run's files are sealed by checksums and may lie where nothing can be written, so the counts are an
-    annotation: they stand with the run, travel with the history, and the last ones count.
-
     Args:
         runs: ids of runs
         config: the model's config.json or its directory, of runs that did not record theirs
     """
-    from analytic_model.counted import run_rows
+    from analytic_model.counted import count_run
     from dsocr_core.models.family import read_config
-    from dsocr_core.runs.shapes import COLUMNS, COUNTED, counts_text, own_shapes
 
     given = read_config(config)[0] if config is not None else None
     done: dict[str, int] = {}
     with where.opened() as history:
         for run_id in runs:
-            record = history.record(run_id)
-            shapes = own_shapes(history.readings(run_id, columns=COLUMNS).to_pylist())
-            if not shapes:
-                raise DsocrError(f"run {run_id}: none of its pages was read by eager, fast or vendor")
-            if (model := record.config or given) is None:
-                raise DsocrError(f"run {run_id}: it did not record its model's config: give --config")
-            by_shape: dict[tuple[str, str], list[Any]] = {}
-            for row in run_rows(model, record.dtype, shapes):
-                by_shape.setdefault((row["shape"], row["backend"]), []).append(row)
-            if not by_shape:
-                raise DsocrError(f"run {run_id}: its pages do not have shapes of this model: see --config")
-            noted = [(shape, name, counts_text(rows)) for (shape, name), rows in by_shape.items()]
-            history.annotate_all(run_id, COUNTED, noted)
-            done[run_id] = len(noted)
+            done[run_id] = count_run(history, run_id, given)
     if where.json:
         print_json({"counted": done})
     else:

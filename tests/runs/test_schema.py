@@ -67,8 +67,9 @@ def test_text_of_any_kind_is_kept_as_it_is() -> None:
 def test_a_table_of_arrow_gets_the_schemas_columns() -> None:
     given = pa.table({"stage": ["sam"], "kind": ["measured"], "flops": pa.array([3], pa.int32())})
     assert checked_table("stage_flops", "r", given).to_pylist() == [
-        {"run_id": "r", "page": None, "backend": None, "stage": "sam", "flops": 3.0, "kind": "measured"}
-    ]
+        {"run_id": "r", "page": None, "backend": None, "stage": "sam", "flops": 3.0, "kind": "measured",
+         "shape": None, "bytes": None}
+    ]  # fmt: skip
     with pytest.raises(SchemaError, match="no column what"):
         checked_table("stage_flops", "r", pa.table({"what": [1]}))
     with pytest.raises(SchemaError, match="kind may not be empty"):

@@ -1,0 +1,201 @@
+"""FLOPs of shapes of pages in the history: how they are counted, kept and asked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytic_model import counted, ops
+from analytic_model.counted import NotExactError, flop_rows, workload_of
+from analytic_model.measure import Meter
+from analytic_model.policy import Policy
+from analytic_model.predict import predict
+from analytic_model.recorded import PUBLISHED
+from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
+from dsocr_core.cli.main import main
+from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.family import load_config, parse_config, preset_named, row_of
+from dsocr_core.page.tiling import image_token_count
+from dsocr_core.runs.shapes import Shape
+from dsocr_core.runs.store import SEED_LOCATION, History
+from tests.support.seeded_weights import tiny_config
+from tests.support.tiny_members import WINDOW, tiny_ocr2, tiny_unlimited, written
+
+TINY = parse_config(tiny_config())
+WINDOWED = parse_config(tiny_unlimited())
+MEMBERS = {"deepseek-ocr": tiny_config, "deepseek-ocr-2": tiny_ocr2, "unlimited-ocr": tiny_unlimited}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def shape_of(prompt: int, new: int, config: ModelConfig = TINY) -> Shape:
+    family = row_of(config)
+    name = "tiny" if config is TINY else family.preset
+    image = image_token_count(preset_named(name, family), (1, 1), family.newline)
+    return Shape(name, (1, 1), image + prompt, new)
+
+
+# --- two counted tokens in place of all -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [TINY, WINDOWED], ids=["growing", "windowed"])
+def test_two_counted_tokens_and_the_sum_between_are_the_full_count(config: ModelConfig) -> None:
+    lengths = (5, 1), (5, 2), (9, 3 * WINDOW), (30, 41)
+    works = {shape: workload_of(config, shape) for shape in (shape_of(*each, config) for each in lengths)}
+    found = counted.measured(config, works)
+    for shape, work in works.items():
+        full = Meter(config).measure(work)
+        assert found[shape] == {stage.value: flops.total() for stage, flops in full.items()}, shape
+
+
+def test_tokens_that_do_not_grow_evenly_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = Meter.forward
+
+    def uneven(self: Meter, context: int, new: int, *more: Any, **named: Any) -> Any:
+        return grown(self, context, new, *more, **named) + Counter(mm=context // 2)
+
+    monkeypatch.setattr(Meter, "forward", uneven)
+    with pytest.raises(NotExactError):
+        flop_rows(TINY, [shape_of(5, 5)], "float32")
+
+
+def test_a_shape_is_counted_once_and_again_where_the_cache_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    asked: list[int] = []
+    count: Callable[..., Any] = counted._count
+
+    def counting(config: ModelConfig, works: Any) -> Any:
+        asked.append(len(works))
+        return count(config, works)
+
+    monkeypatch.setattr(counted, "_count", counting)
+    first = flop_rows(TINY, [shape_of(5, 2)], "float32")
+    assert flop_rows(TINY, [shape_of(5, 2)], "float32") == first and asked == [1]
+    flop_rows(TINY, [shape_of(5, 2), shape_of(5, 3)], "float32")
+    flop_rows(parse_config(tiny_config() | {"num_hidden_layers": 2}), [shape_of(5, 2)], "float32")
+    assert asked == [1, 1, 1]
+    for file in (cache / "flops").iterdir():
+        file.write_text(json.dumps({str(shape_of(5, 2)): {"sam": "many"}}))
+    assert flop_rows(TINY, [shape_of(5, 2)], "float32") == first and asked == [1, 1, 1, 1]
+
+
+def test_shapes_of_another_model_are_left_out_and_bytes_need_a_number_type() -> None:
+    strange = Shape("no such preset", (1, 1), 90, 2), Shape("tiny", (1, 1), 3, 2)
+    rows = flop_rows(TINY, [*strange, shape_of(5, 2)], None)
+    assert [*rows] == [shape_of(5, 2)]
+    assert {row["kind"] for row in rows[shape_of(5, 2)]} == {"analytic", "measured", "least"}
+    assert all(row["bytes"] is None for row in rows[shape_of(5, 2)])
+
+
+# --- recorded ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_saved_bench_has_analytic_and_measured_flops_of_its_shape(
+    member: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = MEMBERS[member]()
+    family = row_of(parse_config(config))
+    words = [
+        "bench", f"--checkpoint={written(config, tmp_path / 'model')}", "--device=cpu", "--size=64x64",
+        f"--preset={'tiny' if member == 'deepseek-ocr' else family.preset}", "--tokens=7", "--repeat=1",
+        "--json", f"--history={tmp_path / 'history'}",
+    ]  # fmt: skip
+    assert main([*words, "--save"]) == 0
+    [run] = json.loads(capsys.readouterr().out)["saved"]
+    with History(tmp_path / "history") as history:
+        assert history.record(run).config == config
+        rows, sql = history.query("flop_gaps", run_ids=[run])
+        assert history.sql(sql).equals(rows)
+        assert set(rows["stage"]) == {stage.value for stage in family.computed}
+        assert (rows["gap_flops"] == 0).all() and set(rows["counter"]) == {"torch"}
+        assert (rows["milliseconds"] > 0).all() and set(rows["no_bound"]) == {"device not known"}
+    assert main([*words, "--save", "--no-count"]) == 0
+    [bare] = json.loads(capsys.readouterr().out)["saved"]
+    with History(tmp_path / "history") as history:
+        assert history.query("flop_gaps", run_ids=[bare])[0].empty
+    assert main(["history", "count", bare, f"--history={tmp_path / 'history'}"]) == 0
+    with History(tmp_path / "history") as history:
+        counts = ["stage", "shape", "analytic", "counted"]
+        again, _ = history.query("flop_gaps", run_ids=[bare])
+        assert again[counts].equals(rows[counts])
+
+
+def test_a_run_that_cannot_be_counted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = f"--history={tmp_path / 'history'}"
+    for run, said in (
+        ("20261123-231635-a7591efe", "it did not record its model's config: give --config"),
+        ("20261123-230246-ncu-fast", "none of its pages was read by eager, fast or vendor"),
+        ("nowhere", "there is no run 'nowhere'"),
+    ):
+        assert main(["history", "count", run, where]) == 2
+        out, err = capsys.readouterr()
+        assert said in " ".join((out + err).split())
+
+
+# --- the runs that come along ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with History(tmp_path_factory.mktemp("history"), also=[SEED_LOCATION]) as history:
+        rows, _ = history.query("flop_gaps")
+        shapes = history.sql(
+            "SELECT DISTINCT run_id, backend, preset, grid_columns, grid_rows, prompt_tokens, new_tokens "
+            "FROM images WHERE error IS NULL AND new_tokens > 0"
+        )
+    return rows, shapes
+
+
+def test_every_stage_of_every_seeded_shape_is_exact(seeds: Any) -> None:
+    """By arithmetic as it is now, so a changed constant is found; the history has torch's counts."""
+    rows, shapes = seeds
+    recorded = {
+        key: dict(zip(part["stage"], part["counted"], strict=True))
+        for key, part in rows.groupby(["run_id", "backend", "shape"])
+    }
+    assert shapes["run_id"].nunique() == 34 and len(recorded) == len(shapes)
+    assert (rows["gap_flops"] == 0).all()
+    configs = {name: load_config(path) for name, path in (("p", PUBLISHED), ("m", EMBEDDED_CHECKPOINT))}
+    models = rows.groupby("run_id")["model"].first()
+    for row in shapes.itertuples():
+        config = configs["p" if "published" in models[row.run_id] else "m"]
+        shape = Shape(row.preset, (row.grid_columns, row.grid_rows), row.prompt_tokens, row.new_tokens)
+        analytic = predict(config, workload_of(config, shape), Policy()).stages
+        now = {stage.value: float(cost.cost.flops) for stage, cost in analytic.items()}
+        assert recorded[row.run_id, row.backend, str(shape)] == now, row
+
+
+def test_a_changed_constant_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = ops.linear
+    monkeypatch.setattr(ops, "linear", lambda rows, *more, **named: right(rows + 1, *more, **named))
+    shape = shape_of(5, 4)
+    flops = {(row["stage"], row["kind"]): row["flops"] for row in flop_rows(TINY, [shape], None)[shape]}
+    off = {stage for stage, kind in flops if flops[stage, "analytic"] != flops[stage, "measured"]}
+    assert off == {"sam", "clip", "projector", "prefill", "decode"}
+
+
+def test_the_newest_seeded_bench_has_the_figures_of_a_calculator(seeds: Any) -> None:
+    """H200: 989.5 TFLOP/s and 4,800 GB/s. Decode of 999 tokens reads 1,223,857,805,112 bytes."""
+    rows, _ = seeds
+    stages = rows[rows["run_id"] == "20261128-190606-4c84d7d5"].set_index("stage")
+    decode = stages.loc["decode"]
+    assert decode["lower_bound_ms"] == pytest.approx(1_223_857_805_112 / 4.8e9)
+    assert decode["bound_by"] == "memory"
+    assert decode["lost_ms"] == pytest.approx(decode["milliseconds"] - decode["lower_bound_ms"])
+    assert decode["bandwidth_share"] == pytest.approx(decode["lower_bound_ms"] / decode["milliseconds"])
+    sam = stages.loc["sam"]
+    assert sam["lower_bound_ms"] == pytest.approx(2_211_931_226_112 / 989.5e9)
+    assert sam["bound_by"] == "compute"
+    together = rows[rows["no_bound"] == "pages read together share their steps"]
+    assert together["run_id"].nunique() == 5 and together["lower_bound_ms"].isna().all()
