@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
@@ -28,6 +29,7 @@ def bench(
     images: int = 1,
     repeat: int = 5,
     nvtx_only: bool = False,
+    profile: Path | None = None,
     save: bool = False,
     no_count: bool = False,
     baseline: str | None = None,
@@ -49,6 +51,7 @@ def bench(
         pages: pages of one pass (default: --batch)
         images: images of each prompt, for a model that takes several
         repeat: measured passes, after the warm-up
+        profile: write torch's trace of one more page there, for Perfetto and history import
         save: record each engine as a run of the history
         no_count: leave out the FLOPs of each shape of page, which --save counts
         baseline: a run or tag of the history to judge this and the runs like it by; records it too
@@ -65,7 +68,17 @@ def bench(
     if save:  # a package that it lacks is named before anything is measured
         from dsocr_core.measure.bench_record import record_bench
     plan = BenchPlan(
-        settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages, images
+        settings,
+        engine,
+        vendor_checkpoint,
+        parse_size(size),
+        tokens,
+        batch,
+        repeat,
+        nvtx_only,
+        pages,
+        images,
+        profile,
     )
     share, location = share_of(fail_above), history_location(settings)
     before = _baseline(plan, location, baseline) if baseline is not None else None

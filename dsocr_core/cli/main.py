@@ -14,9 +14,8 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -30,6 +29,7 @@ from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
 from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
+from dsocr_core.cli.profile import profile
 from dsocr_core.cli.run import run
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
@@ -39,42 +39,14 @@ _UNREADABLE = (
     OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError,
 )  # fmt: skip
 """Errors that a YAML reader ends in, beside its own error, on a value such as `!!float ""`."""
-MEASUREMENTS: Mapping[str, str] = {
-    "decode-step": "Time the fast engine's decode step on random weights, on a GPU",
-    "batch-step": "Time the decode step of a batch on random weights, on a GPU",
-    "prefill": "Time and check vision and prefill of both engines on random weights, on a GPU",
-    "ties": "Measure how far rounding moves logits, and what recording them costs",
-    "host-path": "Time what the host does of a page: opening, resizing, hashes",
-    "timeline": "Show one page as a timeline: stages, the device's work, and each gap by its name",
-    "fast-parity": "Compare the fast engine with the eager one, fed its tokens and free",
-    "ladder": "Compare precisions on pages: text, agreement, bytes, and speed where it is real",
-    "kernels": "Profile the kernels of a stage with Nsight Compute, into the history",
-    "soak": "Read many pages and watch whether memory stays flat",
-    "floor": "Compare recorded benches with the least time of each stage: CSV, and a picture",
-}
-
-
-def measurement(name: str) -> Command:
-    """The measurement of that name."""
-    command: Command = import_module(f"dsocr_core.measure.{name.replace('-', '_')}").run
-    return command
 
 
 @dataclass(frozen=True)
 class Group:
-    """Commands below a word: each a function, or the sentence of one that is loaded when it is named."""
+    """Commands below a word."""
 
     description: str
-    commands: Mapping[str, Command | str]
-    load: Callable[[str], Command] | None = None
-
-    def command(self, name: str) -> Command:
-        """The function of that name."""
-        found = self.commands[name]
-        if isinstance(found, str):
-            assert self.load is not None
-            return self.load(name)
-        return found
+    commands: Mapping[str, Command]
 
 
 COMMANDS: Mapping[str, Command | Group] = {
@@ -85,11 +57,11 @@ COMMANDS: Mapping[str, Command | Group] = {
     "gate": gate,
     "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),
     "history": Group("Recorded runs: list, query, import, export, move to the trash.", history.COMMANDS),
-    "measure": Group("Measure parts: a step, a stage, rounding, memory.", MEASUREMENTS, measurement),
+    "profile": profile,
     "doctor": doctor,
 }
 WIDTHS = {
-    "bench": 100, "gate": 110, "flops": 110, "run": 110, "measure": 110, "trace": 140, "history": 400
+    "bench": 100, "gate": 110, "flops": 110, "run": 110, "trace": 140, "history": 400
 }  # fmt: skip
 """By command the width of its tables where no terminal has one."""
 
@@ -97,8 +69,7 @@ WIDTHS = {
 def build_parser(*named: str) -> ArgumentParser:
     """The parser of all commands, or of the one that these words name, which is made in a tenth of the time.
 
-    A measurement has options where it is named. What is no command leaves all of them, so that help and
-    errors name them.
+    What is no command leaves all of them, so that help and errors name them.
     """
     parser = SafeParser(
         prog="dsocr",
@@ -120,11 +91,7 @@ def build_parser(*named: str) -> ArgumentParser:
 def _add_group(commands: Any, name: str, group: Group, named: str) -> None:
     below = add_parser(commands, name, group.description).add_subcommands(dest="name", metavar="NAME")
     for word in [named] if named in group.commands else group.commands:
-        said = group.commands[word]
-        if isinstance(said, str) and word != named:
-            add_parser(below, word, f"{said}.")
-        else:
-            add_command(below, word, group.command(word))
+        add_command(below, word, group.commands[word])
 
 
 def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
@@ -139,7 +106,7 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
     command, chosen = COMMANDS[options.command], options[options.command]
     if isinstance(command, Group):
-        return command.command(chosen.name), chosen[chosen.name]
+        return command.commands[chosen.name], chosen[chosen.name]
     return command, chosen
 
 

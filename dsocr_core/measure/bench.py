@@ -16,11 +16,15 @@ from typing import Literal
 
 import torch
 
+from analytic_model.policy import Policy
+from analytic_model.predict import predict
+from analytic_model.workload import Workload
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend, OnDevice, engine_backend, published_backend
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.measure.bench_profile import profile_page
 from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
 from dsocr_core.measure.device import (
     copy_bandwidth,
@@ -70,6 +74,8 @@ class BenchPlan:
     """Pages of one pass; None is as many as `batch`. More of them show a batch that is refilled."""
     images: int = 1
     """Images of each page's prompt."""
+    profile: Path | None = None
+    """File for torch's trace of one more page, read after the measured passes."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "repeat", "pages", "images"):
@@ -81,6 +87,8 @@ class BenchPlan:
             raise SettingsError("nvtx-only marks our stages: leave --vendor-checkpoint out")
         if len(set(self.engines)) != len(self.engines):
             raise SettingsError(f"engine is {' '.join(self.engines)}: give each engine once")
+        if self.profile is not None and (len(self.engines) > 1 or self.nvtx_only):
+            raise SettingsError("--profile is of one engine's timed page: give one --engine, no --nvtx-only")
 
     @property
     def pages_a_pass(self) -> int:
@@ -132,6 +140,8 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         engines = tuple(
             meter.figures(device, _costs(meter.subject, plan, meter.results[0])) for meter in meters
         )
+        if plan.profile is not None:
+            meters[-1].profile(plan.profile)
     first = meters[0].results[0]
     return Bench(
         preset=first.request.preset,
@@ -233,7 +243,11 @@ class _Meter:
         if peak is not None and self.subject.ours is not None:  # the vendor's is in another process
             self._peaks.append(peak)
 
-    def figures(self, device: DeviceFigures, costs: _Costs | None) -> EngineFigures:
+    def profile(self, file: Path) -> None:
+        """Write torch's trace of one page."""
+        profile_page(self.subject.backend, self._requests[0], file, self._cancel)
+
+    def figures(self, device: DeviceFigures, costs: _Costs) -> EngineFigures:
         timed, ours = self.subject.marks is Marks.TIMED, self.subject.ours
         launches = None
         if timed and ours is not None:
@@ -262,13 +276,7 @@ class _Costs:
     bytes_per_token: float | None
 
 
-def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs | None:
-    try:
-        from analytic_model.policy import Policy
-        from analytic_model.predict import predict
-        from analytic_model.workload import Workload
-    except ImportError:
-        return None  # the core may stand alone
+def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs:
     inputs = result.required_inputs
     text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
     new_tokens = len(result.required_tokens)
@@ -296,7 +304,7 @@ def _figures(
     results: Sequence[OcrResult],
     pages_per_s: Sequence[float],
     device: DeviceFigures,
-    costs: _Costs | None,
+    costs: _Costs,
 ) -> EngineFigures:
     first = results[0]
     stages = {
@@ -311,7 +319,7 @@ def _figures(
         if timing.stage == Stage.DECODE and timing.calls and timing.milliseconds
     ]
     ms_per_token = Spread.of(steps)
-    moved = costs.bytes_per_token if costs else None
+    moved = costs.bytes_per_token
     bytes_per_s = 1e3 * moved / ms_per_token.median if moved and ms_per_token else None
     copy = device.copy_bytes_per_s
     return EngineFigures(
@@ -336,13 +344,13 @@ def _figures(
 
 
 def _stage_figures(
-    stage: Stage, results: Sequence[OcrResult], matmul: float | None, costs: _Costs | None
+    stage: Stage, results: Sequence[OcrResult], matmul: float | None, costs: _Costs
 ) -> StageFigures | None:
     timings = [timing for result in results for timing in result.timings if timing.stage is stage]
     spread = Spread.of([timing.milliseconds for timing in timings])
     if spread is None:
         return None
-    flops = costs.flops.get(stage) if costs else None
+    flops = costs.flops.get(stage)
     rate = 1e3 * flops / spread.median if flops and spread.median else None
     share = rate / matmul if rate and matmul else None
     return StageFigures(spread, timings[0].calls, flops, rate, share)

@@ -27,6 +27,7 @@ from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import StageTiming
+from dsocr_core.runs.importers.torch_profile import read_trace
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config
@@ -75,6 +76,8 @@ def test_sizes_are_two_numbers(text: str) -> None:
         {"tokens": 0}, {"batch": 0}, {"repeat": 0}, {"size": (0, 5)}, {"size": (10**5, 10**5)},
         {"engines": ("eager", "eager")},
         {"vendor_checkpoint": "somewhere", "nvtx_only": True},
+        {"profile": Path("trace.json"), "nvtx_only": True},
+        {"profile": Path("trace.json"), "engines": ("eager", "fast")},
     ],
 )  # fmt: skip
 def test_what_cannot_be_measured_is_refused(changes: dict[str, Any]) -> None:
@@ -100,6 +103,20 @@ def test_every_pass_is_a_sample_and_every_token_is_decoded(checkpoint: str, smal
     assert eager.peak_memory_bytes and eager.peak_memory_bytes > 10**7
     assert (eager.kernels_per_token, eager.launches_per_token) == (None, None)
     assert found.device.copy_bytes_per_s and found.device.matmul_flops_per_s
+
+
+def test_a_profile_has_the_stages_of_one_more_page(
+    checkpoint: str, small_device: None, tmp_path: Path
+) -> None:
+    """The importer of torch's traces finds each stage; the measured passes are as without it."""
+    trace = tmp_path / "new" / "trace.json"
+    found = bench(plan(checkpoint, profile=trace))
+    assert len(found.results["eager"]) == 2
+    (imported,) = read_trace(trace)
+    stages = {row["stage"] for row in imported.tables["timings"]}
+    assert {"preprocess", "prefill", "sam", "decode", "postprocess"} <= stages
+    with pytest.raises(DsocrError, match=r"trace.json/below: the trace cannot be written"):
+        bench(plan(checkpoint, repeat=1, profile=trace / "below"))
 
 
 def test_images_of_one_prompt_are_counted_together(small_device: None, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ LIVE = re.compile(r"(?<!\\)<(img|script|iframe|svg|a)\b|(?<!\\)\]\((?!#)", re.IG
 """What Markdown or Plotly would bring to life, if nothing kept it."""
 PLACES: list[tuple[str, dict[str, Any]]] = [
     *(("timing", {"view": view})
-      for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels", "Ladder")),
+      for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels")),
     ("timing", {"runs": "hostile"}),
     ("timing", {"view": "Trend", "gpu": "'; DROP TABLE runs; --"}),
     ("timing", {"view": "B against A", "a": "hostile", "b": "run-05"}),

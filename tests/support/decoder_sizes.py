@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import torch
+
+from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
 
 PUBLISHED = DecoderConfig(
@@ -23,3 +26,18 @@ EMBEDDED = replace(
     PUBLISHED, vocab_size=1408, hidden_size=320, layers=6, heads=5, intermediate_size=896,
     moe_intermediate_size=224, routed_experts=8, experts_per_token=2,
 )  # fmt: skip
+
+
+def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
+    """Make a bf16 decoder of random weights scaled by fan-in."""
+    with torch.device("meta"):
+        decoder = Decoder(config).to(torch.bfloat16)
+    decoder.to_empty(device=device).requires_grad_(False)
+    generator = torch.Generator(device).manual_seed(0)
+    for parameter in decoder.parameters():
+        parameter.normal_(generator=generator)
+        if parameter.ndim > 1:
+            parameter.mul_(parameter.shape[-1] ** -0.5)
+        else:
+            parameter.mul_(0.05).add_(1.0)
+    return decoder

@@ -9,12 +9,9 @@ import importlib
 import io
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cli.main import build_parser
@@ -45,12 +42,11 @@ class Documented:
 
 
 def documents(root: Path = ROOT) -> list[Path]:
-    """What is held to the parsers; the changelog also names commands of the past."""
+    """What is held to the parsers; changelog, decisions and the weights' card name commands of the past."""
     found = [
         root / "README.md",
         root / "CONTRIBUTING.md",
-        *root.glob("docs/**/*.md"),
-        *root.glob("data/**/*.md"),
+        *root.glob("docs/*.md"),
     ]
     return sorted(path for path in found if path.is_file())
 
@@ -101,7 +97,8 @@ def problem(command: Documented, config: Path) -> str | None:
     if program.startswith("tests."):
         return _refusal(importlib.import_module(program).build_parser(), given, whole)
     if program.startswith("data"):
-        return _module_problem(program, given, whole)
+        file = ROOT / f"{program.replace('.', '/')}.py"
+        return None if file.is_file() else f"there is no module {program}"
     return _parser_problem(program, given, whole, config)
 
 
@@ -172,36 +169,3 @@ def _refusal(parser: argparse.ArgumentParser, given: Sequence[str], whole: bool)
             return None
         return words.rpartition("error: ")[2]
     return None
-
-
-class _Parsed(Exception):
-    """The options were good: nothing is to run."""
-
-
-def _module_problem(program: str, given: list[str], whole: bool) -> str | None:
-    """A module of `data/`: its `main` is entered and left when it has parsed its options."""
-    place = ROOT / program.replace(".", "/")
-    file = place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
-    if not file.is_file():
-        return f"there is no module {program}"
-    if "argparse" not in file.read_text(encoding="utf-8"):
-        return f"{program} takes no options" if given else None
-    main = importlib.import_module(f"{program}.__main__" if place.is_dir() else program).main
-    parse = argparse.ArgumentParser.parse_args
-
-    def parse_and_leave(parser: argparse.ArgumentParser, *arguments: object) -> None:
-        parse(parser, given)
-        raise _Parsed
-
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        patch.setattr(argparse.ArgumentParser, "parse_args", parse_and_leave)
-        patch.setattr(sys, "argv", [program, *given])
-        try:
-            main()
-        except _Parsed:
-            return None
-        except SystemExit:
-            words = " ".join(said.getvalue().split())
-            return None if not whole and "required" in words else words.rpartition("error: ")[2]
-    return f"{program}: its main does not parse its options"

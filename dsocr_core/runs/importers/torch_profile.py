@@ -45,8 +45,6 @@ _NAME_LIMIT = 4_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
-_OWN = "host "
-"""Before the names of stages in the traces of `measure timeline`."""
 _TIMES = {"us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "ns": 1.0}
 _TIME = re.compile(r"([\d.]+)(ns|us|μs|ms|s)", re.ASCII)
 _SELF = re.compile(r"Self (CUDA|HIP|XPU|MPS|NPU|MTIA|device)", re.IGNORECASE)
@@ -130,7 +128,7 @@ class _Trace:
             self._calls[correlation] = len(self._called[1])
             self._called[0].append(self._number(thread))
             self._called[1].append(start)
-        elif category in _RANGES and (stage := stage_of_range(name[:200].removeprefix(_OWN))) is not None:
+        elif category in _RANGES and (stage := stage_of_range(name[:200])) is not None:
             on_device = category.startswith("gpu")
             for of in (None,) if on_device else (thread, _HOST):
                 self._ranges.add_range(of, start * 1e3, (start + took) * 1e3, stage)

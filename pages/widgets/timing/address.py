@@ -8,7 +8,7 @@ from typing import Any
 from pages.widgets.shared import run_filters
 from pages.widgets.shared.url_state import LinkedState, Parameter, linked
 
-VIEWS = ("Regressions", "Stages", "Trend", "B against A", "Kernels", "Ladder")
+VIEWS = ("Regressions", "Stages", "Trend", "B against A", "Kernels")
 """B against A: A is what was before, and B is faster or slower than it, on every page."""
 PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter(VIEWS[0], VIEWS, former=(("A against B", "B against A"),)),

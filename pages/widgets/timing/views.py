@@ -18,7 +18,7 @@ from dsocr_core.runs.statistics import changes, levels
 from pages.widgets.shared import bars, figure, navigation, resources, table
 from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
-from pages.widgets.timing import charts, kernels, ladder, regressions, tables
+from pages.widgets.timing import charts, kernels, regressions, tables
 from pages.widgets.timing import comparison as against
 from pages.widgets.timing.address import STATE, VIEWS, choose, chosen, key, put, value
 from pages.widgets.timing.sidebar import Shown
@@ -34,7 +34,7 @@ def draw(shown: Shown) -> None:
     if shown.every.empty:
         _nothing_yet()
         return
-    drawers = (regressions.draw, _stages, _trend, against.draw, kernels.draw, ladder.draw)
+    drawers = (regressions.draw, _stages, _trend, against.draw, kernels.draw)
     drawn = [partial(drawer, shown) for drawer in drawers]
     figure.tabs(dict(zip(VIEWS, drawn, strict=True)), key("view"))
 

@@ -26,9 +26,8 @@ from dsocr_core.kernels.batch.attention import (
 )
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, state_row
-from dsocr_core.measure.batch_step import random_decoder
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.decoder_sizes import EMBEDDED, PUBLISHED
+from tests.support.decoder_sizes import EMBEDDED, PUBLISHED, random_decoder
 
 pytestmark = [
     pytest.mark.gpu,

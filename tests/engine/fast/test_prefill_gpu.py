@@ -32,8 +32,6 @@ from dsocr_core.kernels.prefill.window_attention import (
     window_attention_reference,
     window_launch,
 )
-from dsocr_core.measure.prefill import median_position_error
-from dsocr_core.measure.prefill_variants import EagerVariant, FastVariant, Page
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
 from dsocr_core.models.family import load_config, preset_named
@@ -41,6 +39,7 @@ from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import random_model
 from tests.support.paths import MINI
+from tests.support.prefill_variants import EagerVariant, FastVariant, Page, median_position_error
 
 pytestmark = [
     pytest.mark.gpu,

@@ -58,7 +58,6 @@ def trace(events: list[dict[str, Any]] = EVENTS, **more: Any) -> str:
     return json.dumps({"schemaVersion": 1, "deviceProperties": devices, "traceEvents": events, **more})
 
 
-_OF_TIMELINE = {name: f"host {name}" for name in ("prefill", "sam", "decode")}
 OLD = [each | {"cat": {"kernel": "Kernel", "cuda_runtime": "Runtime",
 "cuda_driver": "Runtime"}.get(each.get("cat", ""), each.get("cat"))} for each in EVENTS]  # fmt: skip
 
@@ -72,8 +71,6 @@ OLD = [each | {"cat": {"kernel": "Kernel", "cuda_runtime": "Runtime",
         ("events.json", json.dumps(EVENTS).encode()),
         ("of-2021.json", trace(OLD).encode()),
         ("from-autograd.json", b"\xef\xbb\xbf" + trace().encode()),
-        ("of-timeline.json", trace([each | {"name": _OF_TIMELINE.get(each["name"],
-        each["name"])} for each in EVENTS]).encode()),
         ("times-as-text.json", trace([each | {"ts": str(each.get("ts"))} for each in EVENTS]).encode()),
     ],
 )  # fmt: skip

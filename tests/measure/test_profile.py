@@ -1,4 +1,4 @@
-"""`measure kernels`: ncu is driven over one stage, and what it writes becomes a run. ncu is made up."""
+"""`profile`: ncu is driven over one stage, and what it writes becomes a run. ncu is made up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def made_up_ncu(folder: Path, body: str) -> Path:
 def test_the_stage_alone_is_profiled_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "table").write_text(TABLE)
     ncu = made_up_ncu(tmp_path, f'cp {shlex.quote(str(tmp_path / "table"))} "$log"')
-    words = ["measure", "kernels", "--stage", "decode", "--engine", "fast", "--preset", "small", "--json"]
+    words = ["profile", "decode", "--engine", "fast", "--preset", "small", "--json"]
     words += ["--skip", "2", "--count", "76", "--ncu", str(ncu), "--history", str(tmp_path / "history")]
     assert main([*words, "--checkpoint", "random:config.json"]) == OK
     found = json.loads(capsys.readouterr().out)
@@ -63,21 +63,6 @@ def test_the_stage_alone_is_profiled_and_recorded(tmp_path: Path, capsys: pytest
     assert launches["stage"].tolist() == ["decode", "decode"]
 
 
-def test_a_brief_profile_has_half_the_sections_and_their_figures_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "table").write_text(TABLE)
-    ncu = made_up_ncu(tmp_path, f'cp {shlex.quote(str(tmp_path / "table"))} "$log"')
-    words = ["measure", "kernels", "--stage", "decode", "--brief", "--ncu", str(ncu), "--json"]
-    assert main([*words, "--history", str(tmp_path / "history")]) == OK
-    capsys.readouterr()
-    given = (tmp_path / "arguments").read_text().splitlines()
-    assert given.count("--section") == 3
-    metrics = given[given.index("--metrics") + 1].split(",")
-    assert "lts__t_sector_hit_rate.pct" in metrics and "dram__bytes_read.sum" in metrics
-    assert len(set(metrics)) == len(metrics)
-
-
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
@@ -90,9 +75,7 @@ def test_what_ncu_could_not_do_is_one_line(
     body: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ncu = made_up_ncu(tmp_path, body)
-    words = [
-        "measure", "kernels", "--stage", "sam", "--ncu", str(ncu), "--history", str(tmp_path / "history"),
-    ]  # fmt: skip
+    words = ["profile", "sam", "--ncu", str(ncu), "--history", str(tmp_path / "history")]
     assert main(words) == BAD_USAGE
     assert cause in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "history" / "runs").is_dir() or not list((tmp_path / "history" / "runs").iterdir())
@@ -101,12 +84,12 @@ def test_what_ncu_could_not_do_is_one_line(
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
-        (["--stage", "decode", "--ncu", "/nowhere/ncu"], "/nowhere/ncu is not installed"),
-        (["--stage", "dance"], "--stage is 'dance': give one of preprocess"),
-        (["--stage", "sam", "--count", "0"], "count is 0"),
-        (["--stage", "sam", "--skip", "-1"], "--skip is -1"),
+        (["decode", "--ncu", "/nowhere/ncu"], "/nowhere/ncu cannot be started (No such file or directory)"),
+        (["dance"], "stage is 'dance': give one of preprocess"),
+        (["sam", "--count", "0"], "count is 0"),
+        (["sam", "--skip", "-1"], "--skip is -1"),
     ],
 )
 def test_bad_usage_is_one_line(words: list[str], cause: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["measure", "kernels", *words]) == BAD_USAGE
+    assert main(["profile", *words]) == BAD_USAGE
     assert cause in " ".join(capsys.readouterr().out.split())

@@ -1,13 +1,12 @@
 """Teacher forcing: the logits of each way of decoding after every token of one given sequence.
 
 Two engines that run freely diverge at the first tie and have nothing in common after it. Fed the same tokens
-they can be compared at every position. Each way raises Cancelled between tokens when `cancel` is set.
+they can be compared at every position.
 Letters: N tokens of the prompt, T tokens fed, C hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.device import full_float32
 from dsocr_core.engine.generate import Sequence
@@ -27,7 +25,6 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary, flash_core, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import CancelToken
 
 if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch_reader import BatchReader
@@ -42,15 +39,13 @@ class TeacherForced:
     chosen: Tensor
 
 
-def teacher_forced_eager(
-    engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
-) -> TeacherForced:
+def teacher_forced_eager(engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int]) -> TeacherForced:
     """An engine's own forward pass, token by token."""
     model = engine.checkpoint.model
     with engine.modes():
         sequence = _sequence(engine, model, page, len(tokens))
-        rows = [engine.prefill(page.prompt, pixels, sequence, _silent(model), cancel)]
-        for token in _until(cancel, tokens[:-1]):
+        rows = [engine.prefill(page.prompt, pixels, sequence, _silent(model), None)]
+        for token in tokens[:-1]:
             rows.append(sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device))))
         logits = torch.stack(rows)
         return TeacherForced(logits, logits.argmax(dim=1))
@@ -101,9 +96,7 @@ def remembering(prompt: int, window: int) -> AttentionCore:
     return core
 
 
-def teacher_forced_fast(
-    engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
-) -> TeacherForced:
+def teacher_forced_fast(engine: Engine, page: PageInputs, pixels: Pixels, tokens: Seq[int]) -> TeacherForced:
     """The fast engine's graph of a single page. Its logits are made of the step's last hidden state.
 
     The engine must ignore the end token.
@@ -115,13 +108,13 @@ def teacher_forced_fast(
     with engine.modes():
         # One more than there are: the last of these must not end the page.
         sequence = decoder.start(prompt, len(tokens) + 1, 0, engine.core)
-        first = engine.prefill(page.prompt, pixels, sequence, _silent(model), cancel)
+        first = engine.prefill(page.prompt, pixels, sequence, _silent(model), None)
         graph = decoder._graph
         assert graph is not None
         step, weights = graph.step, graph.step.weights
         step.begin((*prompt, tokens[0]), len(tokens) + 1, 0)
         rows, chosen = [first], [first.argmax()]
-        for number, token in enumerate(_until(cancel, tokens[1:]), len(prompt) + 1):
+        for number, token in enumerate(tokens[1:], len(prompt) + 1):
             graph.replay()
             normed = rms_norm_reference(step._x, weights.norm, step.config.rms_norm_eps)
             rows.append((weights.head @ normed).to(torch.float32))
@@ -131,7 +124,7 @@ def teacher_forced_fast(
 
 
 def teacher_forced_batch(
-    reader: BatchReader, page: PageInputs, pixels: Pixels, tokens: Seq[int], cancel: CancelToken | None = None
+    reader: BatchReader, page: PageInputs, pixels: Pixels, tokens: Seq[int]
 ) -> TeacherForced:
     """A slot of the batch, the others finished. The reader must ignore the end token."""
     engine, prompt = reader.engine, page.prompt.ids
@@ -141,26 +134,18 @@ def teacher_forced_batch(
         step = decoder.step
         slot, cache = decoder.take()
         sequence = Sequence(cache, step.rotary, engine.core, NgramRule(0))
-        logits = engine.prefill(page.prompt, pixels, sequence, _silent(engine.checkpoint.model), cancel)
+        logits = engine.prefill(page.prompt, pixels, sequence, _silent(engine.checkpoint.model), None)
         step.begin(slot, prompt, len(tokens) + 1, 0)
         step.first(slot, logits)
         rows, chosen = [logits.clone()], [step.tokens[slot, len(prompt)].clone()]
         step.tokens[slot, len(prompt)] = tokens[0]
-        for number, token in enumerate(_until(cancel, tokens[1:]), len(prompt) + 1):
+        for number, token in enumerate(tokens[1:], len(prompt) + 1):
             decoder.replay()
             rows.append(step.logits[slot].to(torch.float32, copy=True))
             chosen.append(step.tokens[slot, number].clone())
             step.tokens[slot, number] = token
         decoder.reset()
         return TeacherForced(torch.stack(rows), torch.stack(chosen).long())
-
-
-def _until(cancel: CancelToken | None, tokens: Seq[int]) -> Iterator[int]:
-    """The tokens; raises Cancelled before the next one when `cancel` is set."""
-    for token in tokens:
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        yield token
 
 
 def _sequence(engine: Engine, model: OcrModel, page: PageInputs, tokens: int) -> Sequence:

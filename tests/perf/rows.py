@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
+from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.measure.device import copy_bandwidth, matmul_rate, milliseconds
 
 _HEADINGS = (
@@ -32,30 +30,31 @@ class Row:
     n: int
     count: int = 1
     """Number of its runs in the whole."""
-    cpu_ms: float | None = None
-    """Time of this process's processors; None on a GPU."""
     bytes: int | None = None
     flops: int | None = None
     note: str = ""
 
 
 class Rows:
-    """Times calls on a device beside its measured copy and, if asked, product. Prints to stdout."""
+    """Times calls on a CUDA device beside its measured copy and, if asked, product. Prints to stdout.
 
-    def __init__(self, device: torch.device, product: bool = False) -> None:
-        self.device = device
-        self.copy_bytes_per_s = copy_bandwidth(device)
-        self.matmul_flops_per_s = matmul_rate(device) if product else None
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
-        self.name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    Raises FastEngineUnavailableError on a machine that cannot run the fast engine.
+    """
+
+    def __init__(self, product: bool = False) -> None:
+        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device("cuda")
+        self.copy_bytes_per_s = copy_bandwidth(self.device)
+        self.matmul_flops_per_s = matmul_rate(self.device) if product else None
+        torch.cuda.empty_cache()
+        self.name = torch.cuda.get_device_name(self.device)
         self.rows: list[Row] = []
-        self.failed: dict[str, str] = {}
         self._table = ""
         rate = self.matmul_flops_per_s
         words = f", products {rate / 1e12:.0f} TFLOP/s" if rate else ""
-        copy = f"copy {self.copy_bytes_per_s / 1e12:.2f} TB/s"
-        self.say(f"{self.name}, torch {torch.__version__}, {copy}{words}")
+        self.say(
+            f"{self.name}, torch {torch.__version__}, copy {self.copy_bytes_per_s / 1e12:.2f} TB/s{words}"
+        )
 
     @staticmethod
     def say(line: str) -> None:
@@ -66,21 +65,6 @@ class Rows:
         """Begin rows of their own."""
         self._table = title
         self.say(f"\n{title}\n{_HEADINGS}")
-
-    @contextmanager
-    def attempt(self, name: str) -> Iterator[None]:
-        """Say in a line that something failed, give its memory back, and go on."""
-        try:
-            yield
-        # A kernel that does not compile, needs more than there is, or faults: each is an answer.
-        except Exception as error:  # noqa: BLE001
-            words = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            self.failed[name] = words
-            self.say(f"{name}: failed: {words}")
-        finally:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
 
     def row(
         self,
@@ -96,15 +80,12 @@ class Rows:
         note: Callable[[float], str] = lambda ms: "",
     ) -> Row:
         """Time `run`, which is `per` of what the row is about, after `before`; `note` takes the ms."""
-        times, processor = [], []
+        times = []
         for _ in range(repeat):
             before()
-            began = time.process_time()
             times.append(milliseconds(run, self.device) / per)
-            processor.append((time.process_time() - began) * 1e3 / per)
-        cpu = None if self.device.type == "cuda" else statistics.median(processor)
         ms = statistics.median(times)
-        row = Row(self._table, name, ms, max(times) - min(times), repeat, count, cpu, bytes, flops, note(ms))
+        row = Row(self._table, name, ms, max(times) - min(times), repeat, count, bytes, flops, note(ms))
         self.rows.append(row)
         self.say(self._line(row))
         return row
@@ -118,8 +99,7 @@ class Rows:
             f"{done / self.matmul_flops_per_s:10.1%}" if row.flops and self.matmul_flops_per_s else " " * 10,
         ]
         times = f"{row.ms:9.4f} {row.spread_ms:8.4f} {row.count:5} {row.ms * row.count:9.3f}"
-        cpu = "" if row.cpu_ms is None else f"{row.cpu_ms:.4f} of processors"
-        return f"{row.name:34} {times} {' '.join(shares)}  {row.note or cpu}".rstrip()
+        return f"{row.name:34} {times} {' '.join(shares)}  {row.note}".rstrip()
 
     def document(self, **facts: Any) -> dict[str, Any]:
         """JSON-ready values: the device, the rows, and these facts."""
@@ -130,7 +110,6 @@ class Rows:
             "matmul_flops_per_s": self.matmul_flops_per_s,
             **facts,
             "rows": [asdict(row) for row in self.rows],
-            "failed": self.failed,
         }
 
 

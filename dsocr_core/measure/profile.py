@@ -1,0 +1,123 @@
+"""The kernels of one stage under Nsight Compute, taken into the history.
+
+Runs `bench --nvtx-only` under `ncu`, which profiles the launches inside the stage's NVTX range one by one,
+and reads the table it writes. ncu has to be installed, and reading a GPU's counters may need a right.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.temporary import Temporary
+from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.importers.ncu import NCU_LIMIT, launch_rows
+from dsocr_core.runs.importers.ncu_csv import Launch, launches
+from dsocr_core.runs.importers.reading import as_text
+from dsocr_core.runs.record import record_run
+from dsocr_core.runs.storage.entries import open_storage
+from dsocr_core.runs.writer import RunWriter
+from dsocr_core.settings import Settings
+
+SECTIONS = (
+    "SpeedOfLight", "SpeedOfLight_RooflineChart", "MemoryWorkloadAnalysis", "Occupancy", "SchedulerStats",
+    "LaunchStats",
+)  # fmt: skip
+METRICS = (
+    "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "dram__bytes_read.sum", "dram__bytes_write.sum",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+)  # fmt: skip
+"""What a roofline needs beyond the sections: operations, of which tensor cores count each addition and each
+multiplication, else instructions; and the device memory's traffic."""
+_SECONDS, _LAST_LINES = 1800.0, 3
+
+
+class ProfileError(DsocrError):
+    """ncu is not there, or gave no table; says what it printed."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Plan of a profile: launches `skip` .. `skip + count - 1` of a stage of a page of `tokens` new ones."""
+
+    stage: Stage
+    skip: int
+    count: int
+    tokens: int
+    ncu: str
+    """Its name on the PATH, or its path."""
+
+    def command(self, settings: Settings, table: Path) -> list[str]:
+        """Make the command line that writes the table. Base units keep the digits of short times."""
+        bench = [
+            sys.executable, "-m", "dsocr_core", "bench", "--nvtx-only", "--repeat", "1",
+            "--tokens", str(self.tokens), "--engine", settings.engine, "--preset", settings.preset,
+            "--checkpoint", settings.checkpoint,
+        ]  # fmt: skip
+        return [
+            self.ncu, "--csv", "--page", "details", "--print-units", "base", "--log-file", str(table),
+            "--clock-control", "none", "--nvtx", "--nvtx-include", f"{self.stage.value}/",
+            "--launch-skip", str(self.skip), "--launch-count", str(self.count),
+            *(word for section in SECTIONS for word in ("--section", section)),
+            "--metrics", ",".join(METRICS), *bench,
+        ]  # fmt: skip
+
+
+def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[str, int]:
+    """Profile, and record it as a run; returns its id and the number of launches. Raises ProfileError."""
+    with Temporary("ncu") as folder:
+        table = Path(folder) / "ncu.details.csv"
+        words = profile.command(settings, table)
+        measured = _measured(words, table, profile.stage)
+    without_paths = {str(table): table.name, sys.executable: "python"}
+    typed = shlex.join([Path(words[0]).name, *(without_paths.get(word, word) for word in words[1:])])
+    kernels = len({launch.kernel for launch in measured})
+    note = f"Nsight Compute, stage {profile.stage.value}: {len(measured)} launches of {kernels} kernels."
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    record = replace(
+        record_run(settings, (), typed, notes=note), backends=(settings.engine,), engine=settings.engine,
+        gpu=gpu, profiled=True, preset=settings.preset,
+    )  # fmt: skip
+    with RunWriter(open_storage(location), record) as run:
+        for name, rows in launch_rows(measured).items():
+            run.add(name, rows)
+    return record.id, len(measured)
+
+
+def _measured(words: Sequence[str], table: Path, stage: Stage) -> tuple[Launch, ...]:
+    """Run ncu and read its table. Raises ProfileError."""
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ProfileError(
+            f"ncu took longer than {_SECONDS:g} s: profile fewer launches with --count"
+        ) from error
+    except OSError as error:
+        raise ProfileError(
+            f"{words[0]} cannot be started ({error.strerror}): it comes with the CUDA toolkit; "
+            "--ncu names another place"
+        ) from error
+    try:
+        measured = launches(as_text(read_bytes(table, NCU_LIMIT)))
+    except Refused as error:
+        said = done.stderr
+        with suppress(Refused):
+            said = read_bytes(table, NCU_LIMIT) or said
+        last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
+        raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
+    for launch in measured:
+        launch.stage = launch.stage or stage  # a graph's launches may carry no range
+    return measured
