@@ -79,6 +79,9 @@ class Name:
     def __init__(self, text: str) -> None:
         self.text = " ".join(text.split())
 
+    def __str__(self) -> str:
+        return self.text
+
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         wide = cell_len(self.text)
         return Measurement(min(wide, FEWEST_OF_NAME), wide)
@@ -87,16 +90,49 @@ class Name:
         yield Text(shortened(self.text, options.max_width), no_wrap=True, overflow="ellipsis")
 
 
-def page_table(*columns: str, words: str = "") -> Table:
-    """An empty table of pages, whose names come first; `words` is the column that may take several lines."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(columns[0], min_width=FEWEST_OF_NAME)
-    for column in columns[1:]:
-        if column == words:
-            table.add_column(column, min_width=20)
-        else:
-            table.add_column(column, justify="right", no_wrap=True)
-    return table
+_NARROW = 110
+"""Characters of a console below which sentences have no column of their own."""
+_UNKNOWN = ("not known", "not measured")
+
+
+class PageTable:
+    """A table of pages, whose names come first.
+
+    A column of which nothing is known on any page is named below the table. So is `words`, a column of
+    sentences, where the console is narrow.
+    """
+
+    def __init__(self, *columns: str, words: str = "") -> None:
+        self._columns, self._words = columns, words if words in columns else ""
+        self._rows: list[tuple[RenderableType, ...]] = []
+
+    def add_row(self, *cells: RenderableType) -> None:
+        """Add the cells of a page, one a column."""
+        self._rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unknown = [name for place, name in enumerate(self._columns) if place and self._is_unknown(place)]
+        below = [self._words] if self._words and options.max_width < _NARROW else []
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        places = [place for place, name in enumerate(self._columns) if name not in (*unknown, *below)]
+        for place in places:
+            name = self._columns[place]
+            if place == 0 or name == self._words:
+                table.add_column(name, min_width=FEWEST_OF_NAME)
+            else:
+                table.add_column(name, justify="right", no_wrap=True)
+        for row in self._rows:
+            table.add_row(*(row[place] for place in places))
+        yield table
+        if unknown:
+            yield Text(f"not known or not measured: {', '.join(unknown)}")
+        for row in self._rows if below else ():
+            if words := str(row[self._columns.index(self._words)]):
+                yield Text(f"{row[0]}: {words}")
+
+    def _is_unknown(self, place: int) -> bool:
+        cells = {str(row[place]) for row in self._rows}
+        return bool(cells & {*_UNKNOWN}) and cells <= {*_UNKNOWN, "-"}
 
 
 def verdict_text(verdict: str) -> Text:

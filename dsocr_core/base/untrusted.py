@@ -46,7 +46,7 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
         raise Missing("not there") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise Refused(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    if not content.strip():
+    if not content:
         raise Refused("empty")
     if len(content) > limit:
         raise Refused(f"more than {limit:,} bytes")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from dsocr_core.base.console import SafeConsole, page_table
+from dsocr_core.base.console import PageTable, SafeConsole
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.system import cores
 from dsocr_core.base.visible import json_line
@@ -202,7 +202,7 @@ class _Outputs:
 
         compared, differing, names = self.compared, self.differing, self.names
         if compared.worst:
-            table = page_table(*PARITY_COLUMNS, words="Why")
+            table = PageTable(*PARITY_COLUMNS, words="Why")
             for row in compared.worst[:SHOWN]:
                 boxes = {side: row[f"boxes_{side}"] for side in SIDES}
                 figures = dict(row, boxes=boxes, margins=None)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import page_table
+from dsocr_core.base.console import PageTable
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.visible import json_line
 from dsocr_core.base.words import duration
@@ -159,7 +158,7 @@ def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
     from dsocr_core.review.page import KINDS
 
-    table = page_table(*PARITY_COLUMNS, words="Why")
+    table = PageTable(*PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
     for row in rows[:SHOWN]:
         table.add_row(*parity_cells(row["image"], row, ", ".join(KINDS[kind] for kind in row["kinds"])))
@@ -176,11 +175,11 @@ def _print(values: dict[str, Any], console: Console) -> None:
     console.print(f"{values['passed']} passed, {values['failed']} failed")
 
 
-def _stages(stages: Sequence[dict[str, Any]]) -> Table:
+def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
     from dsocr_core.review.document import ratio_words
     from dsocr_core.runs.statistics import outcome_words
 
-    table = page_table("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
+    table = PageTable("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
     for row in stages:
         table.add_row(
             row["stage"],

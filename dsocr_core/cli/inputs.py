@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from dsocr_core.base.console import FAILED, OK, Name, page_table, print_json
+from dsocr_core.base.console import FAILED, OK, Name, PageTable, print_json
 from dsocr_core.cli.read import PageOptions
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
 from dsocr_core.models.family import family_of, load_config, read_config
@@ -68,9 +68,7 @@ def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) ->
 
 def _print(rows: list[dict[str, Any]], console: Console) -> None:
     """A line a prompt, then its error or notes."""
-    table = page_table(
-        "Page", "Size", "Grid", "Tiles", "Tokens", "of the image", "Global view", "Tiles' view"
-    )
+    table = PageTable("Page", "Size", "Grid", "Tiles", "Tokens", "of the image", "Global view", "Tiles' view")
     notes = []
     for row in rows:
         first, *others = row["images"] if "images" in row else [row["image"]]

@@ -60,10 +60,8 @@ COMMANDS: Mapping[str, Command | Group] = {
     "profile": profile,
     "doctor": doctor,
 }
-WIDTHS = {
-    "bench": 100, "gate": 110, "flops": 110, "run": 110, "trace": 140, "history": 400
-}  # fmt: skip
-"""By command the width of its tables where no terminal has one."""
+PIPED_WIDTH, PIPED_HISTORY_WIDTH = 140, 400
+"""Width of tables where there is no terminal."""
 
 
 def build_parser(*named: str) -> ArgumentParser:
@@ -126,8 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = [each for each in given if each != "--debug"]
         command, chosen = parse(words)
         console = SafeConsole(stderr=bool(chosen.get("json", False)))
-        if not console.is_terminal and words[0] in WIDTHS:
-            console.width = WIDTHS[words[0]]
+        if not console.is_terminal:
+            console.width = PIPED_HISTORY_WIDTH if words[0] == "history" else PIPED_WIDTH
         code = call(command, chosen, console=console, typed=typed_command(arguments))
         sys.stdout.flush()  # what a full disk does not take is said here, not after the exit code
         return code

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement
 from rich.console import Console
 from rich.text import Text
 
-from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, page_table
+from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, PageTable
 from dsocr_core.base.words import NOT_MEASURED, amount, duration, percent, plural
 from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
@@ -77,7 +77,7 @@ def headline(gated: Gated) -> str:
 
 def print_gate(gated: Gated, console: Console) -> None:
     """A table for people."""
-    table = page_table(*_COLUMNS, words="Verdict")
+    table = PageTable(*_COLUMNS, words="Verdict")
     for cells in _cells(gated):
         table.add_row(*map(Text, cells))
     console.print(Text(f"{gated.before} -> {gated.after}, {_measured(gated)}"))

@@ -313,6 +313,14 @@ class Pages(Sequence[Page]):
         """Name a page, without rendering it."""
         return self._entries[index].source
 
+    def words(self, index: int) -> list[str]:
+        """Name a page on a command line, by its file."""
+        entry = self._entries[index]
+        page = entry.pages[0] if isinstance(entry, _Together) else entry
+        if isinstance(page, _Unread):
+            return [page.source]
+        return [str(page.path), *(["--pages", str(page.number)] if isinstance(page, _Leaf) else [])]
+
     def names(self, index: int) -> tuple[str, ...]:
         """Names of the pages of a prompt, without rendering them."""
         entry = self._entries[index]

@@ -10,10 +10,9 @@ from itertools import zip_longest
 from typing import TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.console import Name, page_table, verdict_text
+from dsocr_core.base.console import Name, PageTable, verdict_text
 from dsocr_core.base.visible import json_line
 from dsocr_core.page.documents import expand
 from dsocr_core.read.loop import read_each
@@ -127,8 +126,8 @@ class AgainstReport:
         for text in left_over_lines(self.left_over):
             console.print(text)
 
-    def _totals(self) -> Table:
-        table = page_table(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
+    def _totals(self) -> PageTable:
+        table = PageTable(f"Against {self.a}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
         for other in self.others:
             rate, pages = other.error_rate, sum(other.verdicts.values())
             table.add_row(
@@ -139,8 +138,8 @@ class AgainstReport:
             )
         return table
 
-    def _verdicts(self) -> Table:
-        table = page_table("Page", *(other.name for other in self.others))
+    def _verdicts(self) -> PageTable:
+        table = PageTable("Page", *(other.name for other in self.others))
         for source, comparisons, _ in self._pages[:SHOWN]:
             cells = [
                 verdict_text(comparisons[other.name].verdict) if comparisons else Text("error", style="red")

@@ -7,8 +7,10 @@ soon after it is there, and the report keeps figures.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 
 from dsocr_core.base.errors import DsocrError
@@ -22,7 +24,9 @@ from dsocr_core.read.report import Report
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import CancelToken
+from dsocr_core.runs.record import flattened
 from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -67,10 +71,26 @@ def read_pages(
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
     if report.read and not report.boxes:
-        log.warning(
-            "no page of this run has a box; check with: python -m dsocr_core compare %s", found.name(0)
-        )
+        again = shlex.join(["compare", *found.words(0), *_setting_words(settings)])
+        log.warning("no page of this run has a box; check with: python -m dsocr_core %s", again)
     return report
+
+
+_OF_ALL = ("history", "backends", "a", "b")
+
+
+def _setting_words(settings: Settings) -> list[str]:
+    """Give the settings that are not the defaults as options of `compare`."""
+    usual, words = dict(flattened(asdict(Settings()))), list[str]()
+    for name, value in flattened(asdict(replace(settings, a=None, b=None, backends={}))):
+        if name not in _OF_ALL and value is not None and value != usual.get(name):
+            words += [f"--{name.replace('_', '-')}", value]
+    if settings.a is not None:
+        own = {"spec": settings.a} if isinstance(settings.a, str) else settings.a
+        words += ["--a", str(own["spec"])]
+        for name in own.keys() - {"spec"}:
+            words += [f"--a.{name}", str(own[name])]
+    return words
 
 
 def _outcomes(

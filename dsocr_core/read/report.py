@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from dsocr_core.base.console import Name, page_table, verdict_text
+from dsocr_core.base.console import Name, PageTable, verdict_text
 from dsocr_core.base.visible import json_line, visible
 from dsocr_core.base.words import duration, percent
 from dsocr_core.engine.drafts.given import Given
@@ -132,7 +132,7 @@ class Report(Recorder):
 
     def print(self, console: Console) -> None:
         """A table for people, and the first spans of each backend."""
-        table = page_table(*(PARITY_COLUMNS if self._compares else _RUN_COLUMNS), words="Why")
+        table = PageTable(*(PARITY_COLUMNS if self._compares else _RUN_COLUMNS), words="Why")
         for cells in self._cells:
             table.add_row(*cells)
         console.print(table)

@@ -21,16 +21,17 @@ from dsocr_core.reading.records import OcrResult, TopTwo
 TIE_ULPS = 4.0
 """Most ULPs of the coarser type by which the difference of two logits may change at a tie."""
 
-FRACTION_BITS = {"bfloat16": 7, "float32": 23}
+FRACTION_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
 """Stored bits of the significand, coarsest type first."""
 
-_LEAST_EXPONENT = -126
-"""Exponent of normal numbers of both types."""
+_LEAST_EXPONENT = {"bfloat16": -126, "float16": -14, "float32": -126}
+"""Least exponent of normal numbers."""
 
 
 def ulp(logit: float, dtype: str) -> float:
     """Unit in the last place: the distance between that type's numbers at the magnitude of this one."""
-    exponent = max(math.frexp(logit)[1] - 1, _LEAST_EXPONENT) if logit else _LEAST_EXPONENT
+    least = _LEAST_EXPONENT[dtype]
+    exponent = max(math.frexp(logit)[1] - 1, least) if logit else least
     return math.ldexp(1.0, exponent - FRACTION_BITS[dtype])
 
 

@@ -70,13 +70,6 @@ def changed(page: PageReview) -> bool:
     return not page.in_one_run and any(kind != "inputs" for kind in page.kinds)
 
 
-def fails(page: PageReview, given: Given) -> bool:
-    """Tell whether a page stops a release: it does not pass parity, or a reviewer's latest verdict is
-    "wrong".
-    """
-    return page_fails(page) or verdict_of(page.name, given) == REJECTED
-
-
 def page_row(page: PageReview, given: Given) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
     return {

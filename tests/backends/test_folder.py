@@ -16,6 +16,7 @@ from dsocr_core.base.specs.kinds import FolderSpec
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.postprocess import result_mmd
 from dsocr_core.reading.records import OcrRequest, OcrResult
+from dsocr_core.review.repetition import find_loop
 from dsocr_core.runs.texts.prediction import PAGE_END
 from dsocr_core.settings import Settings
 from tests.support.paths import DATA, SAMPLES
@@ -86,6 +87,15 @@ def test_a_set_that_has_a_page_0_counts_from_it(tmp_path: Path, form: str) -> No
 def test_how_another_system_writes_a_text_is_no_difference(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + RAW.replace("\n", "\r\n").encode())
     assert read_left_behind(str(tmp_path)).predictions[0].text == RAW
+
+
+def test_a_text_of_blanks_alone_is_read_as_it_is(tmp_path: Path) -> None:
+    """It is a loop of the model; an empty file is a page on which nothing was read."""
+    (tmp_path / "a.md").write_text("\t" * 3000)
+    (tmp_path / "b.md").touch()
+    tabs, empty = (each.text for each in read_left_behind(str(tmp_path)).predictions)
+    assert (tabs, empty) == ("\t" * 3000, "")
+    assert (found := find_loop(tabs)) is not None and found.count == 3000
 
 
 def test_a_file_with_the_pages_of_a_pdf_is_of_no_page(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.cli.main import main
+from dsocr_core.cli.main import main, parse
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.runs.recorder import RunRecorder
@@ -96,7 +97,12 @@ def test_run_writes_artifacts_and_points_to_compare_without_boxes(
         code = run("run", page, "--checkpoint", checkpoint, *FAST, "--out", tmp_path / "out")
     assert code == OK
     assert "0 passed, 1 stopped at the token limit, 0 failed" in capsys.readouterr().out
-    assert any("python -m dsocr_core compare" in record.message for record in caplog.records)
+    (hint,) = (
+        record.message for record in caplog.records if "no page of this run has a box" in record.message
+    )
+    found = parse(shlex.split(hint.partition("python -m dsocr_core ")[2]))[1]
+    assert (found.images, found.checkpoint, found.preset) == ([str(page)], str(checkpoint), "tiny")
+    assert found.infer.max_new_tokens == 12
     (info,) = (tmp_path / "out" / "viz").glob("*/info.json")
     assert json.loads(info.read_text())["source_image"] == str(page.resolve())
 

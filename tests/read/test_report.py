@@ -89,6 +89,29 @@ def test_a_run_in_80_columns_keeps_the_pages_name() -> None:
     assert "06-small-ticket.png" in written and "limit" in written
 
 
+def test_what_a_backend_cannot_tell_takes_no_column_from_the_name() -> None:
+    """As of a server, a folder or a program: neither tokens nor times."""
+    report = Report(("folder",))
+    unknown = replace(side("text", "folder"), token_ids=None, finish_reason=None, timings=())
+    report.add(PageRead(replace(PAGE, source="06-small-ticket.png"), Comparison(REQUEST, unknown)))
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    report.print(console)
+    written = cast(io.StringIO, console.file).getvalue()
+    assert "06-small-ticket.png" in written
+    assert "not known or not measured: Tokens, End, Prefill, Decode, Tokens/s, Total" in written
+
+
+@pytest.mark.parametrize(("width", "column"), [(80, False), (140, True)])
+def test_the_reasons_are_readable_on_any_console(width: int, column: bool) -> None:
+    report = compared(comparison("a long text of the page", "another long text of that page"))
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    report.print(console)
+    lines = cast(io.StringIO, console.file).getvalue().splitlines()
+    assert any(line.rstrip().endswith(" Why") for line in lines) is column
+    assert any(line.startswith("page.png: ") and "text differs" in line for line in lines) is not column
+    assert max(len(line.split(" ")) for line in lines if "text differs" in line) > 4
+
+
 @pytest.mark.parametrize(
     ("verdict", "passed", "style"),
     [

@@ -26,6 +26,12 @@ def test_an_ulp_of_float32_is_numpys_spacing(logit: float) -> None:
     assert ulp(logit, "float32") == ulp(-logit, "float32") == float(np.spacing(np.float32(logit)))
 
 
+@given(st.floats(-64992, 64992, width=16))
+def test_an_ulp_of_float16_is_numpys_spacing(logit: float) -> None:
+    assert ulp(logit, "float16") == float(np.spacing(np.float16(abs(logit))))
+    assert margins(two(logit, logit), None, ("float16", "float32")) is not None
+
+
 @pytest.mark.parametrize(
     ("logit", "expected"),
     [(4.0, 2**-5), (7.96875, 2**-5), (8.0, 2**-4), (-24.0, 2**-3), (1.0, 2**-7), (0.0, 2.0**-133)],
@@ -68,7 +74,7 @@ def test_logits_that_were_not_recorded_give_no_margins() -> None:
 FINITE = st.floats(-3e38, 3e38)
 
 
-@given(st.lists(st.tuples(FINITE, FINITE), max_size=6), st.sampled_from(["bfloat16", "float32"]))
+@given(st.lists(st.tuples(FINITE, FINITE), max_size=6), st.sampled_from(["bfloat16", "float16", "float32"]))
 def test_margins_are_not_negative_and_can_be_written(steps: list[tuple[float, float]], dtype: str) -> None:
     ordered = [sorted(step, reverse=True) for step in steps]
     tops = top_two_steps([1, 2] * len(steps), [logit for step in ordered for logit in step])

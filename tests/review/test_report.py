@@ -334,3 +334,8 @@ def test_a_page_that_one_run_has_is_said_once_and_fails_nothing(
         assert page.count(said) == 1 and ">p3<" not in page
     assert main(["compare", "run-1", "run-2", "--history", str(tmp_path)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
+    with History(tmp_path) as history:
+        review = open_review(history, "run-1", "run-2")
+        review.verdicts.give("p0", "wrong", "ann", "", SCRIPT)
+        suite = ElementTree.fromstring(junit_report(review))[0]
+        assert [suite.get(name) for name in ("failures", "errors", "skipped")] == ["1", "0", "2"]
