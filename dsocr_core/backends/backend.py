@@ -46,7 +46,7 @@ class Opening:
 class Backend:
     """Reads pages; made by `registry.open_backend`. Thread-safe. Models load on first use and stay.
 
-    What it cannot tell of a page is None in its result (decisions/0010). It stops within a second of
+    What it cannot tell of a page is None in its result (docs/decisions.md, 1). It stops within a second of
     `cancel`.
     """
 

@@ -1,7 +1,7 @@
 """Times whether this processor gains by reading a weight once before its product of one row.
 
 Such a product reads several rows of the weight at a time. On some processors that is slower than one pass
-from front to back before it, on others that pass is lost time (docs/decisions/0014). The bits are the same.
+from front to back before it, on others that pass is lost time (docs/performance.md). The bits are the same.
 """
 
 from __future__ import annotations

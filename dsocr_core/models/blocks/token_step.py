@@ -8,7 +8,7 @@ exact in that; no rounding changes (tests/models/test_token_step.py compares bit
 
 On some processors a product of one row, which reads several rows at a time, is slower than one pass from
 front to back before it and then the product from the core's cache; on others that pass is lost time
-(docs/decisions/0014). Which it is here the engine measures; the bits are the same.
+(docs/performance.md). Which it is here the engine measures; the bits are the same.
 
 Letters: C hidden size, h heads, D head dim, L layers, k experts a token, P positions, V vocabulary.
 """

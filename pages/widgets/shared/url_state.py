@@ -2,7 +2,7 @@
 
 The session holds the truth and the address follows it. A browser sends its address with every event,
 and an event sent before the last answer came brings an old one: reading it again would undo a click.
-Streamlit's own binding leaves out what is not drawn (docs/decisions/0038).
+Streamlit's own binding leaves out what is not drawn.
 """
 
 from __future__ import annotations
