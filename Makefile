@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 .PHONY: app test test-slow hostile perf check resolve picture seed-history install install-dev clean
 
 app: install
-	$(BIN)/streamlit run app.py
+	HOME=$${HOME:-/tmp} $(BIN)/streamlit run app.py
 
 # Two processes, file by file; what is computed first, as pages have times to keep. Both parts run whatever the
 # first says. Bytecode is written whatever the environment says: every process and every server would compile the

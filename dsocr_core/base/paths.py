@@ -15,3 +15,35 @@ HISTORY = str(RUNS_DIRECTORY / "history") if _RUNS else "data/runs/history"
 EMBEDDED_CHECKPOINT = PROJECT_ROOT / "data" / "mini"
 ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
 """Hashes of the checkpoints' own code that was allowed to run."""
+
+
+def cache_directory() -> Path:
+    """Name the folder of indexes and compiled kernels: `DSOCR_CACHE`, else `dsocr` in the user's cache
+    directory.
+    """
+    if own := os.environ.get("DSOCR_CACHE"):
+        return Path(own)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "dsocr"
+    return home() / ".cache" / "dsocr"
+
+
+def home() -> Path:
+    """Name the user's home; one that is not there for a user with neither HOME nor a name."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/nonexistent")
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """Say why no file can be made in a folder, existing or not; None where one can."""
+    place = folder.absolute()
+    try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
+    except OSError as error:
+        return f"{place}: {error.strerror}"
+    if not place.is_dir():
+        return f"{place}: not a folder"
+    return None if os.access(place, os.W_OK | os.X_OK) else f"{place}: cannot be written to"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import cache_directory, why_unwritable
 from dsocr_core.base.system import unbounded
 from dsocr_core.base.temporary import PREFIX
 from dsocr_core.models.family import load_config
@@ -57,7 +58,7 @@ def examine(settings: Settings, clear: bool = False) -> list[Finding]:
     findings += [_transformers(_version("transformers")), _flash_attention()]
     findings += [_vendor_package(name) for name in _VENDOR_PACKAGES]
     findings.append(_checkpoint(settings))
-    return findings + _history(settings, clear) + _temporary(clear)
+    return [*findings, *_history(settings, clear), _cache(), *_temporary(clear)]
 
 
 def _gpu() -> Finding:
@@ -143,15 +144,24 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
 
         storage = open_storage(history_location(settings))
         runs = len(storage.names())
-        left = storage.leftovers(clear=True) if clear else storage.leftovers()
-        stuck = storage.leftovers() if clear else []
+        left = storage.leftovers(clear)
     except (DsocrError, ImportError) as error:
         return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
+    why = "://" not in storage.location and why_unwritable(Path(storage.location))
+    advice = "runs are only read: name a folder that takes files with DSOCR_RUNS"
+    found = Finding("history", "ok", f"{storage.location}: runs {runs:,}")
     return [
-        Finding("history", "ok", f"{storage.location}: runs {runs:,}"),
+        replace(found, state="missing", detail=f"{found.detail}; {why}", advice=advice) if why else found,
         *_leftovers(left, clear),
-        *_leftovers(stuck, False),
     ]
+
+
+def _cache() -> Finding:
+    cache = cache_directory()
+    if (why := why_unwritable(cache)) is None:
+        return Finding("cache", "ok", str(cache))
+    advice = "a temporary one is made each time: name a folder that takes files with DSOCR_CACHE"
+    return Finding("cache", "optional", f"{cache}; {why}", advice)
 
 
 def _temporary(clear: bool) -> list[Finding]:
@@ -169,7 +179,10 @@ def _leftovers(left: Iterable[Leftover], cleared: bool) -> list[Finding]:
     findings = []
     for item in left:
         detail = f"{item.path}: {item.bytes:,} bytes, {item.age_s / 60:.0f} minutes old"
-        if cleared:
+        if item.stays:
+            advice = "it could not be deleted: do it by hand, as its owner"
+            findings.append(Finding("leftover", "missing", f"{detail}; {item.stays}", advice))
+        elif cleared:
             findings.append(Finding("leftover", "ok", f"cleared {detail}"))
         else:
             findings.append(Finding("leftover", "optional", detail, "a writer was stopped: doctor --clear"))

@@ -57,7 +57,9 @@ def writing_into(directory: Path) -> Iterator[None]:
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         cause = getattr(error, "strerror", None) or str(error)
-        raise DsocrError(f"{directory}: results could not be written ({cause})") from error
+        raise DsocrError(
+            f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
+        ) from error
     try:
         _say_who(handle)
         require_writable(directory)

@@ -27,6 +27,7 @@ from pathlib import Path
 import duckdb
 
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.base.paths import cache_directory
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.uses import Uses
 from dsocr_core.reading.verdict import RULE
@@ -36,7 +37,7 @@ from dsocr_core.runs.queries.query import LISTED, literal
 from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.rejudging import judged_anew
 from dsocr_core.runs.schema import SCHEMA_VERSION
-from dsocr_core.runs.storage.entries import Storage, cache_directory
+from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryGone, NoRoom
 from dsocr_core.runs.taking import Taken, take, unreadable
 
@@ -269,8 +270,10 @@ class IndexFolder:
 
     def _files(self, pattern: str) -> list[Path]:
         """Newest first."""
-        found = []
-        for file in self.path.glob(pattern):
+        found, files = [], list[Path]()
+        with contextlib.suppress(OSError):  # another user's folder
+            files += self.path.glob(pattern)
+        for file in files:
             with contextlib.suppress(OSError):
                 found.append((file.stat().st_mtime_ns, file))
         return [file for _, file in sorted(found, reverse=True)]
@@ -307,7 +310,10 @@ class IndexFolder:
                         with contextlib.suppress(OSError):
                             base.unlink()
         except OSError as error:
-            _say_once(f"{self.path}: no index can be written ({_cause(error)}); a temporary file is used")
+            _say_once(
+                f"{self.path}: no index can be written ({_cause(error)}); a temporary file is used, as "
+                "DSOCR_CACHE names no folder that takes one"
+            )
         try:
             if self._temporary is None:
                 self._temporary = Temporary("index")

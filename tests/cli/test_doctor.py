@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.base.system import unbounded
+from dsocr_core.base.temporary import PREFIX
 from dsocr_core.cli.examine import Finding, _checkpoint, _history, examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.store import History
@@ -40,13 +41,38 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_temporary_files_of_a_killed_command_are_named_and_cleared(
     temporary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (temporary / "dsocr-import-x").mkdir()
+    (temporary / f"{PREFIX}import-x").mkdir()
+    (temporary / "dsocr-mine").mkdir()  # a folder of this user
     for options, words in (([], "a writer was stopped"), (["--clear"], "cleared"), ([], None)):
         main(["doctor", "--history", str(tmp_path / "h"), "--json", *options])
         found = [
             row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"
         ]
         assert [words in json.dumps(row) for row in found] == ([True] if words else [])
+    assert [path.name for path in temporary.iterdir()] == ["dsocr-mine"]
+
+
+def test_what_cannot_be_cleared_is_named_and_fails(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(directory: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(directory / "half.bin"))
+
+    monkeypatch.setattr("dsocr_core.runs.storage.held.shutil.rmtree", refuses)
+    assert main(["doctor", "--history", str(history), "--json", "--clear"]) == 1
+    [left] = [row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"]
+    assert left["state"] == "missing" and "half.bin: Operation not permitted" in left["detail"]
+
+
+def test_folders_that_take_no_file_are_named_with_the_variable_that_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()  # nobody can write below it, not even root
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "file" / "cache"))
+    main(["doctor", "--history", str(tmp_path / "file" / "history"), "--json"])
+    rows = {row["subject"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
+    assert rows["cache"]["state"] == "optional" and "DSOCR_CACHE" in rows["cache"]["advice"]
+    assert rows["history"]["state"] == "missing" and "DSOCR_RUNS" in rows["history"]["advice"]
 
 
 @pytest.fixture

@@ -4,9 +4,14 @@
 `decode` replays them group after group. Needs triton, which torch's CUDA builds bring.
 """
 
+import functools
+import os
 from importlib.util import find_spec
+from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import cache_directory, home, why_unwritable
+from dsocr_core.base.temporary import Temporary
 
 
 class FastEngineUnavailableError(DsocrError):
@@ -27,3 +32,16 @@ def require_fast_engine(device: str) -> None:
         raise FastEngineUnavailableError(
             f"engine 'fast' runs on a CUDA device, not on {device}: use --engine eager"
         )
+    place_kernel_cache()
+
+
+@functools.cache
+def place_kernel_cache() -> Temporary | None:
+    """Have compiled kernels lie where this user can write; Triton itself knows the home directory alone."""
+    usual = Path(os.environ.get("TRITON_HOME") or home(), ".triton", "cache")
+    if "TRITON_CACHE_DIR" in os.environ or why_unwritable(usual) is None:
+        return None
+    own = cache_directory() / "triton"
+    folder = Temporary("triton") if why_unwritable(own) else None
+    os.environ["TRITON_CACHE_DIR"] = str(own) if folder is None else folder.name
+    return folder

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from dsocr_core.base.paths import cache_directory
 from dsocr_core.base.untrusted import read_bytes
 from dsocr_core.runs.storage.held import Leftover, held_directory, leftovers_in
 from dsocr_core.runs.storage.store import EntryExists, EntryGone, StorageError, Store, sync_directory, writing
@@ -281,14 +282,6 @@ class RemoteStorage(Storage):
         with self.store.errors(f"runs/{name}"), contextlib.suppress(FileNotFoundError):
             self.store.fs.rm(self.store.path(f"runs/{name}"), recursive=True)
         shutil.rmtree(mirror, ignore_errors=True)
-
-
-def cache_directory() -> Path:
-    """Name the folder of indexes and mirrors: `DSOCR_CACHE`, else `dsocr` in the user's cache directory."""
-    if own := os.environ.get("DSOCR_CACHE"):
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dsocr"
 
 
 def is_entry_name(name: str) -> bool:

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsocr_core.runs.storage.store import StorageError
@@ -22,6 +22,8 @@ class Leftover:
     path: str
     bytes: int
     age_s: float
+    stays: str = ""
+    """Why it could not be deleted."""
 
 
 @contextlib.contextmanager
@@ -37,7 +39,9 @@ def held_directory(parent: Path, name: str) -> Iterator[Path]:
                 break
             os.close(handle)
     except OSError as error:
-        raise StorageError(f"{directory}: could not be made ({error.strerror})") from error
+        raise StorageError(
+            f"{directory}: could not be made ({error.strerror}); let DSOCR_RUNS name a writable folder"
+        ) from error
     try:
         yield directory
     finally:
@@ -45,22 +49,34 @@ def held_directory(parent: Path, name: str) -> Iterator[Path]:
 
 
 def leftovers_in(parent: Path, prefix: str = "", clear: bool = False) -> list[Leftover]:
-    """Directories of this user under `parent`, of names that begin so, that nobody holds.
+    """Directories of this user under `parent`, of names that begin so, that no process has locked.
 
-    With `clear` they are deleted, and those that are gone then are given.
+    With `clear` they are deleted.
     """
     found = []
     for directory in sorted(parent.iterdir()) if parent.is_dir() else ():
-        if not directory.name.startswith(prefix) or (prefix and directory.lstat().st_uid != os.getuid()):
+        if not directory.name.startswith(prefix) or (prefix and not _is_own(directory)):
             continue
         with _unheld(directory) as free:
             if free:
                 leftover = _leftover(directory)
-                if clear:
-                    shutil.rmtree(directory, ignore_errors=True)
-                if not clear or not directory.exists():
-                    found.append(leftover)
+                found.append(replace(leftover, stays=_why_kept(directory)) if clear else leftover)
     return found
+
+
+def _is_own(directory: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return directory.lstat().st_uid == os.getuid()
+    return False
+
+
+def _why_kept(directory: Path) -> str:
+    """Delete a directory; why it is still there, or nothing."""
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        return f"{error.filename or directory}: {error.strerror}" if directory.exists() else ""
+    return ""
 
 
 @contextlib.contextmanager
