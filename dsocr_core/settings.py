@@ -172,8 +172,7 @@ class Settings:
         dtype: auto is bfloat16 on a GPU and float32 on a CPU; float16 is what some other engines use
         device: auto, cpu, cuda or cuda:N
         rotary: published rounds the rotary frequencies to the weights' dtype as the published loading does
-        precision: fewer bits for the fast engine's cache (fp8-v: values, fp8-kv: keys and values) or decoder
-            weights (fp8-experts, fp8-linears, int8, int4: rounded as if they were stored so); off is none
+        precision: fp8-kv stores the KV caches of the fast engine in 8 bits; off is none
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code

@@ -15,7 +15,7 @@ from dsocr_core.backends.backend import Backend, OnWait, Opening
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
-from dsocr_core.base.specs.kinds import BackendSpec, Precision
+from dsocr_core.base.specs.kinds import BackendSpec
 from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.engine.base import Drafts, Engine, EngineOptions
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX, Checkpoint, load_checkpoint
@@ -26,7 +26,6 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
-from dsocr_core.models.precision import CACHES
 from dsocr_core.reading.fingerprints import shared_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
@@ -128,7 +127,7 @@ class EngineBackend(OnDevice):
                             "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
                         )
                 self._engine = ENGINES[settings.engine](
-                    shared_checkpoint(settings.checkpoint, self.device, self.dtype, settings.precision),
+                    shared_checkpoint(settings.checkpoint, self.device, self.dtype),
                     EngineOptions(
                         attention=settings.own_attention,
                         rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
@@ -168,7 +167,7 @@ class EngineBackend(OnDevice):
         cancel: CancelToken | None,
         prepared: PreparedPage | None,
     ) -> OcrResult:
-        if self.settings.precision in CACHES:  # the batch alone has such a cache
+        if self.settings.precision != "off":  # the batch alone has such a cache
             return self.reader_of(1).read_all([request], cancel)[0]
         if self.engine.options.drafts is not None:
             return self._read_drafted(self.engine.options.drafts, request, observer, cancel, prepared)
@@ -317,16 +316,11 @@ def require_own_precision(settings: Settings, kind: str) -> None:
         )
 
 
-def shared_checkpoint(
-    source: str, device: torch.device, dtype: torch.dtype, precision: Precision = "off"
-) -> Checkpoint:
+def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
     """A loaded checkpoint, shared by all of this process while its files stay; the last two are kept."""
-    weights: Precision = "off" if precision in CACHES else precision
-    return _loaded(source, shared_fingerprint(source), device, dtype, weights)
+    return _loaded(source, shared_fingerprint(source), device, dtype)
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(
-    source: str, fingerprint: str, device: torch.device, dtype: torch.dtype, precision: Precision
-) -> Checkpoint:
-    return load_checkpoint(source, device, dtype, precision)
+def _loaded(source: str, fingerprint: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
+    return load_checkpoint(source, device, dtype)

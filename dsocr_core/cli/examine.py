@@ -125,12 +125,10 @@ def _checkpoint(settings: Settings) -> Finding:
     if not any((directory / name).is_file() for name in (INDEX_NAME, SINGLE_NAME)):
         return Finding(subject, "missing", f"{directory}: no {INDEX_NAME}", "download the whole checkpoint")
     decoder = config.decoder
-    scheme = "" if decoder.scheme is None else f"; weights: {decoder.scheme.title}, read as values only"
     return Finding(
         subject,
         "ok",
         f"{directory}: {decoder.layers} layers of {decoder.hidden_size}, {decoder.routed_experts} experts"
-        + scheme
         + (" (embedded: knows rendered pages only)" if settings.is_embedded else ""),
     )
 

@@ -441,7 +441,7 @@ class Engine:
     def _environment(self) -> dict[str, str]:
         device = self.checkpoint.model.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
-        precision, quantisation = self.options.precision, self.checkpoint.quantisation
+        precision = self.options.precision
         return {
             "engine": self.name,
             "checkpoint": self.checkpoint.source,
@@ -450,7 +450,6 @@ class Engine:
             "torch": torch.__version__,
             "python": platform.python_version(),
             **({} if precision == "off" else {"precision": precision}),
-            **({} if quantisation is None else {"quantisation": quantisation}),
         }
 
 

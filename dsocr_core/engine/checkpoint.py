@@ -10,12 +10,10 @@ from typing import Protocol
 import torch
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.byte_tokenizer import ByteTokenizer
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.precision import round_weights
 from dsocr_core.models.weights import load_model, random_model
 from dsocr_core.page.tokenizer import Tokenizer
 
@@ -43,28 +41,12 @@ class Checkpoint:
     model: OcrModel
     tokenizer: TextCodec
 
-    @property
-    def quantisation(self) -> str | None:
-        """Layout of its own weights and the type of their values; None: they are stored as numbers."""
-        scheme = self.config.decoder.scheme
-        if scheme is None or self.source.startswith(RANDOM_PREFIX):
-            return None
-        return f"{scheme.title} of the checkpoint, values in {str(self.model.dtype).removeprefix('torch.')}"
 
-
-def load_checkpoint(
-    source: str, device: torch.device, dtype: torch.dtype, precision: Precision = "off"
-) -> Checkpoint:
+def load_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
     """Load a checkpoint directory, or seeded random weights for `random:PATH/config.json`.
 
-    The decoder's weights have the values of that precision. Raises a DsocrError that names the file at fault.
+    Raises a DsocrError that names the file at fault.
     """
-    checkpoint = _load(source, device, dtype)
-    round_weights(checkpoint.model.decoder, precision)
-    return checkpoint
-
-
-def _load(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:
     if source.startswith(RANDOM_PREFIX):
         path = Path(source.removeprefix(RANDOM_PREFIX))
         config = load_config(path)

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import Refused
 from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
-from dsocr_core.models.scheme import ADVICE, Scheme, scheme_of
 
 SAM_NECK_CHANNELS = 256
 SAM_WINDOW = 14
@@ -21,6 +19,8 @@ _MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
 _MOST_OTHERWISE = 2**24
 """No model is larger, and what is could not even be described in memory."""
 
+QUANTISED_ADVICE = "give one in bfloat16, or serve this one and read it as endpoint:URL"
+"""Way out for a checkpoint with quantised weights."""
 MLP_RATIO = 4
 """Both towers; `vision_config.mlp_ratio` of the published file is not what its code uses."""
 
@@ -130,8 +130,6 @@ class DecoderConfig:
     routed_scaling_factor: float = 1.0
     window: int | None = None
     """New tokens that a token sees, itself among them, beside the whole prompt; None: all."""
-    scheme: Scheme | None = None
-    """Layout of the checkpoint's own quantised weights, those of vision too; None: it has none."""
 
     @property
     def head_dim(self) -> int:
@@ -163,12 +161,10 @@ def decoder_config(root: Section) -> DecoderConfig:
     decoder, source = root if "hidden_size" in root.data else root.section("language_config"), root.source
     if decoder.data.get("use_mla", False):
         raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
-    given = (part.data.get("quantization_config") for part in (root, decoder))
-    quantised = next((each for each in given if each is not None), None)
-    try:
-        scheme = None if quantised is None else scheme_of(quantised)
-    except Refused as error:
-        raise ConfigError(f"{source}: quantization_config {error}, which is not read; {ADVICE}") from error
+    for part in (root, decoder):
+        if (quantised := part.data.get("quantization_config")) is not None:
+            method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+            raise ConfigError(f"{source}: quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}")
     found = DecoderConfig(
         vocab_size=decoder.integer("vocab_size"),
         hidden_size=decoder.integer("hidden_size"),
@@ -190,7 +186,6 @@ def decoder_config(root: Section) -> DecoderConfig:
         rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
         rope_theta=decoder.number("rope_theta", 10000.0),
         routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
-        scheme=scheme,
     )
     check(
         source,

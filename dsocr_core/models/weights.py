@@ -7,8 +7,7 @@ tensor a projection. Only `published_parameters` knows both spellings.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -20,11 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
-from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.config import QUANTISED_ADVICE, ModelConfig
 from dsocr_core.models.family import row_of
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.quantised import values_of
-from dsocr_core.models.scheme import ADVICE, SCALES, Scheme
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -32,6 +29,8 @@ SINGLE_NAME = "model.safetensors"
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
 """Types in which weights may be stored: a number of another type means nothing without its scale."""
+_QUANTISED = (".qweight", ".qzeros", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".SCB")
+"""Ends of names that only a quantised weight has: GPTQ and AWQ, compressed-tensors, FP8, bitsandbytes."""
 _INDEX_LIMIT = 64 * 1024 * 1024
 """Bytes."""
 _NAME_LIMIT = 255
@@ -63,29 +62,21 @@ def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
 def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
-    Quantised weights get the values that the config's scheme says. Strict: raises CheckpointError that lists
-    the first few missing, unexpected or misshapen weights. The buffers of the row's `weights` may be there,
-    in their shape; nothing is read of them.
+    Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights. The
+    buffers of the row's `weights` may be there, in their shape; nothing is read of them.
     """
     files = _shards(directory)
-    scheme = config.decoder.scheme
-    if scheme is None and (alien := next((name for name in files if name.endswith(SCALES)), "")):
+    if alien := next((name for name in files if name.endswith(_QUANTISED)), ""):
         raise CheckpointError(
-            f"{directory}: {alien:.80} is a part of a quantised weight, and config.json has no "
-            f"quantization_config, without which it is not read; {ADVICE}"
+            f"{directory}: {alien:.80} is a part of a quantised weight, which is not read; {QUANTISED_ADVICE}"
         )
     buffers = row_of(config).weights.buffers(config)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | dict(buffers)
 
-    found = {name: scheme.of(name, files) for name in expected} if scheme is not None else {}
-    quantised = {name: parts for name, parts in found.items() if parts}
-    for name in quantised:
-        del shapes[name]
-    known = {*shapes, *(part for parts in quantised.values() for part in parts.values())}
-    missing = [name for name in expected if name not in files and name not in quantised]
-    unexpected = [name for name in files if name not in known]
+    missing = [name for name in expected if name not in files]
+    unexpected = [name for name in files if name not in shapes]
     misshapen: list[str] = []
     for shard in sorted(set(files.values())):
         try:
@@ -118,44 +109,7 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     ]
     if problems:
         raise CheckpointError(f"{directory}: weights do not fit config.json: {'; '.join(problems)}")
-    if scheme is not None:
-        _copy_quantised(scheme, expected, quantised, files)
     return model
-
-
-def _copy_quantised(
-    scheme: Scheme,
-    weights: Mapping[str, Tensor],
-    quantised: Mapping[str, Mapping[str, str]],
-    files: Mapping[str, Path],
-) -> None:
-    """Give each quantised weight its values, one after another. Raises CheckpointError."""
-    with ExitStack() as opened:
-        shards: dict[Path, Any] = {}
-
-        def take(part: str, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Tensor:
-            """Read a tensor that is as expected; nothing is read of another."""
-            shard = files[part]
-            try:
-                if shard not in shards:
-                    shards[shard] = opened.enter_context(safe_open(shard, framework="pt"))
-                stored = shards[shard].get_slice(part)
-                kind, shape = stored.get_dtype(), tuple(stored.get_shape())
-                if kind not in kinds:
-                    raise CheckpointError(f"{shard}: {part} is stored as {kind}, not {' or '.join(kinds)}")
-                if shape not in shapes:
-                    wanted = " or ".join(str(list(each)) for each in shapes)
-                    raise CheckpointError(f"{shard}: {part} is {list(shape)}, {scheme.title} has {wanted}")
-                tensor: Tensor = shards[shard].get_tensor(part)
-            except (OSError, SafetensorError) as error:
-                raise CheckpointError(f"{shard}: cannot be read as safetensors ({error})") from error
-            return tensor
-
-        for name, parts in quantised.items():
-            try:
-                weights[name].copy_(values_of(scheme, tuple(weights[name].shape), parts, take))
-            except Refused as error:
-                raise CheckpointError(f"{files[next(iter(parts.values()))]}: {name} {error}") from error
 
 
 def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, seed: int = 0) -> OcrModel:

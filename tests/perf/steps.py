@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dsocr_core.engine.fast.batch_cache import position_bytes
 from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
@@ -36,7 +37,6 @@ from dsocr_core.kernels.state import DONE, POSITION, state_row
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import load_config
-from dsocr_core.models.precision import position_bytes
 from dsocr_core.reading.records import NgramPolicy
 from tests.perf.rows import Rows, each
 from tests.support.decoder_sizes import random_decoder

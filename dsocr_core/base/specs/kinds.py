@@ -19,9 +19,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama"]
 """Whose extensions of the protocol a server speaks; `plain` has none."""
 
-Precision = Literal["off", "fp8-v", "fp8-kv", "fp8-experts", "fp8-linears", "int8", "int4"]
-"""Rungs of the ladder: fewer bits for the cache or the weights of the fast engine."""
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Precision = Literal["off", "fp8-kv"]
+"""Number type of the fast engine's KV caches: that of the weights, or 8 bits."""
 
 MOST_IN_FLIGHT = 64
 MOST_ATTEMPTS = 10

@@ -12,9 +12,16 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.specs.kinds import Precision
-from dsocr_core.kernels.batch.scales import Scales, as_cached, scales_of
+from dsocr_core.kernels.batch.scales import FP8, Scales, as_cached, scales_of
 from dsocr_core.models.blocks.cache import KvCache
-from dsocr_core.models.precision import CACHES, FP8
+from dsocr_core.models.config import DecoderConfig
+
+
+def position_bytes(config: DecoderConfig, dtype: torch.dtype, precision: Precision) -> int:
+    """Count the bytes of a position's keys and values in all layers."""
+    size = 1 if precision == "fp8-kv" else dtype.itemsize
+    return 2 * config.layers * config.heads * config.head_dim * size
+
 
 Halves = tuple[Tensor, Tensor]
 """Keys and values."""
@@ -26,15 +33,14 @@ class SlotCaches:
     def __init__(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, precision: Precision
     ) -> None:
-        eight = CACHES.get(precision, (False, False))
+        eight = precision == "fp8-kv"
         self.keys, self.values = (
-            torch.empty(shape, dtype=FP8 if small else dtype, device=device) for small in eight
+            torch.empty(shape, dtype=FP8 if eight else dtype, device=device) for _ in "kv"
         )
         self.scales: Scales = (None, None)
         self._prompt: Halves | None = None
-        if any(eight):
-            keys, values = (torch.ones(shape[:3], device=device) if small else None for small in eight)
-            self.scales = keys, values
+        if eight:
+            self.scales = torch.ones(shape[:3], device=device), torch.ones(shape[:3], device=device)
             layers, _, *rest = shape
             one = torch.empty(2, layers, 1, *rest, dtype=dtype, device=device)
             self._prompt = one[0], one[1]

@@ -30,6 +30,7 @@ import torch
 from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, ToPrefill, announce
+from dsocr_core.engine.fast.batch_cache import position_bytes
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import (
@@ -47,7 +48,6 @@ from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.cache import KvCache
-from dsocr_core.models.precision import CACHES, position_bytes
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
@@ -392,7 +392,7 @@ class _Run:
                 f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
                 f"{step.positions}, {step.held} of them cached; read "
             )
-            if engine.options.precision in CACHES:  # the batch alone has such a cache
+            if engine.options.precision != "off":  # the batch alone has such a cache
                 raise DsocrError(f"{needs}it by itself")
             log.warning("%sby itself", needs)
             self._tell(work.key, engine.recognize(work.request, cancel=self._cancel, prepared=work.prepared))

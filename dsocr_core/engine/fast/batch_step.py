@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from dsocr_core.base.specs.kinds import Precision
-from dsocr_core.engine.fast.batch_cache import SlotCaches
+from dsocr_core.engine.fast.batch_cache import SlotCaches, position_bytes
 from dsocr_core.engine.fast.batch_drafts import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
@@ -42,7 +42,6 @@ from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_la
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
-from dsocr_core.models.precision import position_bytes
 from dsocr_core.reading.records import NgramPolicy
 
 PROGRAMS = 2560

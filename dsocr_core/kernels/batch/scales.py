@@ -10,8 +10,10 @@ import triton.language as tl
 from torch import Tensor
 
 from dsocr_core.kernels.launch import expect
-from dsocr_core.models.precision import FP8, LARGEST, as_fp8
 
+FP8 = torch.float8_e4m3fn
+LARGEST = 448.0
+"""Largest number of e4m3."""
 MOST = tl.constexpr(LARGEST)
 
 Scales = tuple[Tensor | None, Tensor | None]
@@ -30,7 +32,7 @@ def scales_of(prompt: Tensor) -> Tensor:
 
 def as_cached(values: Tensor, scale: Tensor | None) -> Tensor:
     """Round values over their scale to the nearest numbers of 8 bits, at most the largest."""
-    return values if scale is None else as_fp8(values.float() / scale)
+    return values if scale is None else (values.float() / scale).clamp(-LARGEST, LARGEST).to(FP8)
 
 
 def expect_cache(q: Tensor, keys: Tensor, values: Tensor, scales: Scales) -> None:

@@ -16,8 +16,8 @@ from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.generate import NO_TOKEN
+from dsocr_core.kernels.batch.scales import FP8
 from dsocr_core.models.family import parse_config
-from dsocr_core.models.precision import FP8
 from dsocr_core.models.weights import random_model
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Settings
@@ -30,18 +30,19 @@ CPU = torch.device("cpu")
 
 def test_a_prompt_is_rounded_into_its_slot_by_its_own_scales() -> None:
     """By hand: a head whose largest value is 28 has the scale 28 x 2 / 448 = 1/8; 17 / 8 is held as 17/8."""
-    caches = SlotCaches((1, 3, 1, 4, 2), torch.float32, CPU, "fp8-v")
-    assert (caches.keys.dtype, caches.values.dtype) == (torch.float32, FP8)
-    caches.values.zero_()
+    caches = SlotCaches((1, 3, 1, 4, 2), torch.float32, CPU, "fp8-kv")
     cache = caches.of_slot(1)
-    keys, values = torch.tensor([[0.3, 0.7], [1.0, 2.0]]), torch.tensor([[28.0, 2.125], [-1.0, 0.0]])
-    cache.write(0, keys[None, None], values[None, None])
+    values = torch.tensor([[28.0, 2.125], [-1.0, 0.0]])
+    cache.write(0, values[None, None] / 2, values[None, None])
+    for half in (caches.keys, caches.values):
+        half.zero_()
     cache.advance(2)
-    assert torch.equal(caches.keys[0, 1, 0, :2], keys)  # as wide as they were
-    assert caches.scales[1] is not None and caches.scales[1][0, :, 0].tolist() == [1.0, 0.125, 1.0]
-    # Over 1/8: 224, 17 and -8; between 16 and 18 the even one.
-    assert caches.values[0, 1, 0, :2].float().tolist() == [[224.0, 16.0], [-8.0, 0.0]]
-    assert not caches.values[0, ::2].float().any()
+    for half, scales, scale in zip((caches.keys, caches.values), caches.scales, (1 / 16, 1 / 8), strict=True):
+        assert half.dtype == FP8
+        assert scales is not None and scales[0, :, 0].tolist() == [1.0, scale, 1.0]
+        # Over the scale: 224, 17 and -8; between 16 and 18 the even one.
+        assert half[0, 1, 0, :2].float().tolist() == [[224.0, 16.0], [-8.0, 0.0]]
+        assert not half[0, ::2].float().any()
 
 
 def test_a_pages_tokens_do_not_depend_on_its_neighbours() -> None:
@@ -71,16 +72,15 @@ def test_a_pages_tokens_do_not_depend_on_its_neighbours() -> None:
 
 @pytest.mark.parametrize("make", [engine_backend, published_backend])
 def test_other_engines_refuse_a_precision_in_one_line(make: object) -> None:
-    backend = make(Settings(precision="int4"))  # type: ignore[operator]
-    with pytest.raises(DsocrError, match=r"^precision int4 is a setting of the fast engine, not of \w+: .*$"):
+    backend = make(Settings(precision="fp8-kv"))  # type: ignore[operator]
+    with pytest.raises(
+        DsocrError, match=r"^precision fp8-kv is a setting of the fast engine, not of \w+: .*$"
+    ):
         backend.load()
 
 
 def test_a_precision_is_a_part_of_the_result_caches_key() -> None:
     settings = Settings(engine="fast")
     request = settings.request(SAMPLES / "01-letter.png")
-    keys = {
-        ResultCache(replace(settings, precision=each)).key("fast", request)
-        for each in ("off", "fp8-kv", "int4")
-    }  # type: ignore[arg-type]
-    assert len(keys) == 3
+    keys = {ResultCache(replace(settings, precision=each)).key("fast", request) for each in ("off", "fp8-kv")}  # type: ignore[arg-type]
+    assert len(keys) == 2

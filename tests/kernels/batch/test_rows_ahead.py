@@ -28,11 +28,10 @@ from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
 from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference, best_of_parts, head_parts
 from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import route_rows
-from dsocr_core.kernels.batch.scales import NO_SCALES, Scales
+from dsocr_core.kernels.batch.scales import FP8, NO_SCALES, Scales
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE, standing_reference
-from dsocr_core.models.precision import FP8
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, state_rows
 

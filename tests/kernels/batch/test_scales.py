@@ -7,9 +7,8 @@ import torch
 
 from dsocr_core.kernels.batch.attention import attend_rows, attend_rows_reference, join_rows
 from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
-from dsocr_core.kernels.batch.scales import Scales, as_cached, scales_of
+from dsocr_core.kernels.batch.scales import FP8, Scales, as_cached, scales_of
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.models.precision import FP8
 from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
 
 ONE = torch.tensor(1.0)
