@@ -7,7 +7,7 @@ of any view; N images of one prompt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dsocr_core.models.resolution import Preset
@@ -15,7 +15,7 @@ from dsocr_core.page.documents import open_page
 from dsocr_core.page.preprocess import PreparedImage, is_square_view, prepare, views_sha256
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.resizing import MOST_BANDS, Bytes, padded_area
-from dsocr_core.page.tiling import NO_TILES, Grid, image_token_count, tile_count
+from dsocr_core.page.tiling import NO_TILES, Grid, image_token_count, page_grid, tile_count
 from dsocr_core.reading.records import OcrRequest
 
 Size = tuple[int, int]
@@ -107,6 +107,17 @@ def prompt_inputs(
     return PromptInputs(
         request, names, tuple(sizes), first.grid, tuple(views), image_tokens, prompt_tokens, tuple(notes)
     )
+
+
+def longest_prompt(request: OcrRequest, size: Size, encode: Encode) -> int:
+    """Tokens of the prompt of one image of that size, under its preset or the one that servers have.
+
+    Raises PromptError.
+    """
+    family, presets = request.family, (request, replace(request, preset=request.family.preset))
+    grids = ((each.resolution, page_grid(*size, each.resolution)) for each in presets)
+    image = max(image_token_count(preset, grid, family.newline) for preset, grid in grids)
+    return image + len(prompt_layout(encode, build_prompt(request.prompt, request.template), 0, 0, 0).ids)
 
 
 def _text_tokens(request: OcrRequest, encode: Encode | None) -> int | None:

@@ -186,6 +186,41 @@ def whole(text: str = TEXT, finish: Any = "stop", **more: Any) -> Script:
     return script
 
 
+def limited(server: str, context: int, prompt: int, wants: int = 6, text: int = 20) -> Script:
+    """A page of `wants` tokens read within a context, of whose prompt `text` tokens are text.
+
+    As the servers' sources have it: "vllm" counts the text alone before it refuses, and clips to what the
+    whole prompt leaves; "older vllm" and "sglang" count the whole prompt.
+    """
+    refusals = {
+        "vllm": "This model's maximum context length is {context} tokens. However, you requested {asked} "
+        "output tokens and your prompt contains at least {least} input tokens. Please reduce the length of "
+        "the input prompt or the number of requested output tokens. (parameter=input_tokens)",
+        "older vllm": "'max_tokens' or 'max_completion_tokens' is too large: {asked}. This model's maximum "
+        "context length is {context} tokens and your request has {prompt} input tokens",
+        "sglang": "Requested token count exceeds the model's maximum context length of {context} tokens. You "
+        "requested a total of {total} tokens",
+    }
+
+    def script(reply: Reply, sent: Sent) -> None:
+        rest = context - prompt - (server == "sglang")
+        asked = sent.body.get("max_tokens", rest)
+        if asked > (context - text if server == "vllm" else rest):
+            words = refusals[server].format(
+                context=context, asked=asked, prompt=prompt, total=prompt + asked, least=context - asked + 1
+            )
+            error = {"message": words, "type": "BadRequestError", "code": 400}
+            reply.json(error if server == "sglang" else {"error": error}, 400)
+            return
+        tokens = min(wants, asked, rest)
+        finish = "stop" if tokens == wants else "length"
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
+        choice = {"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": finish}
+        reply.json({"model": "said-model", "choices": [choice], "usage": usage})
+
+    return script
+
+
 def native(pieces: Sequence[str] = PIECES, reason: str = "stop") -> Script:
     """Lines of JSON, as Ollama streams them."""
 

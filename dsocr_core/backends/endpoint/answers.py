@@ -33,6 +33,10 @@ _CUT = (
     "disconnected", "overloaded",
 )  # fmt: skip
 """Ends at which the page is not read to its own."""
+_MOST_REFUSAL = 2000
+"""Characters of a server's sentence on why it refuses: the advice stands at its end."""
+_TOO_MANY = re.compile(r"max_(completion_|new_)?tokens|context length|output tokens", re.IGNORECASE)
+_FEWER = "ask for fewer tokens: --infer.max-new-tokens N, or of this server alone --b.body.max_tokens N"
 _ASIDE = ("reasoning_content", "reasoning", "thinking")
 """Fields into which a server puts text that it takes for thoughts."""
 
@@ -75,6 +79,12 @@ def shown(content: bytes | str, most: int = 80) -> str:
     """The beginning of what a server said, on one line."""
     text = content[: most * 4].decode(errors="replace") if isinstance(content, bytes) else content
     return " ".join(text.split())[:most] or "nothing"
+
+
+def refusal(text: str) -> str:
+    """What a server says of its refusal, whole, and the option that mends too many tokens."""
+    words = shown(text, _MOST_REFUSAL)
+    return f"{words}; {_FEWER}" if _TOO_MANY.search(words) else words
 
 
 @dataclass
@@ -241,4 +251,4 @@ def _refuse_error(data: dict[str, Any]) -> None:
     error = data.get("error")
     if error:
         message = error.get("message") if isinstance(error, dict) else error
-        raise AnswerError(f"the server says: {shown(str(message), 160)}")
+        raise AnswerError(f"the server says: {refusal(str(message))}")

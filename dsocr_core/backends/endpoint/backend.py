@@ -24,6 +24,7 @@ from dsocr_core.backends.endpoint.flavours import (
     body_of,
     check_request,
     paths_of,
+    sent_limit,
     shown_body,
 )
 from dsocr_core.backends.left_behind import size_of
@@ -31,7 +32,10 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs.kinds import EndpointSpec
 from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.page.documents import load_image
+from dsocr_core.page.inputs import Encode, longest_prompt
+from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.fingerprints import required_files, result_key
+from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
 from dsocr_core.settings import Settings
 
@@ -56,7 +60,8 @@ class Endpoint(Backend):
         if sleep is not None:
             self._server.sleep = sleep
         self._paths = paths_of(spec.flavour)
-        self._model = spec.model
+        self._model, self._asked = spec.model, False
+        self._context: int | None = None
         self._asking = threading.Lock()
 
     @property
@@ -78,14 +83,21 @@ class Endpoint(Backend):
     def model(self, cancel: CancelToken | None = None) -> str:
         """The model's name: the one of the settings, else the first that the server lists.
 
-        Raises EndpointError or Cancelled.
+        Its context is asked for with it; a server that lists nothing needs a name alone. Raises EndpointError
+        or Cancelled.
         """
         with self._asking:
-            if not self._model:
-                data = self._server.get(self._paths.models, cancel)
-                self._model = _first_model(data, native=self._paths is NATIVE)
+            if not self._asked:
+                try:
+                    data = self._server.get(self._paths.models, cancel)
+                except EndpointError:
+                    if not self._model:
+                        raise
+                    data = {}
+                self._model, self._context = _model_of(data, self._model, native=self._paths is NATIVE)
                 if not self._model:
                     raise EndpointError(f"{self._server.address}: lists no model; name one with model")
+                self._asked = True
             return self._model
 
     def key(self, request: OcrRequest) -> str:
@@ -114,7 +126,8 @@ class Endpoint(Backend):
             raise Cancelled
         size = size_of(request, self.settings, prepared)
         image = sent_image(request.image, self.settings.max_pixels)
-        body = body_of(self.spec, self.model(cancel), request, image)
+        model, prompt = self.model(cancel), longest_prompt(request, size, _encoder(self.settings.checkpoint))
+        body = body_of(self.spec, model, request, image, prompt, self._context)
         reading = Reading()
         take = reading.take_native if self._paths is NATIVE else reading.take
 
@@ -164,7 +177,9 @@ class Endpoint(Backend):
             finish_reason=reading.finish_reason,
             inputs=None,
             timings=(),
-            environment=self._environment(image, body, reading, server) | {"wall_ms": f"{wall_ms:.1f}"},
+            environment=self._environment(image, body, reading, server)
+            | _own_limit(request, body, reading, ids)
+            | {"wall_ms": f"{wall_ms:.1f}"},
         )
 
     def _environment(self, image: SentImage, body: Body, reading: Reading, server: str) -> dict[str, str]:
@@ -193,11 +208,37 @@ class Endpoint(Backend):
 _MOST_PROMPT_IDS = 20_000
 
 
-def _first_model(data: dict[str, Any], native: bool) -> str:
-    models = data.get("models" if native else "data")
-    first = models[0] if isinstance(models, list) and models and isinstance(models[0], dict) else {}
-    name = first.get("name" if native else "id")
-    return name if isinstance(name, str) and name.isprintable() and len(name) <= 300 else ""
+_MOST_CONTEXT = 10_000_000
+
+
+def _model_of(data: dict[str, Any], named: str, native: bool) -> tuple[str, int | None]:
+    """The named model, else the first that is listed, and the length of its context, where that is said."""
+    models, field = (data.get("models"), "name") if native else (data.get("data"), "id")
+    cards = [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
+    card = next((card for card in cards if named in ("", card.get(field))), {})
+    name, context = named or card.get(field), card.get("max_model_len")
+    fits = isinstance(name, str) and name.isprintable() and len(name) <= 300
+    return name if fits else "", context if type(context) is int and 0 < context < _MOST_CONTEXT else None
+
+
+@functools.lru_cache(maxsize=2)
+def _encoder(checkpoint: str) -> Encode:
+    """The checkpoint's tokenizer; without one a token a byte, which no text has more of."""
+    try:
+        return Tokenizer.load(Path(checkpoint.removeprefix("random:"))).encode
+    except DsocrError:
+        return lambda text: list(text.encode())
+
+
+def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int] | None) -> dict[str, str]:
+    """The server's token limit, a fact of its inputs, where it is known to be another than the request's."""
+    limit = sent_limit(body)
+    count = reading.usage.get("completion_tokens", None if ids is None else len(ids))
+    if reading.finish_reason == "length" and count is not None:
+        limit = min(count, request.max_new_tokens or count, *([] if limit is None else [limit]))
+    if limit is None or limit == request.max_new_tokens:
+        return {}
+    return {f"{KNOWN_INPUT}{LIMIT}": str(limit)}
 
 
 @functools.lru_cache(maxsize=4)

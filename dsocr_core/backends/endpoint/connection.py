@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 import httpx
 
-from dsocr_core.backends.endpoint.answers import MOST_ANSWER_BYTES, AnswerError, Lines, document, shown
+from dsocr_core.backends.endpoint.answers import (
+    MOST_ANSWER_BYTES,
+    AnswerError,
+    Lines,
+    document,
+    refusal,
+    shown,
+)
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.reading.records import CancelToken
 
@@ -169,7 +176,7 @@ class Server:
         except AnswerError:
             return shown(content)
         error = data.get("error", data.get("detail", data.get("message", data)))
-        return shown(str(error.get("message", error) if isinstance(error, dict) else error), 160)
+        return refusal(str(error.get("message", error) if isinstance(error, dict) else error))
 
     async def _whole(self, response: httpx.Response) -> bytes:
         content = bytearray()

@@ -77,12 +77,39 @@ def check_request(spec: EndpointSpec) -> None:
         )
 
 
-def body_of(spec: EndpointSpec, model: str, request: OcrRequest, image: SentImage) -> Body:
-    """The body of one request, the flavour's fields under those of the settings."""
+def body_of(
+    spec: EndpointSpec,
+    model: str,
+    request: OcrRequest,
+    image: SentImage,
+    prompt: int = 0,
+    context: int | None = None,
+) -> Body:
+    """The body of one request, the flavour's fields under those of the settings.
+
+    The tokens asked for are those that fit beside a prompt of `prompt` tokens in the model's `context`.
+    """
     limit = UNLIMITED_TOKENS if request.max_new_tokens is None else request.max_new_tokens
+    if context is not None:
+        limit = max(1, min(limit, context - prompt - 1))
     made = _BODIES[spec.flavour](model, request, image, limit)
     made["stream"] = spec.stream
+    if spec.flavour == "ollama":
+        made["options"]["num_ctx"] = prompt + limit
+    elif context is None and spec.flavour in _REFUSE and limit >= UNLIMITED_TOKENS:
+        del made["max_tokens"]
     return without_nulls(merge(made, spec.body), spec.body)
+
+
+def sent_limit(body: Body) -> int | None:
+    """The tokens that a body asks for; None where it leaves them to the server."""
+    options = body.get("options")
+    limit = body.get("max_tokens", options.get("num_predict") if isinstance(options, dict) else None)
+    return limit if type(limit) is int else None
+
+
+_REFUSE: tuple[Flavour, ...] = ("vllm", "sglang")
+"""Flavours that refuse to be asked for more than their context has; not asked, they take what it has."""
 
 
 def without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
@@ -169,7 +196,7 @@ def _ollama(model: str, request: OcrRequest, image: SentImage, limit: int) -> Bo
     return {
         "model": model,
         "messages": [{"role": "user", "content": before + after, "images": [image.base64]}],
-        "options": {"temperature": 0, "num_ctx": 8192, "num_predict": limit},
+        "options": {"temperature": 0, "num_predict": limit},
     }
 
 

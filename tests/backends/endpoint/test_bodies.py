@@ -53,8 +53,9 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-BODY = {"model": "the-model", "temperature": 0, "max_tokens": 8192, "stream": True}
-"""What every server is told beside the messages."""
+OPEN = {"model": "the-model", "temperature": 0, "stream": True}
+BODY = {**OPEN, "max_tokens": 8192}
+"""What every server is told beside the messages; vllm and sglang no limit where they list no context."""
 
 
 def asked(*content: dict[str, Any]) -> list[dict[str, Any]]:
@@ -67,7 +68,7 @@ def test_plain_is_what_every_server_takes(page: Path) -> None:
 
 def test_vllm_is_asked_as_its_recipe_says(page: Path) -> None:
     assert sent_body(page, "vllm", model="deepseek-ai/DeepSeek-OCR") == {
-        **BODY, "model": "deepseek-ai/DeepSeek-OCR", "skip_special_tokens": False, "return_token_ids": True,
+        **OPEN, "model": "deepseek-ai/DeepSeek-OCR", "skip_special_tokens": False, "return_token_ids": True,
         "vllm_xargs": {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128821, 128822]},
         "messages": asked(picture(page), text(TASK)),
     }  # fmt: skip
@@ -76,7 +77,7 @@ def test_vllm_is_asked_as_its_recipe_says(page: Path) -> None:
 def test_sglang_has_the_placeholder_in_the_text_and_its_processor_from_the_settings(page: Path) -> None:
     rule = {"custom_logit_processor": "{...}", "custom_params": {"ngram_size": 30, "window_size": 90}}
     messages = asked(picture(page), text(f"<image>\n{TASK}"))
-    expected = {**BODY, **rule, "skip_special_tokens": False, "messages": messages}
+    expected = {**OPEN, **rule, "skip_special_tokens": False, "messages": messages}
     assert sent_body(page, "sglang", body=rule) == expected
 
 
@@ -97,7 +98,7 @@ def test_ollama_is_asked_in_its_own_protocol(page: Path) -> None:
                 "model": "the-model",
                 "stream": True,
                 "messages": [{"role": "user", "content": TASK, "images": [content]}],
-                "options": {"temperature": 0, "num_ctx": 8192, "num_predict": 8192},
+                "options": {"temperature": 0, "num_ctx": 8192 + 309, "num_predict": 8192},
             }
         ]
     assert (result.finish_reason, result.token_ids) == ("eos", None)
