@@ -33,7 +33,7 @@ def child_environment() -> dict[str, str]:
     """This process's, without the allocator's threshold where it is Dask's.
 
     Dask has the allocator of its workers give every free page back at once. An engine takes the same memory
-    for each page it reads: with that setting a page cost a third more time (docs/performance-trials.md).
+    for each page it reads: with that setting a page cost a third more time (docs/performance.md).
     """
     by_dask = dask.config.get(f"distributed.nanny.pre-spawn-environ.{_TRIM}", None)
     is_dasks = os.environ.get(_TRIM) == str(by_dask)

@@ -28,7 +28,7 @@ GROUP = 16
 """Tokens between two reads of what the device wrote."""
 
 STEPS_A_GRAPH = 8
-"""Two a group. 4 and 16 were measured slower (docs/performance-trials.md)."""
+"""Two a group. 4 and 16 were measured slower (docs/performance.md)."""
 
 POSITIONS_STEP = 1024
 """Cache sizes are multiples of this, so that few pages need a cache and graph larger than the last's."""

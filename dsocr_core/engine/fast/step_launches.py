@@ -1,7 +1,7 @@
 """Launches of the kernels of a decode step: block sizes, and what overlaps.
 
 The defaults are what was measured fastest on an H200 at the published sizes, each change timed inside the
-whole token (`docs/performance-trials.md`).
+whole token (`docs/performance.md`).
 """
 
 from __future__ import annotations
