@@ -176,7 +176,7 @@ class Settings:
         max_megapixels: largest image that is opened
         pdf_dpi: resolution at which PDF pages are rendered
         vendor: the worker process that runs the checkpoint's own code
-        history: where runs are recorded: a path, relative to the project, or a URL; empty records none
+        history: where runs are recorded: a path, relative to the project; empty records none
         tolerance: by how much two results may differ and still pass
         draft: what the fast engine verifies instead of reading token by token, for the same tokens sooner:
             text-layer (of a PDF), run:ID of the history, folder:PATH with texts, lookup (the page's own

@@ -136,7 +136,7 @@ def _checkpoint(settings: Settings) -> Finding:
 def _history(settings: Settings, clear: bool) -> list[Finding]:
     """Say where runs are recorded, with a line for each directory of a writer that did not finish."""
     if not settings.history:
-        return [Finding("history", "optional", "runs are not recorded", "give --history a path or a URL")]
+        return [Finding("history", "optional", "runs are not recorded", "give --history a path")]
     try:
         from dsocr_core.runs.storage.entries import open_storage
 
@@ -144,8 +144,8 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
         runs = len(storage.names())
         left = storage.leftovers(clear)
     except (DsocrError, ImportError) as error:
-        return [Finding("history", "missing", str(error), "give --history a path or a URL that can be read")]
-    why = "://" not in storage.location and why_unwritable(Path(storage.location))
+        return [Finding("history", "missing", str(error), "give --history a path that can be read")]
+    why = why_unwritable(Path(storage.location))
     advice = "runs are only read: name a folder that takes files with DSOCR_RUNS"
     found = Finding("history", "ok", f"{storage.location}: runs {runs:,}")
     return [

@@ -62,7 +62,7 @@ class Where:
         # pandas and DuckDB are loaded after the command line is known to be good.
         from dsocr_core.runs.store import SEED_LOCATION, History
 
-        own = "://" not in self.location and Path(self.location).resolve() == SEED_LOCATION
+        own = Path(self.location).resolve() == SEED_LOCATION
         with History(self.location, () if own else (SEED_LOCATION,)) as history:
             for entry, reason in history.problems.items() if tell else ():
                 print(visible(f"left out {entry}: {reason}"), file=sys.stderr)

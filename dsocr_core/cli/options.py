@@ -37,7 +37,7 @@ GIVEN = ("console", "typed", "cancel")
 GOOGLE = DocstringStyle.GOOGLE
 _HELP = {
     "json": "print one JSON document and nothing else on stdout",
-    "history": "where runs are: a path, relative to the project, or a URL (default: data/runs/history)",
+    "history": "where runs are: a path, relative to the project (default: data/runs/history)",
     "nvtx_only": "mark the stages for a profiler, measure nothing: no events, no clocks, no synchronisation",
 }
 """Words of parameters that several commands have, where a command has no others."""

@@ -103,7 +103,7 @@ def read(
     is said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
     """
     if record_in == "":
-        raise SettingsError("--save has no history to write to: give --history a path or a URL")
+        raise SettingsError("--save has no history to write to: give --history a path")
     # Heavy imports come after the command line is known to be good.
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening

@@ -57,7 +57,7 @@ def trace(
         save: record the summary as a run of the history
     """
     if save and not settings.history:
-        raise SettingsError("--save has nowhere to save to: give --history a path or a URL")
+        raise SettingsError("--save has nowhere to save to: give --history a path")
     blocks, injected = _split(only), _injected(inject)
     with cancelled_by_interrupt() as cancel:
         if len(page) == 2 and all(path.is_dir() for path in page):

@@ -1,7 +1,7 @@
 """Decisions of reviewers, page by page: append-only rows of the history's annotations.
 
 Every row is a file of its own beside the runs (`annotations/`), so two reviewers never overwrite each
-other, on a local path and in an object store alike. An undo is one more row. Of each reviewer the latest row
+other. An undo is one more row. Of each reviewer the latest row
 that was not undone counts.
 """
 

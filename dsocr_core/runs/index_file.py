@@ -226,8 +226,7 @@ class IndexFolder:
         owner's.
         """
         self._storages, self._readable, self._uses = storages, readable, uses
-        locations = json.dumps([str(Path(each.location).absolute()) if "://" not in each.location
-                                else each.location for each in storages])  # fmt: skip
+        locations = json.dumps([str(each.root) for each in storages])
         self.path = cache_directory() / "index" / hashlib.sha256(locations.encode()).hexdigest()[:16]
         self._temporary: Temporary | None = None
 

@@ -90,7 +90,7 @@ class History:
             self._own = Path(self._temporary.name)
             for name, content in _empty_tables().items():
                 (self._own / f"{name}.parquet").write_bytes(content)
-        roots = [Path(root) for storage in self._storages if (root := getattr(storage, "root", None))]
+        roots = [storage.root for storage in self._storages]
         self._uses = Uses("the history")
         self._folder = IndexFolder(self._storages, [self._own, *roots], self._uses)
         self._refreshing = threading.Lock()

@@ -69,25 +69,16 @@ def _rows(document: Mapping[str, object]) -> dict[str, int]:
 
 
 def verified(storage: Storage, name: str, files: Iterable[str]) -> Path:
-    """Hold files of a run against its checksums, of a bad local copy one fetched anew; returns its directory.
-
-    Raises Damaged, EntryGone.
-    """
-    try:
-        return _verified_as_it_lies(storage, name, files)
-    except Damaged:
-        if not storage.fetch_again(name):
-            storage.directory(name)  # raises EntryGone
-            raise
-    return _verified_as_it_lies(storage, name, files)
-
-
-def _verified_as_it_lies(storage: Storage, name: str, files: Iterable[str]) -> Path:
+    """Hold files of a run against its checksums; returns its directory. Raises Damaged, EntryGone."""
     directory = storage.directory(name)
-    checksums = read_checksums(directory)
-    if checksums is None:
-        raise Damaged(CHECKSUMS, "missing")
-    verify(directory, checksums, files)
+    try:
+        checksums = read_checksums(directory)
+        if checksums is None:
+            raise Damaged(CHECKSUMS, "missing")
+        verify(directory, checksums, files)
+    except Damaged:
+        storage.directory(name)  # raises EntryGone where the run was removed meanwhile
+        raise
     return directory
 
 

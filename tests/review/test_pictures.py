@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import fsspec
 import pytest
 from PIL import Image, ImageDraw
 
@@ -20,7 +19,6 @@ from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
 from dsocr_core.runs.exporters import export_runs
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.storage.entries import RemoteStorage
 from dsocr_core.runs.store import History
 from tests.support.made_up_runs import record
 from tests.support.results import make_result, of_pages
@@ -162,23 +160,3 @@ def test_it_leaves_and_arrives_with_its_run(history: History, source: Path, tmp_
         elsewhere.trash(["run-1"])
         elsewhere.empty_trash()
     assert not list((tmp_path / "elsewhere").rglob("*.jpg"))
-
-
-def test_a_remote_history_fetches_it_when_it_is_looked_at(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    store, url = fsspec.filesystem("memory"), "memory://pictures/history"
-    try:
-        with History(url) as writing:
-            keep(writing, source, pictures=False)
-        source.unlink()
-        shutil.rmtree(tmp_path / "cache")  # another machine
-        with History(url) as reading:
-            assert isinstance(reading.storage, RemoteStorage)
-            assert not list((tmp_path / "cache").rglob("*.jpg"))
-            picture = found(reading)
-            assert picture is not None and not picture.with_boxes
-            assert picture.path.is_relative_to(tmp_path / "cache")
-    finally:
-        store.rm("/pictures", recursive=True)

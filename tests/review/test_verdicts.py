@@ -83,9 +83,8 @@ def test_an_undo_is_a_row_and_goes_back_step_by_step(verdicts: Verdicts) -> None
     assert words(verdicts)["p1"] == {"ann": "acceptable", "bob": "same"}
 
 
-@pytest.mark.parametrize("store", ["a directory", "an object store"])
-def test_two_processes_do_not_overwrite_each_other(tmp_path: Path, store: str) -> None:
-    location = str(tmp_path / "h") if store == "a directory" else f"memory://{tmp_path.name}/history"
+def test_two_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    location = str(tmp_path / "h")
     with History(location) as history, History(location) as other:
         write(history, "run-1", {"p1": both(markup())})
         other.refresh()

@@ -1,9 +1,8 @@
-"""One store: files whole or not at all, in a directory, in memory and in S3, with the same faults."""
+"""One store: files whole or not at all, in a directory and in memory, with the same faults."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,11 @@ import pytest
 
 from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.storage.store import StorageError, Store
-from tests.support.s3_server import s3_server
 
 
-@pytest.fixture(params=["directory", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    if request.param == "s3":
-        with s3_server(monkeypatch, "bucket"):
-            yield Store("s3://bucket/out")
-    else:
-        yield Store(tmp_path / "out" if request.param == "directory" else f"memory://{tmp_path.name}/out/")
+@pytest.fixture(params=["directory", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path / "out" if request.param == "directory" else f"memory://{tmp_path.name}/out/")
 
 
 def test_a_file_is_put_read_listed_and_removed(store: Store) -> None:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
 import pytest
 
-from dsocr_core.runs.exporters import export_runs
-from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.storage.entries import RemoteStorage, Storage
+from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryGone, StorageError
 from dsocr_core.runs.store import History, HistoryError
 from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
-from tests.support.s3_server import s3_server
 
 
 def run_names(history: History) -> list[str]:
@@ -209,96 +204,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         RunWriter(tmp_path / "h", record())
 
 
-# --- object stores ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def memory() -> Iterator[str]:
-    """A store that, like an object store, has no rename and no directories."""
-    store = fsspec.filesystem("memory")
-    yield "memory://bucket/history"
-    if store.exists("/bucket"):
-        store.rm("/bucket", recursive=True)
-
-
-def test_a_history_in_an_object_store(memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one"))
-    with History(memory) as history:
-        assert len(history) == 0
-        with history.writer(record("a")) as writer:
-            writer.add("stage_timings", [timing("p", "sam", 3.0)])
-            writer.add("readings", [{"page": "p", "text_raw": "hello", "backend": "eager"}])
-            (writer.directory / "viz").mkdir()
-            (writer.directory / "viz" / "x.jpg").write_bytes(b"picture")
-        assert history.refresh() == 1
-        history.tag("a", "stored")
-    # Another machine: its mirror is empty.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
-    with History(memory) as history:
-        assert history.query("stage_summary")[0]["median"].tolist() == [3.0]
-        assert history.query("texts", run_ids=["a"], page="p")[0]["text_raw"].tolist() == ["hello"]
-        assert list(history.runs()["tags"].iloc[0]) == ["stored"]
-        mirrored = {path.name for path in (tmp_path / "two").rglob("*")}
-        assert "timings.parquet" in mirrored and "x.jpg" not in mirrored
-        assert history.file("a", "viz/x.jpg").read_bytes() == b"picture"
-        assert history.file_names("a") == ["viz/x.jpg"]
-        with pytest.raises(EntryGone):
-            history.file("a", "viz/none.jpg")
-        with history.writer(record("b")) as writer:
-            writer.add("stage_timings", [timing("p", "sam", 4.0)])
-        with pytest.raises(StorageError, match="there already"), history.writer(record("b")):
-            pass
-        assert history.refresh() == 1
-        place = history.storage
-        assert isinstance(place, RemoteStorage)
-        place.remove("a")
-        assert history.refresh() == 1 and run_names(history) == ["b"]
-        assert len(history.storage.leftovers(clear=True)) == 1
-
-
-def test_an_upload_is_not_seen_before_its_end(
-    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    store = fsspec.filesystem("memory")
-    with History(memory) as history:
-        with history.writer(record("a")) as writer:
-            writer.add("stage_timings", [timing("p", "sam", 3.0)])
-        content = store.cat_file("/bucket/history/runs/a/run.json")
-        store.rm_file("/bucket/history/runs/a/run.json")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two"))
-    with History(memory) as history:
-        assert len(history) == 0 and not history.problems
-        store.pipe_file("/bucket/history/runs/a/run.json", content)
-        assert history.refresh() == 1
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with s3_server(monkeypatch, "bucket"):
-        yield "s3://bucket/history"
-
-
-def test_a_history_in_s3_leaves_with_its_pictures(
-    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {"viz/0/x.jpg": b"eager", "vendor/viz/0/x.jpg": b"vendor", "bench.json": b"{}"}
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "writer"))
-    with History(s3) as history, history.writer(record("a", backends=("eager", "vendor"))) as run:
-        run.add(
-            "readings",
-            [{"page": "p", "backend": backend, "text_raw": backend} for backend in ("eager", "vendor")],
-        )
-        for name, content in files.items():
-            (run.directory / name).parent.mkdir(parents=True, exist_ok=True)
-            (run.directory / name).write_bytes(content)
-    # Another machine: nothing is in its mirror, pictures are fetched one by one.
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "reader"))
-    with History(s3) as history, History(tmp_path / "here") as here:
-        export_runs(history, ["a"], tmp_path / "a.zip")
-        assert import_paths(here, [tmp_path / "a.zip"]).skipped == []
-        assert set(here.file_names("a")) == files.keys()
-        for name in here.file_names("a"):
-            assert here.file("a", name).read_bytes() == history.file("a", name).read_bytes()
-        assert {name: here.file("a", name).read_bytes() for name in files} == files
-        assert here.tables("a") == history.tables("a")
+def test_a_url_is_no_place_of_a_history(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="the history is a directory; give a path"):
+        History("s3://bucket/history")

@@ -1,1 +1,1 @@
-"""Place of a history: a local directory or an object store."""
+"""Place of a history, and files by name in a directory or at a URL."""

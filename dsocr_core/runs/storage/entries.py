@@ -1,12 +1,10 @@
-"""Place of a history: a local directory, or any fsspec URL read through a local mirror.
+"""Place of a history: a directory of this machine, or of a file system that it has mounted.
 
     runs/<id>/             one run, immutable; there when it has its run.json
     annotations/<id>.json  rows of tags, notes, verdicts, trash; append-only
     unfinished/<id>/       what is being written, or what a crash left
 
-Entries appear whole or not at all: locally by rename; in an object store the document that makes an entry
-visible is uploaded last. Nothing here is ever changed in place, so readers need no lock and a mirror of an
-entry stays true.
+Entries appear whole or not at all, by rename. Nothing here is ever changed in place, so readers need no lock.
 """
 
 from __future__ import annotations
@@ -17,12 +15,9 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from dsocr_core.base.paths import cache_directory
-from dsocr_core.base.untrusted import read_bytes
 from dsocr_core.runs.storage.held import Leftover, held_directory, leftovers_in
 from dsocr_core.runs.storage.store import EntryExists, EntryGone, StorageError, Store, sync_directory, writing
 
@@ -36,13 +31,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 
 
 def open_storage(location: str | Path) -> Storage:
-    """A storage by path or URL (`s3://bucket/history`). Raises StorageError for another scheme."""
-    store = Store(location)
-    return Storage(store.root) if store.root is not None else RemoteStorage(store.location)
+    """A storage by path. Raises StorageError for a URL."""
+    path = str(location).removeprefix("file://")
+    if "://" in path:
+        raise StorageError(f"{location}: the history is a directory; give a path, or mount the store")
+    return Storage(Path(path))
 
 
 class Storage:
-    """A history in a directory of this machine, or of a file system it has mounted."""
+    """The runs and annotations in a directory."""
 
     def __init__(self, root: Path) -> None:
         self.store = Store(root)
@@ -98,10 +95,6 @@ class Storage:
         if not there:
             raise EntryGone(f"{file}: not there")
         return file
-
-    def fetch_again(self, name: str) -> bool:
-        """Drop a local copy of a run, which is then fetched anew; False where there is no copy."""
-        return False
 
     def files(self, name: str) -> list[str]:
         """All files of a run, by their path in it. Raises EntryGone."""
@@ -169,119 +162,13 @@ class Storage:
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def leftovers(self, clear: bool = False) -> list[Leftover]:
-        """Directories of writers that are gone; with `clear` they are deleted.
-
-        Of an object store an upload that did not end is not listed: nobody can tell it from one under way.
-        """
+        """Directories of writers that are gone; with `clear` they are deleted."""
         return leftovers_in(self.root / "unfinished", clear=clear)
 
     def _entry(self, name: str) -> Path:
         if not is_entry_name(name):
             raise StorageError(f"'{name[:60]}' is no name of a run")
         return self.root / "runs" / name
-
-
-class RemoteStorage(Storage):
-    """A history in a bucket or any other file system of fsspec.
-
-    Object stores have no rename: a run's document is uploaded last, and taken away first. The mirror lies in
-    the user's cache directory and may be deleted at any time.
-    """
-
-    def __init__(self, url: str) -> None:
-        """Raises StorageError when the scheme is not supported or its package is not installed."""
-        self.store = Store(url)
-        self.location = self.store.location
-        name = hashlib.sha256(self.location.encode()).hexdigest()[:16]
-        self.root = cache_directory() / "history" / name
-        self.root.mkdir(parents=True, exist_ok=True)
-
-    def versions(self) -> dict[str, str]:
-        """An upload that is under way has no document."""
-        return {name: "" for name in self.names() if self.document(name) is not None}
-
-    def annotation_versions(self) -> dict[str, str]:
-        return dict.fromkeys(self.annotation_names(), "")
-
-    def glance(self) -> object:
-        return self.versions(), self.annotation_names()
-
-    def document(self, name: str) -> bytes | None:
-        mirrored = self._entry(name) / DOCUMENT
-        if os.path.lexists(mirrored):
-            return read_bytes(mirrored, DOCUMENT_LIMIT)
-        return super().document(name)
-
-    def directory(self, name: str) -> Path:
-        target = self._entry(name)
-        if target.is_dir():
-            return target
-        with held_directory(self.root / "unfinished", name) as part, self.store.errors(f"runs/{name}"):
-            for relative in map(checked_relative, self.store.files(f"runs/{name}")):
-                if not _is_large(relative):
-                    (part / relative).parent.mkdir(parents=True, exist_ok=True)
-                    self.store.fs.get_file(self.store.path(f"runs/{name}/{relative}"), str(part / relative))
-            if not (part / DOCUMENT).is_file():
-                shutil.rmtree(part)
-                raise EntryGone(f"{self.location}/runs/{name}: not there any longer")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                part.rename(target)
-            except OSError:
-                shutil.rmtree(part)
-                if not target.is_dir():  # else another process fetched it at the same time
-                    raise
-        return target
-
-    def file(self, name: str, relative: str) -> Path:
-        inside = checked_relative(relative)
-        target = self.directory(name) / inside
-        if not target.is_file():
-            content = self.store.read(f"runs/{name}/{inside}")
-            if content is None:
-                raise EntryGone(f"{self.location}/runs/{name}/{inside}: not there")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".part-", delete=False) as handle:
-                handle.write(content)
-            Path(handle.name).rename(target)
-        return target
-
-    def fetch_again(self, name: str) -> bool:
-        mirror = self._entry(name)
-        there = mirror.is_dir()
-        shutil.rmtree(mirror, ignore_errors=True)
-        return there
-
-    def files(self, name: str) -> list[str]:
-        found = self.store.files(f"runs/{name}")
-        if DOCUMENT not in found:
-            raise EntryGone(f"{self.location}/runs/{name}: not there any longer")
-        return found
-
-    def publish(self, written: Path, name: str) -> Path:
-        target = self._entry(name)
-        if self.document(name) is not None:
-            raise EntryExists(f"{self.location}/runs/{name}: is there already")
-        files = sorted(path for path in written.rglob("*") if path.is_file())
-        last = written / DOCUMENT
-        with self.store.errors(f"runs/{name}"):
-            for file in [*(file for file in files if file != last), last]:
-                relative = file.relative_to(written).as_posix()
-                self.store.fs.put_file(str(file), self.store.path(f"runs/{name}/{relative}"))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):
-            written.rename(target)
-        return target
-
-    def write_annotation(self, name: str, content: bytes) -> None:
-        self.store.put(f"annotations/{name}", content)
-
-    def remove(self, name: str) -> None:
-        mirror = self._entry(name)
-        self.store.remove(f"runs/{name}/{DOCUMENT}")
-        with self.store.errors(f"runs/{name}"), contextlib.suppress(FileNotFoundError):
-            self.store.fs.rm(self.store.path(f"runs/{name}"), recursive=True)
-        shutil.rmtree(mirror, ignore_errors=True)
 
 
 def is_entry_name(name: str) -> bool:
@@ -300,12 +187,6 @@ def _version_of(entry: os.DirEntry[str]) -> str:
     """Raises OSError."""
     status = entry.stat()
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
-
-
-def _is_large(relative: PurePosixPath) -> bool:
-    """Pictures and the like are fetched one by one, when somebody opens them."""
-    own = relative.parts[2:] if relative.parts[0] == "backends" else relative.parts
-    return (own or relative.parts)[0] in ("viz", "clean", "files") or own[:2] == ("vendor", "viz")
 
 
 def sync_tree(directory: Path) -> None:
