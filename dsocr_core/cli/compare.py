@@ -20,13 +20,12 @@ from dsocr_core.cli import compare_outputs
 from dsocr_core.cli.again import recorded_run
 from dsocr_core.cli.compare_runs import CompareError, compare_runs, location_and_id, may_be_run, reported
 from dsocr_core.cli.options import AnyNumber
-from dsocr_core.cli.over_cluster import ClusterOptions
-from dsocr_core.cli.read import Compared, read
+from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
 from dsocr_core.cli.why import check_why, explain_worst
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES
-from dsocr_core.settings import Settings, SettingsError, history_location, settings_against
+from dsocr_core.settings import Settings, history_location, settings_against
 
 if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(ClusterOptions):
+class CompareOptions(PageOptions):
     """Pages to read with two backends, or what they have left.
 
     Args:
@@ -84,8 +83,6 @@ def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typ
             record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
         if source is Source.OUTPUTS:
             found = compare_outputs.compare_recorded(settings, chosen, record_in, typed)
-        elif source is Source.CLUSTER:
-            found = compare_outputs.read_and_compare(settings, chosen, record_in, typed)
         elif source is Source.RUNS:
             found = _compare_runs(settings, chosen, stack, typed)
         elif source is Source.AGAIN:
@@ -108,7 +105,6 @@ class Source(Enum):
     AGAIN = "a recorded run that is read again"
     FOLDERS = "folders of texts"
     OUTPUTS = "outputs of a cluster"
-    CLUSTER = "a cluster"
 
 
 def _source(chosen: CompareOptions) -> Source:
@@ -127,10 +123,6 @@ def _source(chosen: CompareOptions) -> Source:
         source = Source.FOLDERS
     elif compare_outputs.names_outputs(names):
         source = Source.OUTPUTS
-    elif chosen.cluster is not None:
-        if len(chosen.b) > 1:
-            raise SettingsError("--cluster compares one A with one B: give --b once")
-        source = Source.CLUSTER
     else:
         runs = [name for name in names if may_be_run(name)]
         if not names:
@@ -157,11 +149,10 @@ _FOLDER = "folder:"
 _OPTIONS_OF: Mapping[str, tuple[Source, ...]] = {
     "backend_a": (Source.RUNS,),
     "backend_b": (Source.RUNS, Source.AGAIN),
-    "cluster": (Source.CLUSTER, Source.OUTPUTS),
-    "pages": (Source.PAGES, Source.CLUSTER),
-    "pages_together": (Source.PAGES, Source.CLUSTER),
-    "out": (Source.PAGES, Source.AGAIN, Source.CLUSTER, Source.OUTPUTS),
-    "save": (Source.PAGES, Source.AGAIN, Source.CLUSTER, Source.FOLDERS),
+    "pages": (Source.PAGES,),
+    "pages_together": (Source.PAGES,),
+    "out": (Source.PAGES, Source.AGAIN, Source.OUTPUTS),
+    "save": (Source.PAGES, Source.AGAIN, Source.OUTPUTS, Source.FOLDERS),
     "why": (Source.PAGES, Source.AGAIN, Source.RUNS),
 }
 """By option the sources that it goes with, the usual one first."""

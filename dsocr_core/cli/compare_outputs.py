@@ -1,14 +1,12 @@
-"""`compare` over many pages: two outputs of `run --cluster`, or pages that a cluster reads with A and B."""
+"""`compare` over many pages: two outputs of `run --cluster`."""
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,7 +21,7 @@ from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
-from dsocr_core.reading.records import SIDES, VENDOR, Side
+from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -65,78 +63,22 @@ def compare_recorded(
     names: dict[Side, str] = dict(zip(SIDES, chosen.images, strict=True))
     into = over_cluster.absolute(chosen.out) if chosen.out else None
     differing = pair.settings_that_differ()
-    with over_cluster.stopped_by_interrupt() as cancel, _executor(chosen, settings) as (executor, in_flight):
-        compared = _compared(pair, executor, in_flight, into, cancel)
-    runs: list[str] = []
+    count = min(cores(), _MOST_PROCESSES)
+    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    with (
+        over_cluster.stopped_by_interrupt() as cancel,
+        ProcessPoolExecutor(count, spawn, initializer=_leave_interrupts) as executor,
+    ):
+        compared = _compared(pair, executor, 2 * count, into, cancel)
+    run_id = None
     if record_in is not None:
         a, b = (settings_of(output.run()["settings"]) for output in (pair.a, pair.b))
         both = replace(a, a=a.a or a.engine, b=b.a or b.engine, history=record_in)
-        runs += filter(None, [record_worst(both, pair, compared.worst, typed)])
+        run_id = record_worst(both, pair, compared.worst, typed)
+    recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
     written = [f"written to {into}"] if into else []
-    return ComparedPages(_Outputs(compared, differing, names), runs, written)
-
-
-def read_and_compare(
-    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
-) -> ComparedPages:
-    """Read the pages with A, then with B, then compare; the worst are a run of the history at `record_in`.
-
-    The output has `a`, `b` and `parity`; the same command goes on with it. Raises DsocrError, Cancelled.
-    """
-    from dsocr_core.cluster.comparing import Pair, record_worst
-    from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.progress import ClusterProgress
-
-    chosen.check_reading()
-    settings = settings.for_comparison()
-    location = over_cluster.absolute(str(chosen.out))
-    outputs = {side: Output(f"{location}/{side}") for side in SIDES}
-    pair = Pair(outputs["a"], outputs["b"], settings.tolerance)
-    with ExitStack() as stack:
-        sides = {side: over_cluster.Pages.of(_of(settings, side), chosen, outputs[side]) for side in SIDES}
-        cancel = stack.enter_context(over_cluster.stopped_by_interrupt())
-        workers = stack.enter_context(over_cluster.workers_of(chosen, settings.device))
-        for side, pages in sides.items():
-            with ClusterProgress(SafeConsole(stderr=True)) as progress:
-                if side == "a":
-                    over_cluster.say_where(workers.client, progress)
-                progress.said(f"{side.upper()}: {settings.backend(side)}")
-                ended, _ = pages.read(workers, progress, cancel)
-            if ended is not None:
-                raise ended
-        differing = pair.settings_that_differ()
-        with workers.client.get_executor(pure=False) as executor:
-            compared = _compared(pair, executor, workers.in_flight, location, cancel)
-        names = {side: settings.backend(side) for side in SIDES}
-        into = replace(settings, history=record_in or "")
-        run_id = record_worst(into, pair, compared.worst, typed) if record_in is not None else None
-    count = len(compared.worst)
-    saved = run_id if chosen.save else None
-    recorded = [f"recorded as run {run_id}, with the {count:,} worst pages"] if run_id else []
-    report = _Outputs(compared, differing, names, saved)
-    return ComparedPages(report, [run_id] if run_id else [], [f"written to {location}"], recorded)
-
-
-def _of(settings: Settings, side: Side) -> Settings:
-    """The settings of a run that reads with one side alone."""
-    return replace(settings, b=None) if side == "a" else replace(settings, a=settings.b or VENDOR, b=None)
-
-
-@contextlib.contextmanager
-def _executor(chosen: CompareOptions, settings: Settings) -> Iterator[tuple[Executor, int]]:
-    """Open what compares shards: the cluster where one is named, else processes of this machine."""
-    if chosen.cluster is not None:
-        with (
-            over_cluster.workers_of(chosen, settings.device) as workers,
-            workers.client.get_executor(pure=False) as executor,
-        ):
-            yield executor, workers.in_flight
-    else:
-        count = min(cores(), _MOST_PROCESSES)
-        # Spawned: a fork of a process with threads may hang.
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(count, spawn, initializer=_leave_interrupts) as executor:
-            yield executor, 2 * count
+    report = _Outputs(compared, differing, names, run_id if chosen.save else None)
+    return ComparedPages(report, [run_id] if run_id else [], written, recorded)
 
 
 def _leave_interrupts() -> None:
