@@ -305,6 +305,8 @@ def check(where: Where, *, trash: bool = False, console: Console) -> int:
         return FAILED if report.damaged else OK
     for damage in report.damaged:
         console.print(Text(f"damaged  {damage.entry}: {damage.reason}", style="red"))
+    for run_id, reason in report.other_versions.items():
+        console.print(Text(f"not read  runs/{run_id}: {reason}", style="yellow"))
     console.print(f"{report.files:,} files of {report.entries:,} runs are as they were written")
     for item in report.leftovers:
         words = f"{item.path}: {item.bytes:,} bytes of a writer that was stopped; doctor --clear deletes it"

@@ -29,6 +29,8 @@ class CheckReport:
     files: int = 0
     """Files that are what their checksums say."""
     damaged: list[Damage] = field(default_factory=list)
+    other_versions: dict[str, str] = field(default_factory=dict)
+    """Runs that another version of the program recorded: not read, and no damage."""
     leftovers: list[Leftover] = field(default_factory=list)
     """Directories of writers that did not finish."""
 
@@ -44,6 +46,9 @@ def check(history: History) -> CheckReport:
     history.refresh()
     report = CheckReport(leftovers=history.storage.leftovers())
     for key, reason in sorted(history.problems.items()):
+        if (run_id := key.removeprefix("runs/")) in history.of_other_versions:
+            report.other_versions[run_id] = reason
+            continue
         report.damaged.append(Damage(key, reason, open=False))
     for run_id in history.run_ids():
         report.entries += 1

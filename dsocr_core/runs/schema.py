@@ -259,9 +259,13 @@ SCHEMA_VERSION = 4
 """Version of a run; others are named and not read."""
 
 
+OTHER_VERSION = "recorded by another version"
+"""Begins the reason for which a run is not read that is none of damage."""
+
+
 def another_version(version: object) -> str:
     """Say why a run of another version is not read."""
-    return f"recorded by another version (schema {str(version)[:40]}): record it anew"
+    return f"{OTHER_VERSION} (schema {str(version)[:40]}): record it anew"
 
 
 def check_version(document: Mapping[str, Any]) -> None:
@@ -270,6 +274,6 @@ def check_version(document: Mapping[str, Any]) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise SchemaError(f"schema version is {str(version)[:40]!r}: not a run of this project")
     if version > SCHEMA_VERSION:
-        raise SchemaError(f"recorded by a later version (schema {version}): update the program")
+        raise SchemaError(f"{OTHER_VERSION}, a later one (schema {version}): update the program")
     if version < SCHEMA_VERSION:
         raise SchemaError(another_version(version))

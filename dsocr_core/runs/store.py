@@ -32,7 +32,7 @@ from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.gaps import VIEW_NAMES as GAP_VIEWS
 from dsocr_core.runs.queries.query import LISTED, Query, literal
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.schema import SCHEMA_VERSION, TABLES, VIEWS, relation, stored
+from dsocr_core.runs.schema import OTHER_VERSION, SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
 from dsocr_core.runs.storage.entries import Storage, open_storage
 from dsocr_core.runs.storage.store import EntryGone, NoRoom, writing
@@ -178,6 +178,11 @@ class History:
         """Damaged runs by id, those in the trash too."""
         return {key.removeprefix("runs/"): why for key, why in self._index.damaged.items()}
 
+    @property
+    def of_other_versions(self) -> dict[str, str]:
+        """Runs by id that another version of the program recorded, with what to do: not read, not damaged."""
+        return {run_id: why for run_id, why in self.damaged().items() if OTHER_VERSION in why}
+
     # --- asking ---------------------------------------------------------------------------------
 
     def query(self, name: str, **parameters: Any) -> tuple[pd.DataFrame, str]:
@@ -254,8 +259,11 @@ class History:
         """
         return statements.joined(list(self.sql_pieces(statement, limits)))
 
-    def sql_pieces(self, statement: str, limits: Limits) -> Iterator[pd.DataFrame]:
-        """The answer piece by piece, in bounded memory; the first gives the columns. Raises HistoryError."""
+    def sql_pieces(self, statement: str, limits: Limits, again: bool = False) -> Iterator[pd.DataFrame]:
+        """The answer piece by piece, in bounded memory; the first gives the columns. Raises HistoryError.
+
+        `again`: the index was made anew for it.
+        """
         reason = select_only(statement)
         if reason:
             raise HistoryError(reason)
@@ -273,9 +281,11 @@ class History:
             raise HistoryError(f"SQL: {error}") from error
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             self._uses.check()
-            if begun or not isinstance(error, _OF_A_FILE) or not self._index_changed(index):
+            # Of a damaged block DuckDB raises its base class.
+            of_a_file = isinstance(error, _OF_A_FILE) or type(error) is duckdb.Error
+            if begun or again or not of_a_file or not self._index_changed(index):
                 raise HistoryError(f"SQL: {one_line(error, 500)}") from error
-            yield from self.sql_pieces(statement, limits)
+            yield from self.sql_pieces(statement, limits, again=True)
 
     def _index_changed(self, index: Index) -> bool:
         """Tell whether there is another index now than this one, with which something failed."""
@@ -346,6 +356,16 @@ class History:
         self._entry(run_id)
         return self._with_files(lambda: self._index.record(run_id))
 
+    def version(self, run_id: str) -> str:
+        """A text that is another once a file of the run is. Raises HistoryError for one gone or damaged."""
+        run = self._entry(run_id)
+        with self._uses.use(), contextlib.suppress(OSError):
+            if self._storages[run.storage].version(run_id) == run.version:
+                return run.version
+        with self._uses.use():
+            self._changed()
+        return self._entry(run_id).version
+
     def tables(self, run_id: str) -> dict[str, pa.Table]:
         """All rows of a run, by table."""
         return self._with_files(lambda: self._tables(self._entry(run_id)))
@@ -393,7 +413,8 @@ class History:
 
     def writer(self, record: RunRecord) -> RunWriter:
         """Open the place where a new run of this history is written; it takes the name of a damaged one."""
-        return RunWriter(self.storage, record, replace=record.id in self.damaged())
+        replace = record.id in self.damaged().keys() - self.of_other_versions.keys()
+        return RunWriter(self.storage, record, replace=replace)
 
     def annotate(
         self, run_id: str, kind: str, value: str | None, *, page: str | None = None, name: str | None = None
@@ -438,10 +459,10 @@ class History:
     def empty_trash(self) -> int:
         """Delete the runs in the trash for good, those of the history's own location; returns how many.
 
-        Raises StorageError.
+        Runs of other versions stay. Raises StorageError.
         """
         self.refresh()
-        gone = sorted(set(self.trashed()) & self.storage.names())
+        gone = sorted(set(self.trashed()) & self.storage.names() - self.of_other_versions.keys())
         for run_id in gone:
             self.storage.remove(run_id)
         self.refresh()

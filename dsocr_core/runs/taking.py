@@ -14,7 +14,7 @@ from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.record import RecordError, RunRecord, read_document
 from dsocr_core.runs.schema import TABLES, check_version
-from dsocr_core.runs.storage.entries import Storage
+from dsocr_core.runs.storage.entries import UNLISTED, Storage
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ def take(storage: Storage, number: int, name: str, version: str) -> Taken | None
 
     Raises Damaged or another DsocrError, which names the file; EntryGone.
     """
+    if version.startswith(UNLISTED):
+        raise DsocrError(version)
     content = storage.document(name)
     if content is None:
         if (storage.directory(name) / CHECKSUMS).exists():

@@ -207,6 +207,20 @@ def test_from_a_review_that_is_gone_a_button_leads_to_the_newest(history: Histor
     assert address_of(test)["review"] == ["run-1"]
 
 
+@pytest.mark.parametrize("how", ["deleted", "damaged"])
+def test_a_run_that_is_gone_or_damaged_is_not_shown_from_memory(own: History, how: str) -> None:
+    first = open_page(review="run-1")
+    assert not first.error
+    run = Path(own.storage.location) / "runs" / "run-1"
+    if how == "deleted":
+        own.trash(["run-1"])
+        own.empty_trash()
+    else:
+        (run / "readings.parquet").write_bytes(b"words")
+    for test in (first.run(), open_page(review="run-1")):  # in a new session too
+        assert ("there is no run" if how == "deleted" else "is damaged") in test.error[0].value
+
+
 def test_an_empty_history_offers_the_way_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "empty") as empty:
         monkeypatch.setattr(resources, "history", lambda: empty)

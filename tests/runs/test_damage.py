@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 from collections.abc import Sequence
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.cli.main import main
 from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.schema import SCHEMA_VERSION
+from dsocr_core.runs.storage.store import StorageError
 from dsocr_core.runs.store import History, HistoryError
 from dsocr_core.runs.writer import RunWriter
 from tests.support.flat_tables import flat_tables
@@ -152,3 +156,61 @@ def test_a_changed_annotation_is_named(tmp_path: Path) -> None:
         assert list(history.problems) == [f"annotations/{file.name}"]
         run = history.runs().set_index("run_id").loc["run-1"]
         assert list(run["tags"]) == ["baseline"] and not isinstance(run["note"], str)
+
+
+def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_runs(tmp_path)
+    file = tmp_path / "runs" / "run-0" / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema_version": SCHEMA_VERSION + 1}))
+    place = ("--history", str(tmp_path))
+    assert main(["history", "check", "--trash", *place]) == 0
+    assert "not read  runs/run-0" in capsys.readouterr().out
+    assert main(["history", "trash", "run-0", *place]) == 0  # as a person asked
+    assert main(["history", "trash", "--empty", *place]) == 0
+    assert file.is_file()
+    with History(tmp_path) as history, pytest.raises(StorageError), history.writer(record("run-0")) as run:
+        run.add("stage_timings", [timing("p", "decode", 1.0)])
+    assert json.loads(file.read_text())["schema_version"] == SCHEMA_VERSION + 1
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "file"])
+def test_a_run_whose_folder_cannot_be_listed_is_named_and_can_be_deleted(tmp_path: Path, kind: str) -> None:
+    write_runs(tmp_path)
+    with History(tmp_path) as history:
+        history.tag("run-1", "kept")
+        strange = tmp_path / "runs" / "strange"
+        if kind == "file":
+            strange.write_text("words")
+        else:
+            strange.symlink_to(tmp_path / "nowhere")
+        history.refresh()
+        assert "its folder cannot be listed" in history.problems["runs/strange"]
+        with RunWriter(tmp_path, record("another")) as run:
+            run.add("stage_timings", [timing("p", "decode", 1.0)])
+        history.refresh()  # what comes later is seen beside it
+        assert "another" in history
+        assert history.runs(tags=["kept"])["run_id"].tolist() == ["run-1"]
+        history.trash(["strange"])
+        assert history.empty_trash() == 1
+        assert not history.problems and not list((tmp_path / "unfinished").iterdir())
+
+
+def test_a_link_in_the_place_of_all_runs_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StorageError, match="runs: not a folder"):
+        History(tmp_path)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_index_that_is_damaged_while_it_is_open_is_made_anew_for_sql(tmp_path: Path, whole: bool) -> None:
+    write_runs(tmp_path)
+    with History(tmp_path) as history:
+        file = history._index.file
+        content = bytearray(file.read_bytes())
+        first = 0 if whole else 3 * 4096  # behind the headers: one block fails its checksum
+        content[first:] = bytes(byte ^ 0xFF for byte in content[first:])
+        with file.open("r+b") as handle:
+            handle.write(content)
+        assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [20]

@@ -25,6 +25,7 @@ DOCUMENT = "run.json"
 """The file that makes a run one; written last."""
 DOCUMENT_LIMIT = 2**22
 """Bytes of a run's document."""
+UNLISTED = "its folder cannot be listed"
 ANNOTATION_LIMIT = 2**25
 """Bytes; what is larger is not read."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -52,13 +53,21 @@ class Storage:
         return set(filter(is_entry_name, self.store.names("runs")))
 
     def versions(self) -> dict[str, str]:
-        """Runs, each with a text that is another when one of its tables is."""
+        """Runs, each with a text that is another when one of its tables is, or UNLISTED with the cause."""
         found = {}
         for name in self.names():
-            with contextlib.suppress(OSError), os.scandir(self.root / "runs" / name) as entries:
-                files = sorted((each.name, _version_of(each)) for each in entries if not each.is_dir())
-                found[name] = hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
+            try:
+                found[name] = self.version(name)
+            except OSError as error:
+                if os.path.lexists(self.root / "runs" / name):
+                    found[name] = f"{UNLISTED} ({error.strerror})"
         return found
+
+    def version(self, name: str) -> str:
+        """Raises OSError."""
+        with os.scandir(self.root / "runs" / name) as entries:
+            files = sorted((each.name, _version_of(each)) for each in entries if not each.is_dir())
+        return hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
 
     def annotation_versions(self) -> dict[str, str]:
         return self._stats("annotations")
@@ -135,7 +144,10 @@ class Storage:
             return
         except OSError as error:
             raise StorageError(f"{entry}: could not be removed ({error.strerror})") from error
-        shutil.rmtree(away, ignore_errors=True)
+        if away.is_dir() and not away.is_symlink():
+            shutil.rmtree(away, ignore_errors=True)
+        else:
+            away.unlink(missing_ok=True)
 
     def annotation_names(self) -> set[str]:
         return set(filter(is_entry_name, self.store.names("annotations")))
@@ -185,7 +197,10 @@ def checked_relative(relative: str) -> PurePosixPath:
 
 def _version_of(entry: os.DirEntry[str]) -> str:
     """Raises OSError."""
-    status = entry.stat()
+    try:
+        status = entry.stat()
+    except OSError:  # a link that leads nowhere
+        status = entry.stat(follow_symlinks=False)
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 

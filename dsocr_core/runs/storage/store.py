@@ -207,6 +207,8 @@ class Store:
             self.fs.invalidate_cache()
             found = self.fs.ls(self.path(folder), detail=False)
             return sorted(name for path in found if (name := str(path).rstrip("/").rpartition("/")[2]))
+        if self.root is not None and os.path.lexists(self.root / folder):
+            raise StorageError(f"{self.root / folder}: not a folder")
         return []
 
     def files(self, folder: str) -> list[str]:

@@ -80,12 +80,15 @@ def examples_shown() -> bool:
 
 
 def review(key: str) -> Review:
-    """The review that `key` names, for all browser tabs: it never changes but for its verdicts.
+    """The review that `key` names, for all browser tabs, until a file of its runs changes.
 
-    Raises DsocrError.
+    Raises DsocrError, also when a run of it is gone or damaged by now.
     """
-    past = history()
-    return held("review", past, key, lambda: _opened_review(past, key), most=4)
+    from dsocr_core.review.keys import parse_key
+
+    past, (run_a, run_b, *_) = history(), parse_key(key)
+    state = (past, past.version(run_a), past.version(run_b or run_a))
+    return held("review", state, key, lambda: _opened_review(past, key), most=4)
 
 
 def _opened_review(past: History, key: str) -> Review:
