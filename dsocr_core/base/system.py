@@ -75,7 +75,7 @@ class SharedMemory:
         self._mapped = first_bytes(self.descriptor, size, content=False) if can_seal() else None
 
     def first(self, count: int) -> mmap.mmap | bytes:
-        """What the first bytes hold, at least."""
+        """Contents of the first bytes, at least."""
         return self._mapped or first_bytes(self.descriptor, count)
 
 

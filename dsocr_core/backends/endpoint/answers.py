@@ -82,7 +82,7 @@ def shown(content: bytes | str, most: int = 80) -> str:
 
 
 def refusal(text: str) -> str:
-    """What a server says of its refusal, whole, and the option that mends too many tokens."""
+    """The words of a server that refuses, whole, and the option that mends too many tokens."""
     words = shown(text, _MOST_REFUSAL)
     return f"{words}; {_FEWER}" if _TOO_MANY.search(words) else words
 
