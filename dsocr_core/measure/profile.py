@@ -40,7 +40,7 @@ METRICS = (
     "dram__bytes_read.sum", "dram__bytes_write.sum",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
 )  # fmt: skip
-"""Metrics that a roofline needs beyond the sections: operations, of which tensor cores count each addition and each
+"""Metrics of a roofline beside the sections: operations, of which tensor cores count each addition and each
 multiplication, else instructions; and the device memory's traffic."""
 _SECONDS, _LAST_LINES = 1800.0, 3
 
