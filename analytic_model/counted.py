@@ -29,6 +29,7 @@ from analytic_model.predict import predict
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import cache_directory
 from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import parse_config, preset_named, row_of
@@ -36,7 +37,6 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import image_token_count, view_sizes
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.shapes import COLUMNS, COUNTED, Shape, counts_text, own_shapes
-from dsocr_core.runs.storage.entries import cache_directory
 
 if TYPE_CHECKING:
     from analytic_model.measure import Meter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,6 +126,9 @@ class Backend:
         Raises DsocrError for what concerns all pages, Cancelled when `cancel` is set.
         """
         raise NotImplementedError
+
+    def expect(self, pages: Sequence[str]) -> None:
+        """Hear the names of all pages that will be read, before the first one. Raises DsocrError."""
 
     def left_over(self) -> LeftOver | None:
         """List what it has of pages that nobody has asked for; None where it has no such thing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dsocr_core.backends.backend import Backend, OnWait
@@ -66,6 +67,9 @@ class FolderBackend(Backend):
     def close(self) -> None:
         with self._lock:
             self._texts = None
+
+    def expect(self, pages: Sequence[str]) -> None:
+        self._opened().expect(pages)
 
     def left_over(self) -> LeftOver:
         """List what of the folder no page has asked for."""

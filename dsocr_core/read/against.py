@@ -187,6 +187,7 @@ def read_against(
         both = list(zip(sessions, sides, strict=True))
         for session, own in both:
             session.check(own, plan.together is not None)
+            session.expect(own, [pages.name(number) for number in range(len(pages))])
         recorders = Recorders(first, [directory])
         saved = [
             Recorders(each, [HistoryRecorder(history, each.side_names)])

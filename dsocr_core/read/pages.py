@@ -59,6 +59,7 @@ def read_pages(
         found = found if plan.together is None else found.together(plan.together)
         # What is wrong for every page is raised once, before the first one.
         session.check(sides, plan.together is not None)
+        session.expect(sides, [found.name(number) for number in range(len(found))])
         done = directory.done() if plan.resume else frozenset()
         report = Report(backends, plan.spans)
         progress.start(len(found))

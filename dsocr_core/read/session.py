@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +77,11 @@ class Session:
             if together:
                 self.side(side).check_together()
             self.side(side).check()
+
+    def expect(self, sides: Iterable[Side], pages: Sequence[str]) -> None:
+        """Tell the sides the names of all pages that will be read. Raises DsocrError."""
+        for side in sides:
+            self.side(side).expect(pages)
 
     def load(self, sides: Iterable[Side] = SIDES) -> None:
         """Have the sides ready for their first page. Raises DsocrError."""

@@ -123,6 +123,40 @@ def test_two_texts_of_one_name_are_not_chosen_from(tmp_path: Path) -> None:
     assert read(folder, source="b/01-letter.png").text_raw == "two"
 
 
+@pytest.mark.parametrize(
+    ("texts", "pages", "known"),
+    [
+        (["scan"], ["scan.png", "scan.jpg"], []),
+        (["scan"], ["scan.png", "scan.jpg", "other.png"], []),
+        (["scan.png", "scan.jpg"], ["scan.png", "scan.jpg"], ["scan.png", "scan.jpg"]),
+        (["1"], ["a/1.png", "b/1.png"], []),
+        (["1"], ["1.png", "b/1.png"], ["1.png"]),
+        (["a__1", "b__1"], ["a/1.png", "b/1.png"], ["a/1.png", "b/1.png"]),
+        (["a__1"], ["a/1.png", "b/1.png"], ["a/1.png"]),
+        (["doc"], ["doc.png", "doc.pdf#1"], []),
+        (["doc", "doc_1"], ["doc.png", "doc.pdf#1"], ["doc.png", "doc.pdf#1"]),
+        (["paper_1"], ["a/paper.pdf#1", "b/paper.pdf#1"], []),
+    ],
+)
+def test_a_text_that_the_names_of_several_pages_lead_to_is_of_none(
+    tmp_path: Path, texts: list[str], pages: list[str], known: list[str]
+) -> None:
+    """The same over one backend and over a whole comparison; each page that gets none says why."""
+    backend = opened(put(tmp_path / "texts", **dict.fromkeys(texts, RAW)))
+    backend.expect(pages)
+    found, errors = [], []
+    for page in pages:
+        try:
+            backend.read(OcrRequest(LETTER, source=page))
+            found.append(page)
+        except DsocrError as error:
+            errors.append(str(error))
+    assert found == known
+    told = "not known whether .* is its text or that of .*; name one for each|has no text of that name"
+    assert len(errors) == len(pages) - len(known) and all(re.search(told, error) for error in errors)
+    assert known or re.search("not known whether", "".join(errors))
+
+
 def test_a_folder_without_texts_is_refused_before_the_first_page(tmp_path: Path) -> None:
     (tmp_path / "page.png").write_bytes(LETTER.read_bytes())
     with pytest.raises(DsocrError, match="has no text of a page"):

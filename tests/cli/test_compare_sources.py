@@ -124,3 +124,18 @@ def test_a_folder_and_a_command_are_compared_like_any_backends(
     assert [page.get("verdict") for page in found["pages"]][:2] == ["identical", "identical"]
     errors = json.dumps(found["pages"][2])
     assert "has no text of that name" in errors and "ended with exit code 1: FileNotFoundError" in errors
+
+
+def test_one_text_for_two_pages_is_said_and_given_to_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (scans := tmp_path / "scans").mkdir()
+    for name in ("scan.png", "scan.jpg"):
+        Image.new("RGB", (60, 40), "white").save(scans / name)
+    (texts := tmp_path / "texts").mkdir()
+    (texts / "scan.md").write_text("one text")
+    given = ["compare", str(scans), "--a", f"folder:{texts}", "--b", f"folder:{texts}"]
+    assert main([*given, "--out", str(tmp_path / "run"), "--json"]) == FAILED
+    found = json.loads(capsys.readouterr().out)
+    assert all("not known whether scan.md is its text" in json.dumps(page) for page in found["pages"])
+    assert len(found["pages"]) == 2 and found["left_over"]["folder"]["texts"] == ["scan"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -55,6 +56,8 @@ class ByName:
         self.found = found
         self._lock = threading.Lock()
         self._given: set[int] = set()
+        self._shared: dict[str, list[str]] = {}
+        """Pages whose text is that of others by its name, too, and these."""
         self._by_name: dict[str, list[Prediction]] = {}
         self._numbered: dict[tuple[str, str], dict[int, list[Prediction]]] = {}
         for prediction in found.predictions:
@@ -65,14 +68,44 @@ class ByName:
                     of_document = self._numbered.setdefault(parts[:2], {})
                     of_document.setdefault(parts[2], []).append(prediction)
 
+    def expect(self, sources: Iterable[str]) -> None:
+        """Find the texts that the names of several of these pages lead to: no page gets such a text.
+
+        A page in the text's own folder has it before pages of other folders.
+        """
+        claims: dict[int, dict[str, bool]] = {}
+        own: dict[str, Prediction] = {}
+        for source in sources:
+            document, _ = _page_of(source)
+            with contextlib.suppress(PredictionError):
+                if (text := self._named(source)) is not None:
+                    own[source] = text
+            # A text that is named like a whole document may be of any of its pages.
+            like = [] if source in own or document is None else self._by_name.get(PurePath(document).name, [])
+            for text in [own[source]] if source in own else like:
+                beside = PurePath(same_name(text.name)).parent == PurePath(same_name(source)).parent
+                claims.setdefault(id(text), {})[source] = beside
+        with self._lock:
+            self._shared = {}
+            for source, text in own.items():
+                by = claims[id(text)]
+                others = [each for each in by if each != source]
+                if others and not (by[source] and sum(by.values()) == 1):
+                    self._shared[source] = others
+
     def text_of(self, source: str) -> Prediction:
-        """The text of a page of that name. Raises PredictionError where there is none, or several."""
+        """The text of a page of that name. Raises PredictionError where there is none, or several may be."""
         with self._lock:
             prediction = self._named(source)
             if prediction is None:
                 raise PredictionError(
                     f"{source}: {self._root} has no text of that name; name it like the page, "
                     f"as in {_expected(source)}"
+                )
+            if others := self._shared.get(source):
+                raise PredictionError(
+                    f"{source}: not known whether {name_text(prediction.file.name)} is its text or that of "
+                    f"{', '.join(others[:_MOST_NAMED])}; name one for each, as in {PurePath(source).name}.md"
                 )
             self._given.add(id(prediction))
             return prediction
