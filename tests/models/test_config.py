@@ -10,10 +10,9 @@ import pytest
 
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import load_config, parse_config
-from tests.support.paths import ROOT
+from tests.support.paths import PUBLISHED, ROOT
 
 MINI = ROOT / "data" / "mini" / "config.json"
-PUBLISHED = ROOT.parent / "shared" / "data" / "vendor" / "config.json"
 
 
 @pytest.fixture
@@ -35,7 +34,6 @@ def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.skipif(not PUBLISHED.is_file(), reason="../shared/data/vendor is not here")
 def test_the_published_config_gives_the_published_sizes() -> None:
     config = load_config(PUBLISHED)
     assert (config.sam.width, config.sam.layers, config.sam.heads) == (768, 12, 12)

@@ -26,10 +26,9 @@ from dsocr_core.page.preprocess import PreparedImage, normalised, prepare
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.reading.records import GROUNDING_PROMPT
-from tests.support.paths import SHARED
+from tests.support.paths import PUBLISHED
 from tests.support.seeded_weights import seeded_weight
 
-VENDOR = SHARED / "data" / "vendor"
 BF16_ROUNDING = 0.05
 """Logits of the published forward have std 1 and magnitude 4, where a bf16 step is 1/64; the errors of
 three layers add up to a few steps."""
@@ -42,18 +41,17 @@ STAGE_FIGURES_ERROR = 2e-6
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here"),
 ]
 
 
 @pytest.fixture(scope="module")
 def published() -> dict[str, Any]:
-    return json.loads((VENDOR / "forward.json").read_text(encoding="utf-8"))
+    return json.loads((PUBLISHED / "forward.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def model(published: dict[str, Any]) -> Iterator[OcrModel]:
-    data = json.loads((VENDOR / "config.json").read_text(encoding="utf-8"))
+    data = json.loads((PUBLISHED / "config.json").read_text(encoding="utf-8"))
     data.update(published["config"]["changes"])
     with torch.device("meta"):
         model = build(parse_config(data))

@@ -11,10 +11,8 @@ from PIL import Image
 
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.page.preprocess import NORMALISED, normalised, prepare, tensor_sha256, to_bfloat16
-from tests.support.paths import SHARED
+from tests.support.paths import PUBLISHED
 from tests.support.remote_code import published_page
-
-VENDOR = SHARED / "data" / "vendor"
 
 
 def pattern(width: int, height: int) -> Image.Image:
@@ -23,11 +21,9 @@ def pattern(width: int, height: int) -> Image.Image:
 
 
 def published_cases() -> list[dict]:
-    file = VENDOR / "preprocess.json"
-    return json.loads(file.read_text(encoding="utf-8"))["cases"] if file.is_file() else []
+    return json.loads((PUBLISHED / "preprocess.json").read_text(encoding="utf-8"))["cases"]
 
 
-@pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
 @pytest.mark.parametrize("preset_name", sorted(PRESETS))
 def test_every_published_hash(preset_name: str) -> None:
     cases = [case for case in published_cases() if case["preset"] == preset_name]

@@ -10,9 +10,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.deepseek_ocr import PRESETS, PROMPTS
 from dsocr_core.page.prompt import build_prompt, prompt_layout
 from dsocr_core.page.tiling import image_token_count
-from tests.support.paths import SHARED
-
-VENDOR = SHARED / "data" / "vendor"
+from tests.support.paths import PUBLISHED
 
 
 def letters(text: str) -> list[int]:
@@ -25,10 +23,9 @@ def test_the_layout_of_a_small_prompt_is_as_worked_out_by_hand() -> None:
     assert layout.mask == ((3, 3),)
 
 
-@pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
 def test_prompts_are_as_long_as_the_published_ones() -> None:
     """`sequence_minus_text` is the tokens besides the image's: a character each, and bos."""
-    cases = json.loads((VENDOR / "preprocess.json").read_text(encoding="utf-8"))["cases"]
+    cases = json.loads((PUBLISHED / "preprocess.json").read_text(encoding="utf-8"))["cases"]
     for case in cases:
         count = image_token_count(PRESETS[case["preset"]], tuple(case["grid"]))
         prompt = build_prompt("<image>\n<|grounding|>Convert the document to markdown.")

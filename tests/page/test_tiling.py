@@ -10,25 +10,20 @@ from hypothesis import strategies as st
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.page import tiling
 from dsocr_core.page.tiling import crop_grid, image_token_count, page_grid, tile_count, view_sizes
-from tests.support.paths import SHARED
-
-VENDOR = SHARED / "data" / "vendor"
-needs_vendor = pytest.mark.skipif(not VENDOR.is_dir(), reason="../shared/data/vendor is not here")
+from tests.support.paths import PUBLISHED
 
 sides = st.integers(1, 20_000)
 
 
-@needs_vendor
 def test_every_published_grid() -> None:
-    rows = json.loads((VENDOR / "grids.json").read_text(encoding="utf-8"))
+    rows = json.loads((PUBLISHED / "grids.json").read_text(encoding="utf-8"))
     assert len(rows) > 300
     wrong = [row for row in rows if crop_grid(row[0], row[1]) != (row[2], row[3])]
     assert wrong == []
 
 
-@needs_vendor
 def test_every_published_token_count() -> None:
-    cases = json.loads((VENDOR / "preprocess.json").read_text(encoding="utf-8"))["cases"]
+    cases = json.loads((PUBLISHED / "preprocess.json").read_text(encoding="utf-8"))["cases"]
     assert len(cases) == 65
     for case in cases:
         preset = PRESETS[case["preset"]]

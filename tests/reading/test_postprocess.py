@@ -8,10 +8,9 @@ import pytest
 
 from dsocr_core.reading.markup import END_MARKER, Form, parse
 from dsocr_core.reading.postprocess import MAX_CROP_PAGES, clean_text, crops, result_mmd
-from tests.support.paths import SHARED
+from tests.support.paths import PUBLISHED
 
-FILE = SHARED / "data" / "vendor" / "postprocess.json"
-CASES = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else []
+CASES = json.loads((PUBLISHED / "postprocess.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["text"][-30:])

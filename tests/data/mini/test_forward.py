@@ -14,11 +14,10 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from tests.support.paths import SHARED
+from tests.support.paths import PUBLISHED
 from tests.support.remote_code import published_page, remote_module
 from tests.support.seeded_weights import seeded_weight, with_changes
 
-PUBLISHED = SHARED / "data" / "vendor"
 PROMPT = "<image>\n<|grounding|>Convert the document to markdown."
 ROUNDING_ULPS = 2
 """Two bf16 logits of one size may swap places when they are this near."""
@@ -26,7 +25,6 @@ ROUNDING_ULPS = 2
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published facts are not beside the repository"),
 ]
 
 

@@ -11,14 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.paths import SHARED
+from tests.support.paths import PUBLISHED
 from tests.support.remote_code import published_page, remote_module
 from tests.support.seeded_weights import byte_tokenizer
 
-PUBLISHED = SHARED / "data" / "vendor"
-needs_facts = pytest.mark.skipif(
-    not PUBLISHED.is_dir(), reason="the published facts are not beside the repository"
-)
 PRESETS = {
     "tiny": (512, 512, False), "small": (640, 640, False), "base": (1024, 1024, False),
     "large": (1280, 1280, False), "gundam": (1024, 640, True),
@@ -38,7 +34,6 @@ def test_candidates_are_those_of_the_published_set(image_inputs: ModuleType) -> 
     assert list(image_inputs.GRIDS) == sorted(pairs, key=lambda pair: pair[0] * pair[1])
 
 
-@needs_facts
 def test_grid_of_every_published_size(image_inputs: ModuleType) -> None:
     table = json.loads((PUBLISHED / "grids.json").read_text())
     assert len(table) == 317
@@ -70,7 +65,6 @@ def _published_cases() -> list[Any]:
     return [pytest.param(case, id=f"{case['width']}x{case['height']}-{case['preset']}") for case in cases]
 
 
-@needs_facts
 @pytest.mark.parametrize("case", _published_cases())
 def test_tensors_of_every_published_case(image_inputs: ModuleType, case: dict[str, Any]) -> None:
     page = Image.fromarray(published_page(case["width"], case["height"]))

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.support.paths import SHARED
+from tests.support.paths import PUBLISHED
 from tests.support.remote_code import remote_module
 from tests.support.seeded_weights import EOS
-
-PUBLISHED = SHARED / "data" / "vendor"
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +19,9 @@ def results() -> ModuleType:
 
 
 def _published_cases() -> list[dict[str, Any]]:
-    return json.loads((PUBLISHED / "postprocess.json").read_text()) if PUBLISHED.is_dir() else []
+    return json.loads((PUBLISHED / "postprocess.json").read_text())
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published facts are not beside the repository")
 @pytest.mark.parametrize("case", _published_cases(), ids=lambda case: repr(case["text"][:40]))
 def test_files_of_every_published_case(results: ModuleType, case: dict[str, Any], tmp_path: Path) -> None:
     _save(results, case["text"], (case["width"], case["height"]), tmp_path)
