@@ -217,8 +217,9 @@ def _model_of(data: dict[str, Any], named: str, native: bool) -> tuple[str, int 
     cards = [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
     card = next((card for card in cards if named in ("", card.get(field))), {})
     name, context = named or card.get(field), card.get("max_model_len")
-    fits = isinstance(name, str) and name.isprintable() and len(name) <= 300
-    return name if fits else "", context if type(context) is int and 0 < context < _MOST_CONTEXT else None
+    if not isinstance(name, str) or not name.isprintable() or len(name) > 300:
+        name = ""
+    return name, context if type(context) is int and 0 < context < _MOST_CONTEXT else None
 
 
 @functools.lru_cache(maxsize=2)
