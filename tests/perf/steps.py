@@ -59,9 +59,8 @@ LIVE = {"all live": slice(0), "every second live": slice(0, None, 2), "none live
 class OneStep:
     """The step of a single page over random weights."""
 
-    def __init__(self, config: DecoderConfig, context: int, tokens: int) -> None:
-        self.config, self.context, self.tokens = config, context, tokens
-        self.device = torch.device("cuda")
+    def __init__(self, config: DecoderConfig, context: int, tokens: int, device: torch.device) -> None:
+        self.config, self.context, self.tokens, self.device = config, context, tokens, device
         self.weights = PackedDecoder.of(random_decoder(config, self.device))
 
     def step(self, launches: StepLaunches) -> DecodeStep:
@@ -184,9 +183,11 @@ def _by_name(launches: object) -> dict[str, list[Callable[[], None]]]:
 class BatchSteps:
     """Steps in the middle of a long batch over random weights."""
 
-    def __init__(self, config: DecoderConfig, context: int, tokens: int, cache: str) -> None:
+    def __init__(
+        self, config: DecoderConfig, context: int, tokens: int, cache: str, device: torch.device
+    ) -> None:
         self.config, self.context, self.tokens, self.cache = config, context, tokens, cache
-        self.device = torch.device("cuda")
+        self.device = device
         self.weights = BatchWeights.of(PackedDecoder.of(random_decoder(config, self.device)))
 
     def step(self, streams: int) -> BatchStep:
@@ -305,14 +306,14 @@ def main() -> None:
     facts: dict[str, object] = {"context": chosen.context, "tokens": chosen.tokens}
     if chosen.command == "one":
         most = max(chosen.tokens, *(step + TIMED for step in chosen.at or ()), 0)
-        one, launches = OneStep(config, chosen.context, most), launches_for(rows.device)
+        one, launches = OneStep(config, chosen.context, most, rows.device), launches_for(rows.device)
         if chosen.at:
             tokens_at(rows, one, launches, chosen.at, chosen.repeat)
         else:
             whole_token(rows, one, launches, chosen.repeat)
             by_kernel(rows, one, launches)
     else:
-        steps = BatchSteps(config, chosen.context, chosen.tokens, chosen.cache)
+        steps = BatchSteps(config, chosen.context, chosen.tokens, chosen.cache, rows.device)
         whole_step(rows, steps, chosen.streams)
         by_part(rows, steps, chosen.streams)
         facts["streams"] = chosen.streams
