@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ from dsocr_core.engine.page import PreparedPage
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.models.devices import Gpu, current
+from dsocr_core.models.family import FIRST, load_config
+from dsocr_core.models.weights import weight_bytes
 from dsocr_core.reading.fingerprints import shared_fingerprint
 from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from dsocr_core.engine.fast.batch_reader import BatchReader
 
 log = logging.getLogger(__name__)
+_announced = threading.Event()
+_published: weakref.WeakSet[PublishedBackend] = weakref.WeakSet()
+"""Open backends of the published code."""
 
 
 class OnDevice(Backend):
@@ -113,33 +120,49 @@ class EngineBackend(OnDevice):
         """The engine, its model loaded. Raises DsocrError."""
         with self._building:
             if self._engine is None:
-                settings = self.settings
                 self.results.checkpoint  # noqa: B018 - that of the weights as they are loaded
-                if settings.draft and self.kind != "fast":
-                    raise DsocrError("a draft is verified by the fast engine: give --engine fast")
-                require_own_precision(settings, self.kind)
-                if self.kind == "fast":
-                    require_fast_engine(str(self.device))
-                    if self.dtype == torch.float16:
-                        raise DsocrError("the fast engine has no float16: use --engine eager")
-                    if settings.draft and self.dtype == torch.float32:
-                        raise DsocrError(
-                            "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
-                        )
-                self._engine = ENGINES[settings.engine](
-                    shared_checkpoint(settings.checkpoint, self.device, self.dtype),
-                    EngineOptions(
-                        attention=settings.own_attention,
-                        rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
-                        max_pixels=settings.max_pixels,
-                        ignore_eos=self._ignore_eos,
-                        marks=self._marks,
-                        top_two=self._caches,
-                        drafts=drafts_of(settings),
-                        precision=settings.precision,
-                    ),
-                )
+                self._require_settings()
+                with current(self.device):
+                    self._engine = self._loaded()
             return self._engine
+
+    def _require_settings(self) -> None:
+        settings = self.settings
+        if settings.draft and self.kind != "fast":
+            raise DsocrError("a draft is verified by the fast engine: give --engine fast")
+        require_own_precision(settings, self.kind)
+        if self.kind == "fast":
+            require_fast_engine(str(self.device))
+            if self.dtype == torch.float16:
+                raise DsocrError("the fast engine has no float16: use --engine eager")
+            if settings.draft and self.dtype == torch.float32:
+                raise DsocrError(
+                    "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
+                )
+
+    def _loaded(self) -> Engine:
+        settings = self.settings
+        options = EngineOptions(
+            attention=settings.own_attention,
+            rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
+            max_pixels=settings.max_pixels,
+            ignore_eos=self._ignore_eos,
+            marks=self._marks,
+            top_two=self._caches,
+            drafts=drafts_of(settings),
+            precision=settings.precision,
+        )
+        try:
+            checkpoint = shared_checkpoint(settings.checkpoint, self.device, self.dtype)
+            return ENGINES[settings.engine](checkpoint, options)
+        except torch.cuda.OutOfMemoryError as error:
+            gpu, path = Gpu.of(self.device), Path(settings.checkpoint.removeprefix(RANDOM_PREFIX))
+            needed = weight_bytes(load_config(path), self.dtype)
+            raise DsocrError(
+                f"{settings.checkpoint}: the GPU is out of memory while the {self.kind} engine loads: the "
+                f"weights take {needed / 1e9:.1f} GB and the engine some more, {gpu.free_bytes / 1e9:.1f} GB "
+                "are free; end what else runs there"
+            ) from error
 
     @property
     def reads_many(self) -> bool:
@@ -167,6 +190,7 @@ class EngineBackend(OnDevice):
         cancel: CancelToken | None,
         prepared: PreparedPage | None,
     ) -> OcrResult:
+        self._announce()
         if self.settings.precision != "off":  # the batch alone has such a cache
             return self.reader_of(1).read_all([request], cancel)[0]
         if self.engine.options.drafts is not None:
@@ -213,7 +237,15 @@ class EngineBackend(OnDevice):
 
         reader = self.reader_of(slots)
         with self.lock.hold(f"{self.kind} on many pages", cancel, on_wait):
+            self._announce()
             reader.read(source, keep, cancel)
+
+    def _announce(self) -> None:
+        """Log once that the published `infer` is not called; not where the published code reads too."""
+        first = self.engine.checkpoint.model.family.name == FIRST.name
+        if first and not _published and not _announced.is_set():
+            _announced.set()
+            log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
 
     def reader_of(self, slots: int) -> BatchReader:
         """Give what `read_many` reads with. Raises DsocrError."""
@@ -238,6 +270,7 @@ class PublishedBackend(OnDevice):
     def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
         super().__init__(spec, settings, opening)
         self._vendor: VendorBackend | None = None
+        _published.add(self)
 
     @property
     def reads_together(self) -> bool:
@@ -269,6 +302,8 @@ class PublishedBackend(OnDevice):
             )
         if self.dtype == torch.float16:
             raise DsocrError("the published code runs in bfloat16 or float32: give --dtype one of them")
+        if self.device.type == "cuda" and not (gpu := Gpu.of(self.device)).has_kernels:
+            raise DsocrError(gpu.lacks)
         return VendorBackend(
             Path(settings.checkpoint),
             device=str(self.device),
@@ -295,6 +330,7 @@ class PublishedBackend(OnDevice):
             if self._vendor is not None:
                 self._vendor.close()
                 self._vendor = None
+        _published.discard(self)
 
 
 def engine_backend(settings: Settings, opening: Opening | None = None) -> EngineBackend:

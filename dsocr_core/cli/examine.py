@@ -16,8 +16,10 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import cache_directory, why_unwritable
 from dsocr_core.base.system import unbounded
 from dsocr_core.base.temporary import PREFIX
+from dsocr_core.engine.device import resolve_dtype
+from dsocr_core.models.devices import Gpu, no_gpu
 from dsocr_core.models.family import load_config
-from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME
+from dsocr_core.models.weights import INDEX_NAME, SINGLE_NAME, weight_bytes
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.settings import Settings, history_location
 
@@ -49,7 +51,7 @@ def examine(settings: Settings, clear: bool = False) -> list[Finding]:
     With `clear`, what writers that were stopped left in the history is deleted.
     """
     findings = [Finding("python", "ok", platform.python_version()), Finding("torch", "ok", torch.__version__)]
-    findings.append(_gpu())
+    findings += _gpus(settings)
     findings += [_package(name) for name in _PACKAGES] + [_ranges()]
     findings += [
         Finding("limits", "optional", f"{what}: not bounded on this system", "on Linux it is")
@@ -61,15 +63,30 @@ def examine(settings: Settings, clear: bool = False) -> list[Finding]:
     return [*findings, *_history(settings, clear), _cache(), *_temporary(clear)]
 
 
-def _gpu() -> Finding:
+def _gpus(settings: Settings) -> list[Finding]:
+    """A line for each GPU: what it is, what it lacks, and whether the checkpoint's weights fit."""
     if not torch.cuda.is_available():
-        return Finding(
-            "GPU", "optional", "none found; pages are read on the CPU", "the published checkpoint needs a GPU"
-        )
-    free, total = torch.cuda.mem_get_info()
-    return Finding(
-        "GPU", "ok", f"{torch.cuda.get_device_name()}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free"
-    )
+        advice = "the published checkpoint needs a GPU"
+        if "too old" in no_gpu():
+            advice = "install a newer driver, or a torch of its CUDA version; " + advice
+        return [Finding("GPU", "optional", f"{no_gpu()}; pages are read on the CPU", advice)]
+    try:
+        config = load_config(Path(settings.checkpoint.removeprefix("random:")))
+        needed = weight_bytes(config, resolve_dtype(settings.dtype, torch.device("cuda")))
+    except DsocrError:
+        needed = 0
+    return [_gpu(number, needed) for number in range(torch.cuda.device_count())]
+
+
+def _gpu(number: int, needed: int) -> Finding:
+    gpu = Gpu.of(torch.device("cuda", number))
+    subject, found = f"GPU {number}" if number else "GPU", str(gpu)
+    if not gpu.has_kernels:
+        return Finding(subject, "missing", found, gpu.lacks)
+    found += f"; the checkpoint's weights take {needed / 2**30:.1f} GiB" if needed else ""
+    if needed > gpu.free_bytes:
+        return Finding(subject, "missing", found, "end what else runs there, or give --device cpu")
+    return Finding(subject, "optional" if gpu.lacks else "ok", found, gpu.lacks)
 
 
 def _package(name: str) -> Finding:

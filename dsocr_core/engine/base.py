@@ -5,9 +5,7 @@ The engines share everything but the way they decode, which is the engine's `Dec
 
 from __future__ import annotations
 
-import logging
 import platform
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sized
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
@@ -30,6 +28,7 @@ from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
 from dsocr_core.models.blocks.attention import AttentionCore, attention_core
+from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
 from dsocr_core.page.preprocess import NORMALISED, PreparedImage, prepare, stacked, tensor_sha256
@@ -47,9 +46,6 @@ from dsocr_core.reading.records import (
     OcrResult,
     SilentObserver,
 )
-
-log = logging.getLogger(__name__)
-_announced = threading.Event()
 
 
 class Decoder(Protocol):
@@ -116,13 +112,6 @@ class EngineOptions:
     """Record each step's top-2 logits, where the engine has the logits of one step at a time."""
 
 
-def announce() -> None:
-    """Log once that the vendor's `infer` is not called."""
-    if not _announced.is_set():
-        _announced.set()
-        log.info("DeepSeek-OCR: vendor-parity decode engaged (no vendor infer)")
-
-
 class Engine:
     """One page through the stages. Not safe for concurrent use: hold the device's lock.
 
@@ -137,6 +126,7 @@ class Engine:
         self.checkpoint, self.options = checkpoint, options
         self._marks = options.marks
         model = checkpoint.model
+        self._device_name = device_name(model.device)
         self.core = attention_core(options.attention, model.device, model.dtype)
         usual = torch.float32 if model.family.exact_rotary else model.dtype
         self.rotary_dtype = options.rotary_dtype or usual
@@ -225,7 +215,6 @@ class Engine:
         With `prepared` the page's file is not opened; the result still has the time of that, and of the
         preprocessing that is in it, which overlapped with other work.
         """
-        announce()
         observer = observer or SilentObserver()
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         timer = StageTimer(model.device, observer, self.marks)
@@ -254,14 +243,15 @@ class Engine:
 
     @contextmanager
     def modes(self) -> Iterator[None]:
-        """Torch's modes while a page is read: no gradients, and the vendor's autocast in bf16.
+        """Torch's modes while a page is read: its device, no gradients, and the vendor's autocast in bf16.
 
         In float16, which is not published, the same autocast with that type.
         """
         model = self.checkpoint.model
         half = model.dtype in (torch.bfloat16, torch.float16)
         dtype = model.dtype if half else torch.bfloat16
-        with torch.inference_mode(), torch.autocast(model.device.type, dtype, enabled=half):
+        autocast = torch.autocast(model.device.type, dtype, enabled=half)
+        with current(model.device), torch.inference_mode(), autocast:
             yield
 
     def take_in(
@@ -440,13 +430,12 @@ class Engine:
 
     def _environment(self) -> dict[str, str]:
         device = self.checkpoint.model.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
         precision = self.options.precision
         return {
             "engine": self.name,
             "checkpoint": self.checkpoint.source,
             "device": str(device),
-            "device_name": name,
+            "device_name": self._device_name,
             "torch": torch.__version__,
             "python": platform.python_version(),
             **({} if precision == "off" else {"precision": precision}),

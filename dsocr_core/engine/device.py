@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,16 +11,23 @@ from contextlib import contextmanager
 import torch
 
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.models.devices import no_gpu
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.reading.records import CancelToken
 
 _POLL_S = 0.1
 
+log = logging.getLogger(__name__)
+
 
 def resolve_device(name: str) -> torch.device:
     """The device of a setting: `auto` is the first GPU, else the CPU. Raises DsocrError."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        if "too old" in no_gpu():
+            log.warning("%s: pages are read on the CPU", no_gpu())
+        return torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -27,7 +35,9 @@ def resolve_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise DsocrError(f"device '{name}' is not supported: give auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DsocrError(f"device '{name}' is not here ({torch.cuda.device_count()} GPUs seen): use cpu")
+        count = torch.cuda.device_count()
+        cause = f"{count} GPUs are" if count else no_gpu()
+        raise DsocrError(f"device '{name}' is not here ({cause}): use cpu")
     return device
 
 

@@ -38,7 +38,7 @@ class StageTimer:
         self, device: torch.device, observer: Observer | None = None, marks: Marks = Marks.TIMED
     ) -> None:
         self._marks = marks
-        self._cuda = device.type == "cuda"
+        self._device = device
         self._observer = observer or SilentObserver()
         self._spans: list[tuple[Stage, float, tuple[torch.cuda.Event, torch.cuda.Event] | None]] = []
         self._calls: dict[Stage, int] = {}
@@ -57,7 +57,7 @@ class StageTimer:
             return
         self._calls[stage] = self._calls.get(stage, 0) + calls
         events = None
-        if self._cuda and not on_host:
+        if self._device.type == "cuda" and not on_host:
             events = (_event(), _event())
         with _range(stage):
             started = time.perf_counter()
@@ -89,7 +89,7 @@ class StageTimer:
     def timings(self) -> tuple[StageTiming, ...]:
         """One row a stage that was timed, in stage order. Synchronises the device unless all have passed."""
         if not all(events[1].query() for _, _, events in self._spans if events):  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
         total: dict[Stage, float] = {}
         for stage, host_ms, events in self._spans:
             ms = events[0].elapsed_time(events[1]) if events else host_ms

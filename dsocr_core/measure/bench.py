@@ -35,6 +35,7 @@ from dsocr_core.measure.device import (
 )
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.family import all_stages, load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
@@ -174,22 +175,15 @@ def _subjects(plan: BenchPlan) -> Iterable[_Subject]:
 
 def _device(backend: OnDevice, plan: BenchPlan) -> DeviceFigures:
     device, dtype = backend.device, backend.dtype
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
     copy, matmul = None, None
     if not plan.nvtx_only:
-        copy, matmul = copy_bandwidth(device), matmul_rate(device, dtype)
+        with current(device):
+            copy, matmul = copy_bandwidth(device), matmul_rate(device, dtype)
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    return DeviceFigures(name, torch.__version__, copy, matmul, str(dtype).removeprefix("torch."))
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "CPU")
-    return f"{model}, {torch.get_num_threads()} threads"
+    return DeviceFigures(
+        device_name(device), torch.__version__, copy, matmul, str(dtype).removeprefix("torch.")
+    )
 
 
 class _Meter:

@@ -6,6 +6,7 @@ tensor a projection. Only `published_parameters` knows both spellings.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +21,14 @@ from torch.overrides import TorchFunctionMode
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import QUANTISED_ADVICE, ModelConfig
+from dsocr_core.models.devices import Gpu
 from dsocr_core.models.family import row_of
 from dsocr_core.models.ocr_model import OcrModel
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
+
+log = logging.getLogger(__name__)
 
 _SHOWN = 5
 _READ = ("BF16", "F16", "F32", "F64")
@@ -136,19 +140,45 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
 
 def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The modules with uninitialised storage on the device, nothing on the host besides."""
-    with torch.device("meta"), _Unfilled():
-        model = build(config).to(dtype)
+    model = _empty(config, dtype)
     needed = sum(parameter.nbytes for parameter in model.parameters())
     if needed > (memory := _memory_bytes(device)):
         raise CheckpointError(
             f"config.json describes weights of {needed / 1e9:,.1f} GB; {device} has {memory / 1e9:,.1f} GB"
         )
+    if device.type == "cuda":
+        _require_gpu(Gpu.of(device), needed)
     # Not `to_empty`: of a tensor without memory it would import symbolic algebra to find the strides.
     for module in model.modules():
         for name, shape in [(name, weight.shape) for name, weight in module.named_parameters(recurse=False)]:
             storage = torch.empty(shape, dtype=dtype, device=device)
             setattr(module, name, nn.Parameter(storage, requires_grad=False))
     return model.eval()
+
+
+def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Memory that a model's weights take."""
+    return sum(parameter.nbytes for parameter in _empty(config, dtype).parameters())
+
+
+def _empty(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
+    """The modules without memory."""
+    with torch.device("meta"), _Unfilled():
+        return build(config).to(dtype)
+
+
+def _require_gpu(gpu: Gpu, needed: int) -> None:
+    """Say what the GPU is. Raises CheckpointError where it cannot run anything, or the weights do not fit."""
+    if not gpu.has_kernels:
+        raise CheckpointError(gpu.lacks)
+    if needed > gpu.free_bytes:
+        raise CheckpointError(
+            f"the weights take {needed / 1e9:,.1f} GB and {gpu.title}, has {gpu.free_bytes / 1e9:,.1f} of "
+            f"{gpu.total_bytes / 1e9:,.1f} GB free: end what else runs there, or give --device cpu"
+        )
+    log.info("%s; the weights take %.1f GB", gpu, needed / 1e9)
+    if gpu.lacks:
+        log.warning("%s", gpu.lacks)
 
 
 class _Unfilled(TorchFunctionMode):

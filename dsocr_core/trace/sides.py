@@ -27,6 +27,7 @@ from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.decoder import DecoderLayer
 from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.devices import device_name
 from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import DumpWriter
@@ -120,12 +121,11 @@ def oracle_engine(engine: Engine) -> Engine:
 def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
     """List what a dump says of the run that made it."""
     device = engine.checkpoint.model.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     return {
         "backend": way,
         "checkpoint": engine.checkpoint.source,
         "device": str(device),
-        "device_name": name,
+        "device_name": device_name(device),
         "dtype": str(engine.checkpoint.model.dtype).removeprefix("torch."),
         "attention": engine.options.attention,
         "rotary_dtype": str(engine.rotary_dtype).removeprefix("torch."),

@@ -124,14 +124,16 @@ class Worker:
         import torch
         import transformers
 
+        from dsocr_core.models.devices import device_name
+
         directory = self.importable(Path(request.checkpoint), request.code)
         row = self._row = family_of(*read_config(Path(directory)))
         before = set(sys.modules)
         dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[request.dtype]
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
         # Without a dtype transformers makes a float32 model first: twice the checkpoint in host memory. With
         # that of the last cast the weights are the shards' own, mapped from the files, and the same bits.
         try:
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
             model = transformers.AutoModel.from_pretrained(
                 directory,
                 torch_dtype=dtype,
@@ -139,10 +141,11 @@ class Worker:
                 trust_remote_code=True,
                 use_safetensors=True,
             )
-        except ImportError as error:
-            if not (error.name or "").startswith("transformers."):
-                raise
-            raise unsuited(row, described(error)) from error
+        except Exception as error:
+            lacks = isinstance(error, ImportError) and (error.name or "").startswith("transformers.")
+            if lacks or (too_new(transformers.__version__) and not is_out_of_memory(error)):
+                raise unsuited(row, described(error)) from error
+            raise
         published = [
             module
             for name, module in list(sys.modules.items())
@@ -161,10 +164,9 @@ class Worker:
         if row.published.check is not None and (problem := row.published.check(model)) is not None:
             raise unsuited(row, problem)
         self._model, device = model, model.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
         self._environment = {
             "device": str(device),
-            "device_name": name,
+            "device_name": device_name(device),
             "python": platform.python_version(),
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
@@ -272,6 +274,11 @@ def unsuited(row: Family, problem: str) -> VendorFailed:
         f"{problem} (transformers {transformers.__version__}); give --vendor.interpreter an environment with "
         f"transformers {row.published.transformers}"
     )
+
+
+def too_new(version: str) -> bool:
+    """Tell whether no published code is written for that version of transformers."""
+    return int(version.partition(".")[0]) >= 5
 
 
 def described(error: BaseException) -> str:

@@ -130,6 +130,8 @@ def teacher_forced_batch(
     engine, prompt = reader.engine, page.prompt.ids
     with engine.modes():
         decoder = reader.decoder_for(page, spare=1)
+        assert decoder is not None
+        assert decoder is not None
         decoder.reset()
         step = decoder.step
         slot, cache = decoder.take()

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from dsocr_core.vendor.errors import VendorFailed
 from dsocr_core.vendor.protocol import Load, Loaded
 from dsocr_core.vendor.remote_code import remote_code
 from dsocr_core.vendor.worker import Worker
@@ -62,3 +63,31 @@ def test_weights_and_buffers_are_those_of_the_published_loading(
     assert [name for name in expected if loaded[name][0] != expected[name][0]] == []
     assert [name for name in expected if not torch.equal(loaded[name][1], expected[name][1])] == []
     assert any(name.endswith("inv_freq") and kind is torch.bfloat16 for name, (kind, _) in loaded.items())
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "way_out"),
+    [
+        ("5.24.0", AttributeError("'Config' has no attribute"), True),
+        ("4.60.0", ModuleNotFoundError("gone", name="transformers.modeling_attn_mask_utils"), True),
+        ("4.46.3", ModuleNotFoundError("No module named 'einops'", name="einops"), False),
+        ("5.24.0", MemoryError("no memory"), False),
+    ],
+)
+def test_what_fails_under_other_libraries_names_the_way_out(
+    version: str, error: Exception, way_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it fails: the tokenizer is loaded before the model."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    checkpoint = write_seeded_checkpoint(tiny_config(), tmp_path / "tiny_failing", torch.float32)
+    monkeypatch.setattr(transformers, "__version__", version)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
+    (tmp_path / "scratch").mkdir()
+    worker = Worker(io.BytesIO(), tmp_path / "scratch")
+    with pytest.raises(VendorFailed if way_out else type(error)) as raised:
+        worker.load(Load(str(checkpoint), "cpu", "float32", "eager", remote_code(checkpoint).files))
+    said = f"(transformers {version}); give --vendor.interpreter an environment with transformers 4.46.3"
+    assert (said in str(raised.value)) == way_out

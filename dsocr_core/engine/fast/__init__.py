@@ -32,6 +32,15 @@ def require_fast_engine(device: str) -> None:
         raise FastEngineUnavailableError(
             f"engine 'fast' runs on a CUDA device, not on {device}: use --engine eager"
         )
+    import torch
+
+    from dsocr_core.models.devices import FULL
+
+    if torch.cuda.is_available() and (capability := torch.cuda.get_device_capability(device)) < FULL:
+        raise FastEngineUnavailableError(
+            f"engine 'fast' needs compute capability {FULL[0]}.{FULL[1]}, and "
+            f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}: use --engine eager"
+        )
     place_kernel_cache()
 
 

@@ -29,7 +29,7 @@ import torch
 
 from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.base import Engine, ToPrefill, announce
+from dsocr_core.engine.base import Engine, ToPrefill
 from dsocr_core.engine.fast.batch_cache import position_bytes
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
@@ -57,8 +57,10 @@ log = logging.getLogger(__name__)
 
 MOST_SLOTS = 256
 MEMORY_SHARE = 0.85
-SPARED_BYTES = 4 * 2**30
-"""Parts of the free device memory that slots may use and must leave; vision and prefill work in the rest."""
+SPARED_BYTES, SPARED_FOR_ONE_BYTES = 4 * 2**30, 3 * 2**29
+"""Parts of the free device memory that slots may use and must leave: vision and prefill work in the rest, of
+pages together or of one page at a time.
+"""
 
 ROUND = 8
 ADMITTED_A_GROUP = 4
@@ -167,7 +169,6 @@ class BatchReader:
 
         Raises Cancelled when `cancel` is set, after the pages that ended have been reported.
         """
-        announce()
         run = _Run(self, source, on_result, cancel)
         try:
             with self.engine.modes():
@@ -209,10 +210,10 @@ class BatchReader:
 
     # --- slots and streams ----------------------------------------------------------------------
 
-    def decoder_for(self, page: PageInputs, spare: int = 0) -> BatchDecoder:
+    def decoder_for(self, page: PageInputs, spare: int = 0) -> BatchDecoder | None:
         """The present slots, or new ones when those are too small for such pages.
 
-        `spare` more positions than they need.
+        `spare` more positions than they need. None where the device has no memory for any slot.
         """
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         prompt, limit = most_tokens(page, config.max_positions)
@@ -225,7 +226,9 @@ class BatchReader:
             positions = positions_of(prompt, limit + spare)
             precision = self.engine.options.precision
             size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
-            slots = self._slots_that_fit(size)
+            if not (slots := self._slots_that_fit(size, self.engine.pages_a_pass(page))):
+                self._weights = None
+                return None
             step = BatchStep(
                 self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos, self._launches,
                 kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
@@ -234,20 +237,14 @@ class BatchReader:
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
 
-    def _slots_that_fit(self, size: int) -> int:
+    def _slots_that_fit(self, size: int, pages_a_pass: int) -> int:
+        """Number of slots of that many bytes beside what vision and prefill work in; 0 for none."""
         device = self.engine.checkpoint.model.device
         if device.type != "cuda":
             return self.wanted
         torch.cuda.empty_cache()
         free, _ = torch.cuda.mem_get_info(device)
-        fit = int(min(free * MEMORY_SHARE, free - SPARED_BYTES)) // size
-        if fit < 1:
-            raise DsocrError(
-                f"a page in decoding takes {size / 1e9:.2f} GB and the GPU has {free / 1e9:.2f} GB free; "
-                "give a smaller --infer.max-new-tokens"
-            )
-        # The library's matrix products are fast at a round number of rows.
-        return min(self.wanted, fit if fit < ROUND else fit // ROUND * ROUND)
+        return min(self.wanted, slots_in(free, size, SLOTS_A_PAGE * pages_a_pass))
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -291,6 +288,8 @@ class _Run:
         self._reader, self._source, self._on_result, self._cancel = reader, source, on_result, cancel
         self._engine = reader.engine
         self._decoder: BatchDecoder | None = None
+        self._alone = False
+        """True where no slot fits the device's memory."""
         self._waiting: list[_Taken] = []
         self._inside: dict[int, _Entry] = {}
         """Pages in slots, by their entry's id."""
@@ -377,10 +376,17 @@ class _Run:
             timer = StageTimer(engine.checkpoint.model.device, marks=engine.marks)
             with reader.beside():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
-            if self._decoder is None:
+            if self._decoder is None and not self._alone:
                 self._decoder = reader.decoder_for(page)
-                self._decoder.reset()
                 reader.after_all()
+                if self._decoder is not None:
+                    self._decoder.reset()
+                else:
+                    self._alone = True
+                    log.warning("the GPU has no memory for a slot of the batch: pages are read one by one")
+            if self._decoder is None:
+                self._read_alone(work)
+                return None
             step = self._decoder.step
             if step.fits(prompt := len(page.prompt.ids), page.limit):
                 together = engine.pages_a_pass(page)
@@ -395,13 +401,19 @@ class _Run:
             if engine.options.precision != "off":  # the batch alone has such a cache
                 raise DsocrError(f"{needs}it by itself")
             log.warning("%sby itself", needs)
-            self._tell(work.key, engine.recognize(work.request, cancel=self._cancel, prepared=work.prepared))
+            self._read_alone(work)
         except Cancelled:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
             self._require_device(error)
             self._tell(work.key, _error_of(work.request, error))
         return None
+
+    def _read_alone(self, work: Work) -> None:
+        if self._engine.options.precision != "off":  # the batch alone has such a cache
+            raise DsocrError(f"{work.request.name}: the GPU has no memory for a slot with an 8-bit cache")
+        result = self._engine.recognize(work.request, cancel=self._cancel, prepared=work.prepared)
+        self._tell(work.key, result)
 
     def _start(self, group: list[_Taken]) -> None:
         """Bring pages into slots; those of a pass that fails one by one: what fails again is at fault."""
@@ -517,6 +529,19 @@ class _Run:
         entry.timer.count(Stage.DECODE, len(tokens) - 1)
         batch = {"batch": str(self._reader.slots)} | self._engine.draft_environment(ended.draft)
         return self._engine.result(entry.page, tokens, reason, entry.timer, environment=batch)
+
+
+def slots_in(free: int, size: int, enough: int) -> int:
+    """Number of slots of `size` bytes that fit that free memory.
+
+    With `enough` slots pages are prefilled together, which takes more memory than one page at a time.
+    """
+    most = int(free * MEMORY_SHARE)
+    fit = min(most, free - SPARED_BYTES) // size
+    if fit < enough:
+        fit = max(fit, min(min(most, free - SPARED_FOR_ONE_BYTES) // size, enough - 1), 0)
+    # The library's matrix products are fast at a round number of rows.
+    return fit if fit < ROUND else fit // ROUND * ROUND
 
 
 def _error_of(request: OcrRequest, error: Exception) -> DsocrError:

@@ -28,7 +28,7 @@ from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
-from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens
+from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens, slots_in
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import Pixels, PreparedPage
@@ -363,6 +363,42 @@ def test_ranges_alone_read_no_clock(
     found = read(BatchReader(engine, 2, kernels=PLAIN), engine, requests[:2])
     assert all(isinstance(one, OcrResult) and one.timings == () for one in found.values())
     assert set(told) == {stage.value for stage in FIRST.stages}
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("free", "slots"),
+    [
+        (139 * GIB, 1408),
+        (6 * GIB, 16),  # 4 GiB stay for four pages together
+        (5 * GIB, 8),  # too few for that: one page at a time takes 1.5 GiB
+        (int(1.7 * GIB), 2),
+        (int(1.58 * GIB), 0),
+        (int(1.3 * GIB), 0),
+    ],
+)
+def test_slots_leave_what_vision_and_prefill_need(free: int, slots: int) -> None:
+    """By hand, slots of 0.09 GB."""
+    assert slots_in(free, 90 * 10**6, 16) == slots
+
+
+def test_without_memory_for_a_slot_pages_are_read_one_by_one(
+    engine: EagerEngine, requests: list[OcrRequest], alone: list[OcrResult], monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    reader = BatchReader(engine, 4, ignore_eos=True, kernels=PLAIN)
+    monkeypatch.setattr(reader, "_slots_that_fit", lambda *_: 0)
+    heard = read(reader, engine, requests)
+    for number, wanted in enumerate(alone):
+        found = heard[number]
+        assert isinstance(found, OcrResult) and found.token_ids == wanted.token_ids
+        assert "batch" not in found.environment
+    assert [message for message in caplog.messages if "no memory" in message] == [
+        "the GPU has no memory for a slot of the batch: pages are read one by one"
+    ]
+    assert reader._weights is None
 
 
 def test_slots_hold_the_page_that_is_cut_most() -> None:

@@ -1,0 +1,121 @@
+"""Devices: their names, what a GPU cannot do, and the block in which one is torch's current device."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+import subprocess
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+FULL = (8, 0)
+"""Compute capability from which a GPU has bf16 in hardware, and Triton and flash-attn support it."""
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Make it the current device inside the block: events, streams, graphs and Triton take that one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def device_name(device: torch.device) -> str:
+    """Name under which results and benches record a device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's model; its architecture where the system does not say it."""
+    try:
+        if sys.platform == "darwin":
+            command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+            found = subprocess.check_output(command, text=True, timeout=5).strip()
+        else:
+            lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+            named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            found = next(named, "")
+    except (OSError, subprocess.SubprocessError):
+        found = ""
+    return found or platform.machine() or "CPU"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Facts of one GPU. `arches` are those for which this torch has kernels, like `sm_90`."""
+
+    name: str
+    capability: tuple[int, int]
+    arches: tuple[str, ...]
+    free_bytes: int
+    total_bytes: int
+
+    @classmethod
+    def of(cls, device: torch.device) -> Gpu:
+        """Ask torch of a GPU that is here. Memory that torch holds unused counts as free."""
+        free, total = torch.cuda.mem_get_info(device)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        major, minor = torch.cuda.get_device_capability(device)
+        arches = tuple(torch.cuda.get_arch_list())
+        return cls(torch.cuda.get_device_name(device), (major, minor), arches, free, total)
+
+    @property
+    def has_kernels(self) -> bool:
+        """True where this torch has code for its generation, or code that the driver compiles for it."""
+        return any(_runs_on(arch, self.capability) for arch in self.arches)
+
+    @property
+    def is_full(self) -> bool:
+        """True where bf16 is in hardware, and Triton and flash-attn support it."""
+        return self.capability >= FULL
+
+    def __str__(self) -> str:
+        bf16 = "bf16 in hardware" if self.is_full else "no bf16 in hardware"
+        free, total = (f"{count / 2**30:.0f}" for count in (self.free_bytes, self.total_bytes))
+        return f"{self.title}, {bf16}, {free} of {total} GiB free"
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, compute capability {self.capability[0]}.{self.capability[1]}"
+
+    @property
+    def lacks(self) -> str:
+        """What it cannot do, and the way out; empty where nothing is missing."""
+        if not self.has_kernels:
+            arches = ", ".join(self.arches) or "none"
+            return (
+                f"torch {torch.__version__} has no kernels for {self.title} (it has {arches}): install a "
+                "torch that has them, or give --device cpu"
+            )
+        if not self.is_full:
+            return (
+                f"{self.title}, has no bf16 in hardware, and the fast engine and flash-attn need 8.0: read "
+                "with --engine eager, slowly in bfloat16, or give --dtype float32"
+            )
+        return ""
+
+
+def _runs_on(arch: str, capability: tuple[int, int]) -> bool:
+    found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
+    if found is None:
+        return False
+    of = int(found[2]), int(found[3])
+    if found[4] == "a":  # for that card alone
+        return of == capability
+    return of <= capability and (found[1] == "compute" or of[0] == capability[0])
+
+
+@functools.cache
+def no_gpu() -> str:
+    """Cause why torch has no GPU here, in one line."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError, OSError) as error:
+        return " ".join(str(error).split(". ")[0].split()).rstrip(".")
+    return "the driver shows none"

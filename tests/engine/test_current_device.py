@@ -1,0 +1,99 @@
+"""Whatever of an engine works on a device does so with that as torch's current device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dsocr_core.backends.on_device as on_device
+import dsocr_core.engine.base as base
+from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.on_device import EngineBackend
+from dsocr_core.engine import stage_timer
+from dsocr_core.engine.again import decode_again, prefill
+from dsocr_core.engine.eager import EagerDecoder, EagerEngine
+from dsocr_core.engine.fast.batch_decode import BatchDecoder
+from dsocr_core.engine.fast.batch_kernels import PLAIN
+from dsocr_core.engine.fast.batch_reader import BatchReader
+from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.measure import bench
+from dsocr_core.settings import InferSettings, Settings
+from tests.support.paths import SAMPLES
+
+Seen = dict[str, list[bool]]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """By function, whether its device was current each time it was called."""
+    entered: list[torch.device] = []
+    found: Seen = {}
+
+    @contextmanager
+    def current(device: torch.device) -> Iterator[None]:
+        entered.append(device)
+        yield
+        entered.pop()
+
+    for module in (base, on_device, bench):
+        monkeypatch.setattr(module, "current", current)
+
+    def watch(owner: object, name: str) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def called(*arguments: Any, **more: Any) -> Any:
+            found.setdefault(name, []).append(entered == [torch.device("cpu")])
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, called)
+
+    for owner, name in (
+        (on_device, "shared_checkpoint"), (EagerEngine, "__init__"), (EagerEngine, "take_in"),
+        (EagerEngine, "prefill"), (EagerDecoder, "decode"), (BatchReader, "decoder_for"),
+        (BatchDecoder, "advance"), (BatchDecoder, "reset"), (bench, "copy_bandwidth"), (bench, "matmul_rate"),
+    ):  # fmt: skip
+        watch(owner, name)
+    return found
+
+
+def test_every_entry_has_its_device(seen: Seen, tmp_path: Path) -> None:
+    infer = InferSettings(max_new_tokens=2)
+    settings = Settings(device="cpu", preset="tiny", infer=infer)
+    backend = EngineBackend(settings.spec("a"), settings, Opening(tmp_path))
+    request = settings.request(SAMPLES / "01-letter.png")
+    backend.read(request)
+    prefilled = prefill(backend.engine, request)
+    decode_again(backend.engine, prefilled, request, 2, lambda _: None)
+    BatchReader(backend.engine, 1, kernels=PLAIN).read_all([request])
+    bench._device(backend, bench.BenchPlan(settings))
+    wrong = {name: times for name, times in seen.items() if not all(times)}
+    assert not wrong and set(seen) == {
+        "shared_checkpoint", "__init__", "take_in", "prefill", "decode", "decoder_for", "advance", "reset",
+        "copy_bandwidth", "matmul_rate",
+    }  # fmt: skip
+
+
+def test_a_timer_waits_for_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On whatever thread it is read: that of results has no current device of its own."""
+    waited: list[torch.device] = []
+
+    class Event:
+        def __init__(self, **_: object) -> None: ...
+        def record(self) -> None: ...
+        def query(self) -> bool:
+            return bool(waited)
+
+        def elapsed_time(self, other: object) -> float:
+            return 1.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    timer = StageTimer(torch.device("cuda:1"))
+    with timer.stage(stage_timer.all_stages()[0]):
+        pass
+    assert timer.timings()[0].milliseconds == 1.0 and waited == [torch.device("cuda:1")]
