@@ -30,8 +30,10 @@ def document(review: Review) -> dict[str, Any]:
     of a reviewer is "wrong". A figure that was not measured is null. A speed ratio above 1 means that A is
     faster.
     """
-    given, pins = review.verdicts.current(), review.verdicts.pins()
-    pages = [page_row(page, given) | {"pins": _pins(pins.get(page.name, []))} for page in review.pages]
+    given, comments = review.verdicts.current(), review.verdicts.comments()
+    pages = [
+        page_row(page, given) | {"comments": _comments(comments.get(page.name, []))} for page in review.pages
+    ]
     compared = [page for page in review.pages if not page.in_one_run]
     failed = _failed(review)
     return {
@@ -90,14 +92,8 @@ def page_row(page: PageReview, given: Given) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pins(pins: Iterable[Judgement]) -> list[dict[str, Any]]:
-    return [
-        {
-            "reviewer": pin.reviewer, "sheet": pin.corners[0], "box": pin.corners[1:], "comment": pin.comment,
-            "time": pin.time,
-        }
-        for pin in pins
-    ]  # fmt: skip
+def _comments(rows: Iterable[Judgement]) -> list[dict[str, Any]]:
+    return [{"reviewer": row.reviewer, "comment": row.comment, "time": row.time} for row in rows]
 
 
 def headline(review: Review) -> str:

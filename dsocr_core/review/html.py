@@ -34,8 +34,7 @@ PICTURES_LIMIT = 1024 * 1024
 """Bytes of all pictures together, so that the report stays below 2 MB; later pages go without."""
 
 ROWS, DIFFERENCES, BLOCKS, TEXT, CHANGES = 1500, 30, 6, 1500, 4
-"""Pages in the table, differences, or pins, and texts of a page that are shown, characters of a text, changes
-named."""
+"""Pages in the table, differences (or comments) and texts of a page, characters of a text, changes named."""
 CONTEXT = 60
 """Characters before and after what differs in a long text."""
 
@@ -50,8 +49,8 @@ class _Shown:
     picture: str | None
     note: str
     reviews: Mapping[str, Judgement]
-    pins: Sequence[Judgement]
-    """Comments on regions of the page, in the order of their numbers on the picture."""
+    comments: Sequence[Judgement]
+    """Comments without a verdict."""
 
 
 def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
@@ -95,19 +94,16 @@ def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
 
 def _worst(review: Review, count: int) -> list[_Shown]:
     left = PICTURES_LIMIT
-    given, pins = review.verdicts.current(), review.verdicts.pins()
+    given, comments = review.verdicts.current(), review.verdicts.comments()
     shown = []
-    for page in [page for page in review.pages if changed(page) or page_fails(page) or page.name in pins][
+    for page in [page for page in review.pages if changed(page) or page_fails(page) or page.name in comments][
         :count
     ]:
         uri, note = None, ""
-        # Of several pages of a prompt the picture is the first.
-        pinned = sorted(pins.get(page.name, []), key=lambda pin: pin.corners[0])[:DIFFERENCES]
+        said = comments.get(page.name, [])[:DIFFERENCES]
         try:
             picture = review.picture(page.name)
-            jpeg = overlay(
-                picture, page, PICTURE_SIDE, [pin.corners[1:] for pin in pinned if not pin.corners[0]]
-            )
+            jpeg = overlay(picture, page, PICTURE_SIDE)
             note = "" if picture else "The page's picture is not on record here: boxes on an empty sheet."
             if picture and picture.with_boxes:
                 note = "Only the picture with one side's boxes is left."
@@ -117,7 +113,7 @@ def _worst(review: Review, count: int) -> list[_Shown]:
                 note = "No room for its picture."
         except DsocrError as error:
             note = str(error)
-        shown.append(_Shown(page, uri, note, given.get(page.name, {}), pinned))
+        shown.append(_Shown(page, uri, note, given.get(page.name, {}), said))
     return shown
 
 

@@ -36,8 +36,6 @@ STATE_COLOURS: dict[str, tuple[int, int, int]] = {
 TEXT_COLOUR = (192, 54, 44)
 """Underlines a matched box whose text differs."""
 
-PIN_COLOUR = (15, 118, 110)
-
 
 @dataclass(frozen=True)
 class PagePicture:
@@ -173,14 +171,12 @@ def page_image(picture: PagePicture, max_pixels: int = DEFAULT_MAX_PIXELS) -> Im
     return image if image.size == size or size[0] * size[1] > max_pixels else image.resize(size)
 
 
-def overlay(
-    picture: PagePicture | None, page: PageReview, side: int, pins: Sequence[tuple[int, ...]] = ()
-) -> bytes:
+def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     """A JPEG of the page with the boxes of both sides, at most `side` pixels long.
 
     Of several pages of a prompt it is the first. Outlines in the colour of the pair's state, A's solid and
-    B's dashed where they differ; `pins` are corners of regions, numbered from one. On an empty sheet when
-    there is no picture. Raises DsocrError when the picture cannot be read.
+    B's dashed where they differ. On an empty sheet when there is no picture. Raises DsocrError when the
+    picture cannot be read.
     """
     width, height = _sheet(picture, page)
     scale = min(1.0, side / max(width, height))
@@ -199,12 +195,6 @@ def overlay(
             pen.rectangle(corners, outline=colour, width=1 + (pair.state != "matched"))
             if pair.state == "matched" and pair.b is not None and pair.a.text.strip() != pair.b.text.strip():
                 pen.line((x1, y2 + 2, x2, y2 + 2), fill=TEXT_COLOUR, width=3)
-    for number, pin in enumerate(pins, start=1):
-        x1, y1, x2, y2 = (min(round(at * scale), small[axis % 2] - 1) for axis, at in enumerate(pin))
-        pen.rectangle((x1, y1, max(x1, x2), max(y1, y2)), outline=PIN_COLOUR, width=2)
-        words = f" {number} "
-        pen.rectangle(pen.textbbox((x1, y1), words), fill=PIN_COLOUR)
-        pen.text((x1, y1), words, fill="white")
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=75, optimize=True)
     return buffer.getvalue()

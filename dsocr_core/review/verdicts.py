@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -53,14 +52,6 @@ class Judgement:
     """The cause, in the reviewer's words or a `page.Cause`."""
     comment: str = ""
     undoes: str | None = None
-    region: str = ""
-    """Place of a pinned comment: number of the page in the prompt, x1, y1, x2, y2 in pixels of that page,
-    "0,60,145,303,172". Such a row is no verdict."""
-
-    @property
-    def corners(self) -> tuple[int, ...]:
-        """Number of the page and the corners of `region`."""
-        return tuple(map(int, self.region.split(",")))
 
 
 class Verdicts:
@@ -86,10 +77,13 @@ class Verdicts:
                     continue
         return tuple(found.values())
 
-    def pins(self) -> dict[str, list[Judgement]]:
-        """Page -> the comments pinned to a region of it that were not taken back, oldest first."""
+    def comments(self) -> dict[str, list[Judgement]]:
+        """Page -> the comments without a verdict that were not taken back, oldest first.
+
+        Earlier ones were pinned to regions of the page, which are not shown any more.
+        """
         found: dict[str, list[Judgement]] = {}
-        for row in _standing(self.rows(), pinned=True):
+        for row in _standing(self.rows(), comments=True):
             found.setdefault(row.page, []).append(row)
         return found
 
@@ -105,18 +99,6 @@ class Verdicts:
     ) -> Judgement:
         """Append a verdict. Raises VerdictError for a word there is not, no reviewer, or too long a text."""
         return self._append(page, verdict, reviewer, label, comment)
-
-    def pin(self, page: str, region: str, reviewer: str, comment: str) -> Judgement:
-        """Append a comment on a region. Raises VerdictError without a comment, or for no such region."""
-        return self._append(page, None, reviewer, comment=comment, region=region)
-
-    def unpin(self, pin: str, reviewer: str) -> None:
-        """Take the reviewer's own pin of that id back. Raises VerdictError for another's."""
-        name = " ".join(reviewer.split())
-        own = [row for row in _standing(self.rows(), pinned=True) if row.id == pin and row.reviewer == name]
-        if not own:
-            raise VerdictError("only who pinned a comment can take it back")
-        self._append(own[0].page, None, name, undoes=pin)
 
     def undo(self, reviewer: str, page: str | None = None) -> Judgement | None:
         """Take back this reviewer's last verdict (on that page); the one before counts again.
@@ -138,7 +120,6 @@ class Verdicts:
         label: str = "",
         comment: str = "",
         undoes: str | None = None,
-        region: str = "",
     ) -> Judgement:
         row = _judgement(
             {
@@ -152,7 +133,6 @@ class Verdicts:
                 "label": label.strip(),
                 "comment": comment.strip(),
                 "undoes": undoes,
-                "region": region,
             }
         )
         self._write([row])
@@ -179,9 +159,7 @@ _COLUMNS = tuple(item.name for item in fields(Judgement))
 _LIMITS = {
     "id": 64, "time": 40, "review": 500, "run_id": 100, "page": PAGE_LIMIT, "reviewer": REVIEWER_LIMIT,
     "label": LABEL_LIMIT, "comment": COMMENT_LIMIT, "undoes": 64,
-    "region": 40,
 }  # fmt: skip
-_REGION = re.compile(r"\d{1,4}(,\d{1,6}){4}", re.ASCII)
 _NEEDED = ("id", "time", "review", "run_id", "page", "reviewer")
 
 
@@ -193,10 +171,10 @@ def verdict_counts(history: History) -> pd.DataFrame:
     return history.query("verdict_counts")[0]
 
 
-def _standing(rows: Sequence[Judgement], pinned: bool = False) -> list[Judgement]:
-    """List the verdicts, or the pins, that are not undone, oldest first. Only the reviewer can undo."""
+def _standing(rows: Sequence[Judgement], comments: bool = False) -> list[Judgement]:
+    """List the verdicts, or the comments, that are not undone, oldest first. Only the reviewer can undo."""
     undone = {(row.reviewer, row.undoes) for row in rows if row.undoes}
-    kind = [row for row in rows if (bool(row.region) if pinned else row.verdict is not None)]
+    kind = [row for row in rows if not row.undoes and (row.verdict is None) == comments]
     return [row for row in kind if (row.reviewer, row.id) not in undone]
 
 
@@ -213,9 +191,7 @@ def _judgement(values: dict[str, Any]) -> Judgement:
             raise VerdictError("the reviewer has no name" if name == "reviewer" else f"there is no {name}")
         texts[name] = value
     verdict = values.get("verdict")
-    if (region := texts["region"]) and not (verdict is None and _is_region(region) and texts["comment"]):
-        raise VerdictError("a pin is a comment on a region of the page, and no verdict")
-    if verdict not in VERDICTS and not (verdict is None and (texts["undoes"] or region)):
+    if verdict not in VERDICTS and not (verdict is None and (texts["undoes"] or texts["comment"])):
         raise VerdictError(f"verdict {str(verdict)[:40]!r} is none of {', '.join(VERDICTS)}")
     try:
         moment = datetime.fromisoformat(str(texts["time"]))
@@ -225,19 +201,12 @@ def _judgement(values: dict[str, Any]) -> Judgement:
         raise VerdictError(f"time {texts['time']!r} has no zone")
     # One form for all, so that the order of the texts is that of the times.
     texts["time"] = moment.astimezone(UTC).isoformat(timespec="microseconds")
-    optional = {name: texts.pop(name) or "" for name in ("label", "comment", "region")}
+    optional = {name: texts.pop(name) or "" for name in ("label", "comment")}
     needed = {name: str(texts[name]) for name in _NEEDED}
     return Judgement(**needed, **optional, verdict=verdict, undoes=texts["undoes"] or None)
 
 
-def _is_region(text: str) -> bool:
-    if not _REGION.fullmatch(text):
-        return False
-    _, x1, y1, x2, y2 = map(int, text.split(","))
-    return x1 < x2 and y1 < y2
-
-
 def _value(row: Judgement) -> str:
     """Make what an annotation holds beside page and reviewer."""
-    names = ("id", "time", "review", "verdict", "label", "comment", "undoes", "region")
+    names = ("id", "time", "review", "verdict", "label", "comment", "undoes")
     return json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False)

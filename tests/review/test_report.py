@@ -147,16 +147,15 @@ def test_the_html_needs_no_network_and_no_script(judged: Review) -> None:
     assert "\0" not in page
 
 
-def test_pinned_comments_are_on_the_picture_and_in_words(judged: Review) -> None:
+def test_comments_without_a_verdict_are_in_the_report(history: History, judged: Review) -> None:
     before = html_report(judged)
     assert "<h3>p0 " not in before  # identical: not shown until somebody says something of it
-    judged.verdicts.pin("p0", "0,100,100,400,300", "ann", "look <here>")
+    said = {"id": "c", "time": "2026-01-01T00:00:00+00:00", "review": judged.key, "comment": "look <here>"}
+    history.annotate(judged.key, "verdict", json.dumps(said), page="p0", name="ann")
     page = html_report(judged)
-    assert "<h3>p0 " in page and "look &lt;here&gt;" in page and "100, 100, 400, 300" in page
+    assert "<h3>p0 " in page and "look &lt;here&gt;" in page
     [row] = [row for row in document(judged)["pages"] if row["image"] == "p0"]
-    assert [(pin["reviewer"], pin["sheet"], pin["box"]) for pin in row["pins"]] == [
-        ("ann", 0, (100, 100, 400, 300))
-    ]
+    assert [(each["reviewer"], each["comment"]) for each in row["comments"]] == [("ann", "look <here>")]
 
 
 def test_a_script_in_a_text_is_shown_as_text(review: Review) -> None:

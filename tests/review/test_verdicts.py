@@ -109,27 +109,22 @@ def test_what_cannot_be_kept_is_refused(verdicts: Verdicts) -> None:
     ):
         with pytest.raises(VerdictError, match=cause):
             verdicts.give(*values)  # type: ignore[arg-type]
-    for region in ("0,1,2,3", "0,5,2,4,9", "0,1,1,9,9999999", "0,a,1,9,9"):
-        with pytest.raises(VerdictError, match="a pin is a comment on a region"):
-            verdicts.pin("p1", region, "ann", "x")
-    with pytest.raises(VerdictError, match="a pin is a comment on a region"):
-        verdicts.pin("p1", "0,1,1,9,9", "ann", " ")
     assert verdicts.rows() == ()
 
 
-def test_a_pin_is_a_comment_on_a_region_and_no_verdict(verdicts: Verdicts) -> None:
+def test_a_comment_that_was_pinned_to_a_region_reads_on_and_is_no_verdict(
+    history: History, verdicts: Verdicts, run: str
+) -> None:
     verdicts.give("p1", "same", "ann")
-    pin = verdicts.pin("p1", "0,60,145,303,172", "bob", "the unit")
-    verdicts.pin("p2", "1,1,2,3,4", "ann", "the page after")
-    assert {page: [row.corners for row in rows] for page, rows in verdicts.pins().items()} == {
-        "p1": [(0, 60, 145, 303, 172)], "p2": [(1, 1, 2, 3, 4)]
-    }  # fmt: skip
-    assert words(verdicts) == {"p1": {"ann": "same"}}
-    assert verdicts.undo("bob") is None
-    with pytest.raises(VerdictError, match="only who pinned"):
-        verdicts.unpin(pin.id, "ann")
-    verdicts.unpin(pin.id, "bob")
-    assert list(verdicts.pins()) == ["p2"] and words(verdicts) == {"p1": {"ann": "same"}}
+    pin = row(run, id="pin", reviewer="bob", verdict=None, comment="the unit", region="0,60,145,303,172")
+    undone = row(run, id="gone", reviewer="bob", verdict=None, comment="no", region="0,1,1,9,9")
+    undo = row(run, id="undo", reviewer="bob", verdict=None, undoes="gone", time="2030-01-01T00:00:00+00:00")
+    for each in (pin, undone, undo):
+        history.annotate(run, "verdict", json.dumps(each), page="p1", name="bob")
+    assert {page: [each.comment for each in rows] for page, rows in verdicts.comments().items()} == {
+        "p1": ["the unit"]
+    }
+    assert words(verdicts) == {"p1": {"ann": "same"}} and verdicts.undo("bob") is None
 
 
 def test_a_spreadsheet_runs_no_cell_of_the_exported_rows(verdicts: Verdicts) -> None:

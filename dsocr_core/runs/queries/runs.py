@@ -154,8 +154,7 @@ _ask(
 _VERDICTS = """
     SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
            given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,
-           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes,
-           given ->> 'region' AS region
+           given ->> 'comment' AS comment, given ->> 'undoes' AS undoes
     FROM (SELECT *, TRY_CAST(value AS JSON) AS given FROM annotations WHERE kind = 'verdict')
     WHERE page IS NOT NULL AND id IS NOT NULL
 """

@@ -46,9 +46,9 @@ class Position:
         return self.queue[0] if self.queue else None
 
     @cached_property
-    def pins(self) -> list[Judgement]:
-        """Comments pinned to regions of the page shown."""
-        return self.review.verdicts.pins().get(self.page.name, []) if self.page else []
+    def comments(self) -> list[Judgement]:
+        """Comments without a verdict on the page shown."""
+        return self.review.verdicts.comments().get(self.page.name, []) if self.page else []
 
     @cached_property
     def position(self) -> int:
@@ -101,16 +101,14 @@ def take_actions() -> None:
     state: Any = st.session_state.get("review viewer")
     actions = state.get("actions") if state else None
     for action in actions if isinstance(actions, list) else []:
-        number, *of_act = (action.get(name) for name in ("n", "act", "subject", "region", "words"))
+        number, *of_act = (action.get(name) for name in ("n", "act", "subject"))
         if isinstance(number, int) and number > address.values()["taken"]:
-            act, subject, region, said = (str(value or "") for value in of_act)
-            act_on(act, subject, number, region, said)
+            act, subject = (str(value or "") for value in of_act)
+            act_on(act, subject, number)
 
 
-def act_on(act: str, subject: str, number: int = 0, region: str = "", said: str = "") -> None:
-    """Do `act` ("next", "previous", "undo", "pin", "unpin", a verdict) with `subject` shown; what went wrong
-    is noted.
-    """
+def act_on(act: str, subject: str, number: int = 0) -> None:
+    """Do `act` ("next", "previous", "undo", a verdict) with `subject` shown; what went wrong is noted."""
     values = address.values()
     done: dict[str, Any] = {
         "taken": max(number, values["taken"]),
@@ -125,13 +123,9 @@ def act_on(act: str, subject: str, number: int = 0, region: str = "", said: str 
             done |= _to(here.beside(1 if act == "next" else -1))
         elif act == "undo":
             done |= _undo(review)
-        elif act == "unpin":
-            review.verdicts.unpin(region, address.reviewer())
-        elif act in (*VERDICTS, "pin") and not address.reviewer():
-            done |= {"problem": NAME_FIRST, "pending": (act, subject, 0, region, said),
+        elif act in VERDICTS and not address.reviewer():
+            done |= {"problem": NAME_FIRST, "pending": (act, subject),
                      "asked": time.time_ns() // 1_000_000}  # fmt: skip
-        elif act == "pin":
-            review.verdicts.pin(review.page(subject).name, region, address.reviewer(), said)
         elif act in VERDICTS:
             done |= _judge(here, subject, act)
     except DsocrError as error:

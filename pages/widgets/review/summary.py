@@ -129,7 +129,7 @@ def _rows(review: Review) -> None:
 
 
 def _verdict(row: Judgement) -> str:
-    return row.verdict or ("pinned" if row.region else "taken back")
+    return row.verdict or ("taken back" if row.undoes else "comment")
 
 
 def _settings(review: Review) -> None:

@@ -106,7 +106,7 @@ def _any_own(here: Position) -> bool:
 
 
 def verdicts_html(here: Position, page: PageReview) -> str:
-    """Everybody's verdict on the page, the pinned comments, and what was just taken back; escaped."""
+    """Everybody's verdict on the page, comments without one, and what was just taken back; escaped."""
     rows = sorted(here.given.get(page.name, {}).values(), key=lambda row: row.time)
     chips = []
     for row in rows:
@@ -115,9 +115,9 @@ def verdicts_html(here: Position, page: PageReview) -> str:
         words = f"<b>{escape(who)}</b>: {escape(row.verdict or '')}{more}"
         title = escape(f"{moment(row.time)} {row.reviewer}: {row.comment or row.verdict}", quote=True)
         chips.append(f"<span class='dsocr-review' title='{title}'>{words}</span>")
-    for number, pin in enumerate(here.pins, start=1):
-        words = f"{number}. <b>{escape(pin.reviewer)}</b>: {escape(pin.comment)}"
-        chips.append(f"<span class='dsocr-review' title='{escape(pin.comment, quote=True)}'>{words}</span>")
+    for row in here.comments:
+        words = f"<b>{escape(row.reviewer)}</b>: {escape(row.comment)}"
+        chips.append(f"<span class='dsocr-review' title='{escape(row.comment, quote=True)}'>{words}</span>")
     if notice := address.values()["notice"]:
         chips.append(f"<span class='dsocr-review'>{escape(notice)}</span>")
     return "".join(chips)

@@ -30,7 +30,6 @@ from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html, ve
 if TYPE_CHECKING:
     from dsocr_core.review.page import Difference, PageReview
     from dsocr_core.review.review import Review
-    from dsocr_core.review.verdicts import Judgement
 
 _SHORT = {"infer.no_repeat_ngram_size": "n-gram", "infer.max_new_tokens": "at most tokens"}
 _ELSEWHERE = ("a", "b", "history", "out", "config")
@@ -117,27 +116,17 @@ def draw(here: Position, shown: PageShown) -> None:
         {side: _pane_words(shown, side) for side in SIDES},
         (value("mode"), lambda mode: address.put("mode", mode)),
         f"{page.name}: {verdict_words(page.verdict).words}. {kind_words(page)}"
-        + (f"; {plural(len(here.pins), 'pinned comment')}" if here.pins else ""),
+        + (f"; {plural(len(here.comments), 'comment')}" if here.comments else ""),
         position=_position(here),
         around={
             "taken": address.values()["taken"],
             "subject": page.name,
-            "sheet": shown.sheet,
-            "pins": [
-                _pin(number, pin) for number, pin in enumerate(here.pins, 1) if pin.corners[0] == shown.sheet
-            ],
             "keys": _keys(),
             "fields": ", ".join(f".st-key-{field} *" for field, _ in verdict.FIELDS.values()),
             "cookie": address.cookie(),
             "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
         },
     )
-
-
-def _pin(number: int, pin: Judgement) -> dict[str, Any]:
-    own = pin.reviewer == address.reviewer()
-    corners = dict(zip(("x1", "y1", "x2", "y2"), pin.corners[1:], strict=True))
-    return {"id": pin.id, "number": number, "who": pin.reviewer, "words": pin.comment, "own": own} | corners
 
 
 def cause_first(page: PageReview) -> str:

@@ -11,7 +11,7 @@ from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent
 # In this order: they share one module scope in the browser.
-_SCRIPTS = ("geometry.js", "words.js", "drawing.js", "texts.js", "pins.js", "panes.js", "main.js")
+_SCRIPTS = ("geometry.js", "words.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
 MODES = ("2-up", "swipe", "overlay", "difference")
 RUNS: dict[str, tuple[Side, ...]] = {"a": ("a",), "b": ("b",), "both": SIDES}
@@ -32,10 +32,9 @@ def show_viewer(
     (`pair.viewer.pair_values`), colours {label: "#rrggbb"}, mode, selected. To mark where the tokens diverge:
     divergence {a, b: index of a pair or None, words}.
 
-    A page with keys of its own gives around {taken, subject, keys, fields, cookie, sheet, pins}: keys of
-    {key, does, act or field}, `fields` a selector of what Enter and Escape leave, pins of {id, number, who,
-    words, own, x1, y1, x2, y2}. Pages are then turned by actions, too: the state `actions` lists those {n,
-    act, subject, region, words} with n above `taken`; subject is what was shown.
+    A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act
+    or field}, `fields` a selector of what Enter and Escape leave. Pages are then turned by actions, too: the
+    state `actions` lists those {n, act, subject} with n above `taken`; subject is what was shown.
     Returns (pages to move by, sides to run), what the user asked for just now.
     """
     result = mount(

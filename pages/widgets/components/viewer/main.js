@@ -21,8 +21,6 @@ class Viewer {
     this.adopted = {};
     this.pairs = [];
     this.items = { a: [], b: [] };
-    this.pins = [];
-    this.drawing = null; // the region that a comment is being pinned to
     this.panes = SIDES.map((side) => {
       const pane = root.querySelector(`.pane[data-side="${side}"]`);
       const stage = pane.querySelector(".stage");
@@ -97,8 +95,7 @@ class Viewer {
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
     const more = (this.around?.keys ?? []).map(({ key, does }) => [key, does]);
-    fillKeys(this.find(".keys"), this.around ? [...more, ["n", "pin a comment to the selected box, or to a region"]] : more);
-    fillPins(this);
+    fillKeys(this.find(".keys"), more);
     this.sides = data.sides;
     this.pairs = data.pairs;
     this.colours = data.colours;
@@ -109,8 +106,6 @@ class Viewer {
     if (page) {
       // A selection belongs to its page: no echo of the last page's is awaited, and whatever Python says here is news.
       this.hovered = null;
-      this.drawing = null;
-      this.find(".note").hidden = true;
       this.sent.selected = [];
       delete this.adopted.selected;
     }
@@ -243,19 +238,7 @@ class Viewer {
       this.select((from + by + this.pairs.length) % this.pairs.length, true);
     }
     if (name === "labels") this.fillMenus();
-    if (name === "pin" && this.around) {
-      const pair = this.pairs[this.selected];
-      if (pair) openNote(this, pair.a ?? pair.b); // of the box that is picked
-      else this.setPinning(!this.pinning);
-    }
     this.schedule();
-  }
-
-  // The next drag draws a region in place of moving the page.
-  setPinning(on) {
-    this.pinning = on;
-    this.root.dataset.pinning = on;
-    this.find('[data-act="pin"]').setAttribute("aria-pressed", String(on));
   }
 
   turn(step) {
@@ -265,10 +248,10 @@ class Viewer {
 
   // For the page around the viewer. Every action is sent until Python says that it has taken it, so that none is
   // lost or falls on another page than the one in sight, however fast they come.
-  actAround(act, more = {}) {
+  actAround(act) {
     const { taken, subject } = this.around;
     const n = Math.max(Date.now(), taken + 1, (this.actions.at(-1)?.n ?? 0) + 1);
-    this.actions = [...this.actions, { n, act, subject, ...more }];
+    this.actions = [...this.actions, { n, act, subject }];
     this.setState("actions", this.actions);
   }
 
@@ -283,8 +266,8 @@ class Viewer {
   }
 
   // Without a name what is said leads to its field. A name that stands there is on its way: no key after it is typed.
-  askName(key = this.around.keys.find(({ act, field }) => act && field)) {
-    const field = key?.field && fieldOf(key);
+  askName(key) {
+    const field = key.field && fieldOf(key);
     if (field && !field.value.trim()) field.focus();
   }
 
@@ -298,15 +281,14 @@ class Viewer {
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", n: "pin", "?": "keys" };
+    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
     else if (acts[event.key]) this.act(acts[event.key]);
     else if (idle && arrows[event.key]) this.act(arrows[event.key]);
     else if (event.key === "Escape") {
-      if (this.pinning) this.setPinning(false);
-      else if (this.find(".keys").hidden) this.select(null);
+      if (this.find(".keys").hidden) this.select(null);
       this.find(".keys").hidden = true;
     } else return;
     event.preventDefault();
@@ -329,9 +311,8 @@ class Viewer {
   }
 
   press(event, pane) {
-    if (event.button !== 0 || event.target.closest(".divider, .notice, .pin")) return;
+    if (event.button !== 0 || event.target.closest(".divider, .notice")) return;
     this.root.focus({ preventScroll: true });
-    if (this.pinning || (event.shiftKey && this.around)) return drawRegion(this, event, pane);
     pane.stage.setPointerCapture(event.pointerId);
     this.drag = { x: event.clientX, y: event.clientY, moved: false };
     const end = () => {
@@ -349,9 +330,8 @@ class Viewer {
   }
 
   move(event, pane) {
-    if (this.drawing) return;
     if (!this.drag) {
-      this.hover(event.target.closest(".divider, .notice, .pin") ? null : itemUnder(this, event, pane), event);
+      this.hover(event.target.closest(".divider, .notice") ? null : itemUnder(this, event, pane), event);
       return;
     }
     const [dx, dy] = [event.clientX - this.drag.x, event.clientY - this.drag.y];

@@ -110,7 +110,6 @@ function drawPane(viewer, pane, view) {
     for (const item of layer.items) drawMarks(context, view, size, viewer, item);
     context.restore();
   }
-  drawPins(viewer, pane, context, view);
   const { divergence } = viewer;
   if (divergence) drawFlag(context, view, size, viewer.pairs[divergence[pane.side]]?.[pane.side], divergence.words);
 }
