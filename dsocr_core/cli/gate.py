@@ -67,7 +67,7 @@ def gate(
     reports: GateReports,
     console: Console,
 ) -> int:
-    """Measure this code beside a baseline, in processes that take turns, and tell whether it is slower. Exit
+    """Measure this code beside a baseline, in processes by turns, and tell whether it is slower. Exit
     code 0: within or faster, 3: slower, 4: inconclusive, 1: pages differ, 2: bad usage.
 
     Args:

@@ -1,7 +1,6 @@
 """Benches as processes of their own: of a checkout, or of two in turn, each recorded as a run.
 
-Two sides are there at once, and one works while the other waits: they take turns pass by pass, before and
-after and after and before, so that what the machine does meanwhile is no difference of theirs.
+The order of the sides alternates from round to round, so that a machine that slows down favours neither.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,23 +39,6 @@ if found is None or not (found.origin or "").startswith({root!r}):
 """
 """Start of every Python below a checkout's command. Its code comes before all else: a .pth file of the
 environment may put another checkout before PYTHONPATH, and that would be measured without a word."""
-_IN_TURN = """
-import logging
-
-class _Turn(logging.Filter):
-    def filter(self, record):
-        if ": pass " in record.getMessage():
-            print({turn!r}, flush=True)
-            sys.stdin.readline()
-        return True
-
-_said = logging.getLogger("dsocr_core.measure.bench")
-_said.setLevel(logging.INFO)
-_said.addFilter(_Turn())
-"""
-"""Has a bench wait before each pass until it is told to go on. From outside, by what a bench says: a commit
-of before can do it, too."""
-_TURN = "waits for its turn"
 _POLL_S, _LEAVING_S = 0.2, 30.0
 _NOT_OF_PAGES = ("history", "engine", "a", "b", "backends")
 _NOT_OF_A_BENCH = (*_NOT_OF_PAGES, "vendor", "tolerance", "clean_pages")
@@ -114,54 +96,22 @@ class Code:
 
         Raises Cancelled, after which it has ended.
         """
-        with Temporary("gate") as folder, closing(_Going(self, words, Path(folder), cancel)) as going:
-            going.on()
-            return going.ended()
-
-
-class _Going:
-    """A command of a checkout that runs; with `in_turn` it waits at each pass of its bench."""
-
-    def __init__(
-        self, code: Code, words: Sequence[str], first: Path, cancel: threading.Event, in_turn: bool = False
-    ) -> None:
-        self.code, self._cancel, self._said = code, cancel, list[str]()
-        text = _FIRST.format(root=str(code.root)) + (_IN_TURN.format(turn=_TURN) if in_turn else "")
-        (first / "sitecustomize.py").write_text(text)
-        paths = [str(first), *filter(None, [os.environ.get("PYTHONPATH")])]
-        # Nor does the folder that happens to be the current one come first: it may be another checkout.
-        own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", TREE: str(os.getpid())}
-        command = [sys.executable, "-m", "dsocr_core", *words]
-        self._child = Child(command, {**os.environ, **own}, talks=True)
-
-    def on(self) -> bool:
-        """Let it work until its next turn; False where it has ended. Raises Cancelled."""
-        try:
-            while True:
-                if self._cancel.is_set():
+        with Temporary("gate") as folder:
+            first = Path(folder)
+            (first / "sitecustomize.py").write_text(_FIRST.format(root=str(self.root)))
+            paths = [str(first), *filter(None, [os.environ.get("PYTHONPATH")])]
+            # Nor does the folder that happens to be the current one come first: it may be another checkout.
+            own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1", TREE: str(os.getpid())}
+            command, said = [sys.executable, "-m", "dsocr_core", *words], list[str]()
+            with closing(Child(command, {**os.environ, **own}, talks=True)) as child:
+                with suppress(ChildGone):
+                    while not cancel.is_set():
+                        said.append((child.receive(_POLL_S) or b"").decode("utf-8", "replace"))
                     raise Cancelled
-                line = (self._child.receive(_POLL_S) or b"").decode("utf-8", "replace")
-                if line.strip() == _TURN:
-                    return True
-                self._said.append(line)
-        except ChildGone:
-            return False
-
-    def turn(self) -> bool:
-        """Let it work from one turn to the next, as `on`."""
-        with suppress(ChildGone):
-            self._child.send(b"\n")
-        return self.on()
-
-    def ended(self) -> Ended:
-        """Its exit code, its output, its last words."""
-        self._child.wait(_LEAVING_S)
-        code = self._child.returncode
-        last = self._child.last_line(300) or self._child.how_it_ended()
-        return -1 if code is None else code, "".join(self._said), last
-
-    def close(self) -> None:
-        self._child.close()
+                child.wait(_LEAVING_S)
+                code = child.returncode
+                last = child.last_line(300) or child.how_it_ended()
+                return -1 if code is None else code, "".join(said), last
 
 
 @dataclass(frozen=True)
@@ -249,9 +199,9 @@ def rounds(
     cancel: threading.Event,
     say: Callable[[str], None] = log.info,
 ) -> Iterator[tuple[Measured, ...]]:
-    """Bench every side once a round, in turn; each bench is recorded at `location`. Raises DsocrError.
+    """Bench every side once a round, one after the other; each bench is recorded at `location`.
 
-    Pages that are read together take all memory that there is: such processes follow each other.
+    Raises DsocrError.
     """
     words = ["bench", "--json", "--save", f"--history={location}", *work.words()]
     took = ""
@@ -259,28 +209,11 @@ def rounds(
         order = sides if number % 2 == 0 else sides[::-1]
         started, watch = time.monotonic(), MachineWatch()
         say(f"round {number + 1} of at most {most}: {' and '.join(code.name for code in sides)}{took}")
-        groups = [[code] for code in order] if work.batch > 1 else [order]
-        found = [_measured(*each) for group in groups for each in in_turn(group, words, cancel)]
+        found = [_measured(code, code.run(words, cancel)) for code in order]
         took = f" ({time.monotonic() - started:.0f} s a round)"
         busy = watch.facts().get("contended") is True
         found = [replace(each, contended=busy) for each in found]
         yield tuple(found if order is sides else found[::-1])
-
-
-def in_turn(
-    order: Sequence[Code], words: Sequence[str], cancel: threading.Event
-) -> Iterator[tuple[Code, Ended]]:
-    """Run a bench of every side, each working while the others wait, to the end of all. Raises Cancelled."""
-    with ExitStack() as stack:
-        there = []
-        for code in order:  # one that loads would disturb one that measures
-            folder = Path(stack.enter_context(Temporary("gate")))
-            going = stack.enter_context(closing(_Going(code, words, folder, cancel, len(order) > 1)))
-            there.append((going, going.on()))
-        waiting = [going for going, waits in there if waits][::-1]
-        while waiting:
-            waiting = [going for going in waiting[::-1] if going.turn()]
-        yield from [(going.code, going.ended()) for going, _ in there]
 
 
 def _measured(code: Code, ended: Ended) -> Measured:

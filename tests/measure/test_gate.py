@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -264,46 +263,12 @@ def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(
     assert code == 1 and "in place of the code in" in last
 
 
-def made_code(root: Path, passes: int) -> processes.Code:
-    """A checkout whose bench says as many passes as it makes, and writes each down in the folder above."""
-    (root / "dsocr_core").mkdir(parents=True)
-    (root / "dsocr_core" / "__init__.py").touch()
-    (root / "dsocr_core" / "__main__.py").write_text(
-        "import logging, os, pathlib\n"
-        f"diary = pathlib.Path({str(root.parent / 'diary')!r})\n"
-        f"made = lambda what: diary.open('a').write({root.name!r} + what + ' ')\n"
-        f"for number in range({passes}):\n"
-        f"    logging.getLogger('dsocr_core.measure.bench').info('eager: pass %s of {passes}', number)\n"
-        "    made(str(number))\n"
-        "made('end'); print(os.environ['DSOCR_MACHINE_TREE'])\n"
-    )
-    return processes.Code(root.name, root)
-
-
-@pytest.mark.parametrize(
-    ("passes", "diary"),
-    [
-        ((2, 2), "a0 b0 b1 bend a1 aend"),
-        ((3, 3), "a0 b0 b1 a1 a2 aend b2 bend"),
-        ((0, 2), "aend b0 b1 bend"),  # a commit that says no passes
-        ((2,), "a0 a1 aend"),
-    ],
-)
-def test_passes_are_made_in_turn(passes: Sequence[int], diary: str, tmp_path: Path) -> None:
-    """What follows a side's last pass ends before the other measures on."""
-    sides = [made_code(tmp_path / name, count) for name, count in zip("ab", passes, strict=False)]
-    found = [*processes.in_turn(sides, ["bench"], threading.Event())]
-    assert (tmp_path / "diary").read_text().split() == diary.split()
-    assert [(code, ended[0]) for code, ended in found] == [(code, 0) for code in sides]
-    assert {ended[1].split()[-1] for _, ended in found} == {str(os.getpid())}
-
-
 def test_a_bench_that_fails_says_what_it_said(
     clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(monkeypatch, clone, Benches())
     failed = (2, "", "error: no such checkpoint")
-    monkeypatch.setattr(processes, "in_turn", lambda order, *_: [(code, failed) for code in order])
+    monkeypatch.setattr(processes.Code, "run", lambda *_: failed)
     assert main(["gate", f"--history={history}"]) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert "gate: the bench of" in said and "error: no such checkpoint" in said

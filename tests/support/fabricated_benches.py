@@ -143,10 +143,6 @@ def install(patch: pytest.MonkeyPatch, clone: Path, benches: Benches) -> Benches
     """Have a gate of this process measure the clone."""
     patch.setattr(processes, "PROJECT_ROOT", clone)
     patch.setattr(processes.Code, "run", lambda code, words, cancel: benches.run(code, words, cancel))
-    patch.setattr(
-        processes, "in_turn",
-        lambda order, words, cancel: [(code, benches.run(code, words, cancel)) for code in order],
-    )  # fmt: skip
     patch.setattr(processes, "MachineWatch", lambda: _Watch(benches, len(benches.ran)))
     return benches
 
