@@ -1,12 +1,10 @@
-"""Tables of costs, times and gaps as DataFrames of plain numbers: in FLOP, bytes, seconds, and shares of 1.
+"""Tables of costs and requirements as DataFrames of plain numbers: in FLOP, bytes, seconds, shares of 1.
 
 What the FLOPs page shows and the shell prints is these frames; nothing in them is text but names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import nan
 from typing import Any
 
 import pandas as pd
@@ -16,13 +14,9 @@ from analytic_model.hardware import Hardware
 from analytic_model.policy import Dtype
 from analytic_model.predict import Prediction, StageCost
 from analytic_model.requirements import Requirements
-from dsocr_core.models.stages import Stage
 
 WITH_VISION, EVERYTHING = "prefill with vision", "everything"
 """Rows that sum up others: prefill as a clock sees it, and all stages once."""
-
-Times = Mapping[Stage, float]
-"""Recorded milliseconds; prefill has the vision stages in it. A stage that was not timed is left out."""
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -89,72 +83,6 @@ def operators(stage: StageCost) -> pd.DataFrame:
     frame["share_of_flops"] = frame["flops"] / max(frame["flops"].sum(), 1)
     frame["share_of_bytes"] = moved / max(moved.sum(), 1)
     return frame.sort_values(["flops", "bytes_read"], ascending=False, ignore_index=True)
-
-
-# --- recorded times -------------------------------------------------------------------------------
-
-
-def times(
-    prediction: Prediction, hardware: Hardware | None, recorded: Times, together: bool = False
-) -> pd.DataFrame:
-    """Each stage's recorded time beside its bound, prefill both alone and as a clock sees it (WITH_VISION).
-
-    The language model's own time is what vision leaves of prefill. NaN where no time was recorded, and for
-    all that needs the device's peaks where they are not known (`hardware` None), and of pages read `together`
-    for all that needs a page's own time and traffic: they share both.
-    """
-    dtype = prediction.policy.dtype
-    rows = []
-    inner = [stage for stage in prediction.stages if stage != Stage.DECODE]
-    for name in (*inner, WITH_VISION, Stage.DECODE):
-        nested = name == WITH_VISION
-        stage = Stage.PREFILL if nested else Stage(name)
-        cost = prediction.with_nested(stage) if nested else prediction.stages[stage]
-        measured = recorded.get(stage)
-        if stage == Stage.PREFILL and not nested and measured is not None:
-            measured -= sum(recorded.get(part, 0.0) for part in inner[:-1])
-        seconds = measured / 1e3 if measured is not None and measured > 0 else nan
-        moved = cost.compulsory_bytes
-        row: dict[str, Any] = {
-            "stage": str(name), "measured_s": seconds, "flops": cost.cost.flops, "bytes": moved,
-            "intensity": cost.cost.flops / moved if moved else 0.0, "flops_per_s": cost.cost.flops / seconds,
-        }  # fmt: skip
-        if together:
-            row |= dict.fromkeys(("bytes", "intensity", "flops_per_s"), nan)
-        elif hardware is not None:
-            bound_ms = (
-                roofline.prefill_ms(prediction, hardware)
-                if nested
-                else roofline.bound(cost, hardware, dtype).time_ms
-            )
-            row |= {
-                "bound_s": bound_ms / 1e3,
-                "above_bound": 1e3 * seconds / bound_ms if bound_ms else nan,
-                "mfu": row["flops_per_s"] / hardware.peak_flops(dtype),
-                "bandwidth_share": moved / seconds / hardware.bandwidth,
-            }
-        rows.append(row)
-    columns = ["stage", "measured_s", "bound_s", "above_bound", "flops", "bytes", "intensity", "flops_per_s",
-               "mfu", "bandwidth_share"]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
-
-
-def roofline_points(costs: pd.DataFrame, recorded: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Place the stages: on the roof by their bound and, where `times` are given, below it as recorded.
-
-    Columns stage, kind, intensity in FLOP/B, flops_per_s. Prefill is the language model alone.
-    """
-    costly = costs[costs["bound_s"] > 0]
-    on_roof = costly[["stage"]].assign(
-        kind="bound",
-        intensity=costly["intensity_flop_per_byte"],
-        flops_per_s=costly["flops"] / costly["bound_s"],
-    )
-    if recorded is None:
-        return on_roof.reset_index(drop=True)
-    timed = recorded[(recorded["stage"] != WITH_VISION) & recorded["flops_per_s"].notna()]
-    points = timed[["stage", "intensity", "flops_per_s"]].assign(kind="measured")
-    return pd.concat([on_roof, points[on_roof.columns]], ignore_index=True)
 
 
 # --- requirements ---------------------------------------------------------------------------------

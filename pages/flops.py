@@ -1,18 +1,18 @@
-"""FLOPs and bounds: what a page costs by arithmetic, beside what was counted and what was timed."""
+"""FLOPs and bounds: how exact the arithmetic is in every run, and what each stage loses to its bound."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import duckdb
-import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from pages.widgets.flops import address, sidebar, views
-from pages.widgets.flops.selection import NotRecordedError
-from pages.widgets.shared import heading
-from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.flops import address, gaps, what_if
+from pages.widgets.shared import figure, heading
+from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import part, refused
+
+_VIEWS = {"All runs": gaps.draw, "What if": what_if.draw}
 
 
 def page() -> None:
@@ -20,20 +20,11 @@ def page() -> None:
     address.read()
     if refused():
         return
-    with st.sidebar:
-        choose = sidebar.draw()
     try:
-        selection = choose()
-    except NotRecordedError as nothing:
-        st.markdown(plain(str(nothing)))
-        if st.button("Go to Compare", type="primary", key="flops compare"):
-            sidebar.to_compare()
+        part(address.read, partial(figure.tabs, _VIEWS, address.key("view")), address.write)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
-    else:
-        part(address.read, partial(views.draw, selection), address.write)
-        return
-    address.write()
+        address.write()
 
 
 page()

@@ -19,8 +19,8 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+from analytic_model import PUBLISHED
 from analytic_model.counted import count_run
-from analytic_model.recorded import PUBLISHED
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT

@@ -17,8 +17,9 @@ from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, sprea
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, print_json, titled_table
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.visible import visible
 from dsocr_core.base.words import amount, percent
-from dsocr_core.cli.history import records
+from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
@@ -55,7 +56,7 @@ class Page:
         no_window_padding: leave out the zeros in SAM's last windows
     """
 
-    config: Path
+    config: Path | None = None
     width: int = A4[0]
     height: int = A4[1]
     preset: str = "gundam"
@@ -70,6 +71,8 @@ class Page:
     @property
     def model(self) -> ModelConfig:
         """Raises ConfigError."""
+        if self.config is None:
+            raise DsocrError("give --config, a config.json or its directory (or --run of report)")
         return load_config(self.config)
 
     def workload(self, tokens: int) -> Workload:
@@ -117,6 +120,9 @@ def report(
     page: Page,
     chosen: Device,
     *,
+    run: str = "",
+    backend: str = "",
+    history: str | None = None,
     attention: Attention = "sdpa",
     count_unsupported: bool = False,
     ttft: float | None = None,
@@ -124,14 +130,19 @@ def report(
     json: bool = False,
     console: Console,
 ) -> int:
-    """Print the cost of one page, stage by stage; or what a target takes, and which devices reach it.
+    """Print the cost of one page, stage by stage; or what a recorded run loses to its lower bound; or what a
+    target takes, and which devices reach it.
 
     Args:
+        run: id of a run of the history: its stages, what loses most first
+        backend: one of the run's backends (default: the first)
         attention: the decoder's
         count_unsupported: count cores that torch's counter does not see
         ttft: target in ms to the first token, vision and prefill
         tpot: target in ms per output token of every page
     """
+    if run:
+        return _stages_of_run(run, backend, history, json, console)
     targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot}
     chosen_targets = [(target, value) for target, value in targets.items() if value is not None]
     if len(chosen_targets) > 1:
@@ -242,6 +253,30 @@ def print_sweep(
 
     print(frame_csv(pd.DataFrame(as_rows(found, axis, quantity))), end="")
     return OK
+
+
+def _stages_of_run(run: str, backend: str, history: str | None, json: bool, console: Console) -> int:
+    """Print what each stage of a run took, its lower bound and its FLOPs."""
+    from dsocr_core.runs.flop_gaps import lost_sentence, stages_of
+
+    with Where(history=history).opened(tell=False) as runs:
+        stages = stages_of(runs, run, backend)
+    if json:
+        print_json({"run": run, "stages": records(stages)})
+        return OK
+    console.print(visible(lost_sentence(stages)), markup=False, highlight=False)
+    shown = stages.assign(
+        **{name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
+    )
+    _show(console, "", shown[["stage", *_STAGES]], _STAGES)
+    return OK
+
+
+_STAGES: _Columns = {
+    "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
+    "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
+    "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"),
+}  # fmt: skip
 
 
 def _requirements(page: Page, target: Target, value: float, json: bool, console: Console) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from analytic_model.cards import card_named
-from analytic_model.recorded import hardware_key
 
 
 @pytest.mark.parametrize(
@@ -35,12 +34,3 @@ def test_a_card_is_known_by_name_and_capability(
 ) -> None:
     card = card_named(name, capability)
     assert (card.bandwidth_gb_s if card else None) == bandwidth
-
-
-def test_a_recorded_device_has_the_hardware_of_its_own_name() -> None:
-    assert hardware_key("NVIDIA H200") == "h200"
-    assert hardware_key("NVIDIA A100-SXM4-80GB") == "a100"
-    assert hardware_key("NVIDIA H100 PCIe") == "h100-pcie"
-    assert hardware_key("NVIDIA A100-SXM4-40GB") == "a100-40gb"
-    assert hardware_key("NVIDIA GeForce RTX 4090") == "rtx-4090"
-    assert hardware_key("NVIDIA GH200 144G HBM3e") is None and hardware_key("cpu") is None

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from analytic_model import counted, ops
+from analytic_model import PUBLISHED, counted, ops
 from analytic_model.counted import NotExactError, flop_rows, workload_of
 from analytic_model.measure import Meter
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
-from analytic_model.recorded import PUBLISHED
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig

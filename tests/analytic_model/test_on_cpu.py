@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from analytic_model import on_cpu
+from analytic_model import PUBLISHED, on_cpu
 from analytic_model.on_cpu import of_cpu, page_s
-from analytic_model.recorded import PUBLISHED
 from dsocr_core.models.family import load_config
 from dsocr_core.settings import Settings
 

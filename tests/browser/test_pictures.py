@@ -52,11 +52,9 @@ VIEWS = {
     "runs": ("/runs", "newest first"),
     "runs-two": ("/runs?runs={fast}&runs={cpu}&tab=Environment", "values differ"),
     "runs-import": ("/runs?view=Import", "Run directories of llm-perf-opt"),
-    "flops-cost": ("/flops", "least time"),
-    "flops-measured": ("/flops?work=Run&run={fast}&view=Against+measured", "Diamonds: as recorded"),
-    "flops-of-a-cpu-run": ("/flops?work=Run&run={cpu}&view=Against+measured", "No bound is known for"),
-    "flops-sweep": ("/flops?view=Sweep", "over tiles"),
-    "flops-requirements": ("/flops?view=Requirements", "reaches it"),
+    "flops": ("/flops", "runs are exact"),
+    "flops-gaps": ("/flops?reading=FLOP+gap&run={eager}&stage=sam", "no colour where equal"),
+    "flops-what-if": ("/flops?view=What+if", "new tokens"),
 }  # fmt: skip
 """Of each view its address and words on it."""
 LONG = (
@@ -64,8 +62,7 @@ LONG = (
     "timing-kernels",
     "timing-kernels-of-two",
     "timing-b-against-a",
-    "flops-measured",
-    "flops-cost",
+    "flops",
 )
 
 

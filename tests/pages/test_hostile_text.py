@@ -56,7 +56,7 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
     ("review", {"review": SCRIPT}),
     *(("compare", {"page": "letter_tall", "tab": tab})
       for tab in ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")),
-    *(("flops", {"work": "Run", "run": SCRIPT, "view": view}) for view in ("Cost", "Against measured")),
+    ("flops", {"run": SCRIPT}),
 ]  # fmt: skip
 
 ADDRESSES = {
@@ -148,5 +148,5 @@ def test_a_history_that_cannot_be_opened_is_one_line(
         raise DsocrError("*s3*://nowhere: not there")
 
     monkeypatch.setattr(resources, "history", fail)
-    (error,) = opened(page, **({"work": "Run"} if page == "flops" else {})).error
+    (error,) = opened(page).error
     assert "not there" in error.value

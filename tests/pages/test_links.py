@@ -29,8 +29,6 @@ LINKS = [
     ("runs", {"runs": "nope"}),
     ("runs", {"baseline": "nope"}),
     ("flops", {"run": "nope"}),
-    ("flops", {"page": "nope"}),
-    ("flops", {"backend": "nope"}),
     ("flops", {"view": "nope"}),  # of the other pages a list of strange addresses holds it
     ("flops", {"hardware": "nope"}),
 ]

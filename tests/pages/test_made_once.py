@@ -41,7 +41,7 @@ def counted(module: str, name: str, calls: Counter[str], monkeypatch: pytest.Mon
         ("timing", "timing.regressions", "regressions"),
         ("timing", "timing.sidebar", "_found"),
         ("runs", "runs.run_list", "run_table"),
-        ("flops", "flops.runs", "chart_names"),
+        ("flops", "flops.gaps", "_asked"),
     ],
 )
 def test_another_tab_has_what_the_first_one_made(

@@ -166,7 +166,7 @@ def test_no_number_breaks_the_page_of_flops(finite: None) -> None:
 
 
 def flops() -> AppTest:
-    return opened("flops", work="Sizes")
+    return opened("flops", view="What if")
 
 
 # --- who may connect: held to the rule of browsers, an origin is scheme, host and port -------------

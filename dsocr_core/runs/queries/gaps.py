@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analytic_model.cards import CARDS
 from dsocr_core.runs.queries.query import Questions, literal
-from dsocr_core.runs.shapes import COUNTS_SQL
+from dsocr_core.runs.shapes import COUNTED, COUNTS_SQL
 
 QUERIES = Questions()
 _ask = QUERIES.ask
@@ -124,4 +124,43 @@ _ask(
     ORDER BY created, run_id, backend, shape, stage
     """,
     run_ids=None,
+)
+
+_ask(
+    "gap_stages",
+    "per run, backend and stage: sums over its shapes of page for one page, weighted by how often each was "
+    "read; runs in the trash are left out",
+    """
+    SELECT run_id, any_value(created) AS created, any_value(git_commit) AS git_commit, backend,
+           any_value(model) AS model, any_value(device) AS device, bool_or(profiled) AS profiled, stage,
+           count(*) AS shapes, min(shape) AS shape, sum(n)::BIGINT AS n, any_value(counter) AS counter,
+           avg(analytic) AS analytic, avg(counted) AS counted, sum(abs(gap_flops)) AS gap_flops,
+           max_by(gap_percent, abs(gap_percent)) AS gap_percent,
+           sum(milliseconds * n) / sum(n) FILTER (milliseconds IS NOT NULL) AS milliseconds,
+           sum(lower_bound_ms * n) / sum(n) FILTER (lower_bound_ms IS NOT NULL) AS lower_bound_ms,
+           any_value(bound_by) AS bound_by, avg(peak_share) AS peak_share,
+           avg(bandwidth_share) AS bandwidth_share, avg(intensity) AS intensity,
+           any_value(peak_flops_per_s) AS peak_flops_per_s, any_value(bandwidth) AS bandwidth,
+           min(no_bound) AS no_bound
+    FROM flop_gaps
+    WHERE run_id NOT IN (SELECT run_id FROM marks WHERE trashed)
+      AND ($run_ids::VARCHAR[] IS NULL OR list_contains($run_ids, run_id))
+    GROUP BY run_id, backend, stage ORDER BY created, run_id, backend, stage
+    """,
+    run_ids=None,
+)
+
+_ask(
+    "gap_missing",
+    "runs without FLOPs, and why they have none",
+    f"""
+    SELECT run_id, source,
+           CASE WHEN source <> 'dsocr' THEN 'imported without FLOPs'
+                WHEN pages IS NULL THEN 'no page was read'
+                ELSE 'recorded without FLOPs' END AS reason
+    FROM listed
+    WHERE NOT trashed AND run_id NOT IN (SELECT run_id FROM flops)
+      AND run_id NOT IN (SELECT run_id FROM annotations WHERE kind = '{COUNTED}')
+    ORDER BY run_id
+    """,
 )

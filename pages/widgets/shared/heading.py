@@ -72,12 +72,12 @@ HEADINGS = {
     ),
     "flops": Heading(
         "FLOPs and bounds",
-        "What must a page cost by arithmetic, and how far is a measured run from that?",
+        "Is the arithmetic exact, and what does each stage lose to its lower bound?",
         (
-            "Choose the work: any size, or a page of a recorded run.",
-            "*Cost* has FLOPs, bytes and the least time of each stage on the chosen hardware.",
-            "*Against measured* puts recorded times beside it; a CPU run is compared with what was "
-            "measured of its own machine, or with no bound.",
+            "The map has all runs: the time that each stage takes above its lower bound, or the gap between "
+            "FLOPs by arithmetic and FLOPs counted.",
+            "A click on a cell opens its run below, at that stage; the address holds both.",
+            "*What if* gives the cost of a page of any size.",
             "Hover over a column's name to read what it counts.",
         ),
     ),

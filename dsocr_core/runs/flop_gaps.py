@@ -1,0 +1,69 @@
+"""FLOP gaps of runs for people: the stages of one run by what they lose, and one sentence over all runs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.words import duration, percent, plural, significant
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.store import History
+
+
+def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:
+    """A run's stages, what loses most first, of one backend (left out: the first). Raises DsocrError."""
+    history.record(run_id)
+    rows, _ = history.query("gap_stages", run_ids=[run_id])
+    if rows.empty:
+        missing, _ = history.query("gap_missing")
+        reason = missing.loc[missing["run_id"] == run_id, "reason"]
+        words = reason.iloc[0] if len(reason) else "it is in the trash"
+        way_out = ": dsocr history count counts them" if words == "recorded without FLOPs" else ""
+        raise DsocrError(f"run {run_id}: {words}{way_out}")
+    backends = list(dict.fromkeys(rows["backend"].fillna("")))
+    backend = backend or backends[0]
+    if backend not in backends:
+        raise DsocrError(f"run {run_id} has no FLOPs of {backend:.60}: choose {', '.join(backends)}")
+    return by_loss(rows[rows["backend"].fillna("") == backend])
+
+
+def by_loss(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `gap_stages` with what is lost and how often the bound fits in, the largest loss first."""
+    lost = rows["milliseconds"] - rows["lower_bound_ms"]
+    bound = rows["lower_bound_ms"].where(rows["lower_bound_ms"] > 0)
+    made = rows.assign(lost_ms=lost, times_bound=rows["milliseconds"] / bound)
+    return made.sort_values(
+        ["lost_ms", "milliseconds", "analytic"], ascending=False, na_position="last", ignore_index=True
+    )
+
+
+def exact_sentence(rows: pd.DataFrame) -> str:
+    """How many runs' FLOPs are exact, and the largest gap of others: "FLOPs of 34 of 34 runs are exact."."""
+    known = rows[rows["gap_flops"].notna()]
+    if known.empty:
+        return "No run has FLOPs that were counted."
+    gaps = known.groupby("run_id")["gap_flops"].sum()
+    exact = int((gaps == 0).sum())
+    words = f"FLOPs of {exact:,} of {plural(len(gaps), 'run')} are exact"
+    if off := len(gaps) - exact:
+        worst = known["gap_percent"].abs().max()
+        words += f"; {plural(off, 'other')} {'is' if off == 1 else 'are'} off by up to {percent(worst)}"
+    return f"{words}."
+
+
+def lost_sentence(stages: pd.DataFrame) -> str:
+    """What a run loses and where: `stages` are `by_loss` of one run and backend."""
+    bounded = stages[stages["lost_ms"].notna()]
+    if bounded.empty:
+        reasons = stages["no_bound"].dropna()
+        return f"No lower bound of this run: {reasons.iloc[0] if len(reasons) else 'no times'}."
+    whole, bound = bounded["milliseconds"].sum(), bounded["lower_bound_ms"].sum()
+    first = bounded.iloc[0]
+    share = first["bandwidth_share"] if first["bound_by"] == "memory" else first["peak_share"]
+    limit = "bandwidth" if first["bound_by"] == "memory" else "the peak"
+    name = "The language model's prefill" if first["stage"] == Stage.PREFILL else first["stage"].capitalize()
+    return (
+        f"A page takes {duration(whole)}, {duration(bound)} at least ({significant(whole / bound)}x). {name} "
+        f"stands at {percent(100 * share)} of {limit}: {duration(first['lost_ms'])} of the "
+        f"{duration(whole - bound)} that are lost."
+    )

@@ -1,0 +1,265 @@
+"""All runs on the FLOPs page: one sentence, a map of stages and runs, and the stages of the chosen run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.base.words import amount, percent, plural, significant
+from dsocr_core.models.family import computed_stages
+from dsocr_core.models.stages import Stage
+from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence
+from dsocr_core.runs.labels import moment, short
+from dsocr_core.runs.store import History
+from pages.widgets.flops import roof
+from pages.widgets.flops.address import PARAMETERS, STATE, TIME, key, put, text, value
+from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared.messages import plain
+from pages.widgets.shared.new_runs import refresh_button, shown
+from pages.widgets.shared.stages import stage_name
+from pages.widgets.shared.table import Column
+
+COLUMNS_AT_ONCE = 60
+"""Runs of the map, the newest first; the older ones are a click away."""
+_LOST, _MORE, _LESS = "213 94 0", "192 54 44", "29 95 168"
+"""Colours of lost time, and of more and fewer FLOPs than were counted."""
+_STAGES = {
+    "stage": Column("stage", lambda stage: row_name(stage), left=True),
+    "milliseconds": Column("measured", "ms", "The median time; prefill's is what vision leaves of it."),
+    "lower_bound_ms": Column(
+        "lower bound", "ms",
+        "The longer of the needed FLOPs at the device's peak, and of the bytes that have to move.",
+    ),
+    "lost_ms": Column("lost", "ms"),
+    "times_bound": Column("x", "", "Measured over the lower bound."),
+    "bound_by": Column("bound by"),
+    "bandwidth_share": Column("of bandwidth", "share"),
+    "peak_share": Column("of peak", "share"),
+    "analytic": Column("FLOPs analytic", "FLOP", "By arithmetic, a multiply-add as two."),
+    "counted": Column("counted", "FLOP", "As torch's counter, or the importer's source, counted them."),
+    "gap_flops": Column("gap", "FLOP"),
+}  # fmt: skip
+
+
+Side = tuple[str, str]
+"""A run and one of its backends."""
+
+
+def row_name(stage: str) -> str:
+    """A stage as a row: prefill's own is the language model, as vision stands with it and not in it."""
+    return "prefill › language model" if stage == Stage.PREFILL else stage_name(stage)
+
+
+def draw() -> None:
+    """The sentence, the map and the chosen run."""
+    history = resources.history()
+    there = frozenset(shown(history))
+    rows, sql, missing = resources.held("flop gaps", history.state, there, lambda: _asked(history, there))
+    names = _names(rows)
+    if STATE.missing("run", {run for run, _ in names}):
+        STATE.say_missing("run", "a run with FLOPs of that name,")
+        return
+    known = rows[rows["lower_bound_ms"].notna()]
+    bounded = {*zip(known["run_id"], known["backend"], strict=True)}
+    chosen = _chosen(names, bounded)
+    stages = by_loss(_of(rows, *chosen)) if chosen else rows
+    _sentence(rows, stages, missing)
+    if not chosen:
+        return
+    _map(rows, names, bounded, chosen, sql)
+    _run(history, stages, names, chosen)
+
+
+def _asked(history: History, there: frozenset[str]) -> tuple[pd.DataFrame, str, pd.DataFrame]:
+    rows, sql = history.query("gap_stages")
+    missing, _ = history.query("gap_missing")
+    rows = rows[rows["run_id"].isin(there)].assign(backend=rows["backend"].fillna(""))
+    return rows.sort_values("created", ascending=False, kind="stable"), sql, missing
+
+
+def _names(rows: pd.DataFrame) -> dict[Side, str]:
+    """What is told of each run and backend, the newest first."""
+    firsts = rows.drop_duplicates(["run_id", "backend"]).itertuples()
+    parts = {
+        (row.run_id, row.backend): " · ".join(
+            each for each in (
+                row.backend or "sweep", row.device if isinstance(row.device, str) else "",
+                (row.git_commit or "")[:7], moment(row.created), short(str(row.shape or ""), 40),
+            ) if each
+        )
+        for row in firsts
+    }  # fmt: skip
+    return parts
+
+
+def _of(rows: pd.DataFrame, run: str, backend: str) -> pd.DataFrame:
+    return rows[(rows["run_id"] == run) & (rows["backend"] == backend)]
+
+
+def _chosen(names: Mapping[Side, str], bounded: Collection[Side]) -> Side | None:
+    """The run and backend of the link, else the newest with a lower bound, else the newest."""
+    run, backend = text("run"), text("backend")
+    fitting = [each for each in names if each[0] == run and backend in ("", each[1])]
+    return next(iter([*fitting, *(each for each in names if each in bounded), *names]), None)
+
+
+def _sentence(rows: pd.DataFrame, stages: pd.DataFrame, missing: pd.DataFrame) -> None:
+    words = exact_sentence(rows)
+    if len(stages):
+        words += f" {lost_sentence(stages)}"
+    st.markdown(plain(words))
+    if len(missing):
+        reasons = [f"{reason} ({count})" for reason, count in missing["reason"].value_counts().items()]
+        way_out = ""
+        if (missing["reason"] == "recorded without FLOPs").any():
+            way_out = ". dsocr history count RUN counts them"
+        st.caption(plain(f"{plural(len(missing), 'run')} without FLOPs: {', '.join(reasons)}{way_out}."))
+
+
+# --- the map ----------------------------------------------------------------------------------------------
+
+
+def _map(
+    rows: pd.DataFrame, names: dict[Side, str], bounded: Collection[Side], chosen: Side, sql: str
+) -> None:
+    left, right = st.columns([6, 1], vertical_alignment="bottom")
+    left.segmented_control(
+        "Map", PARAMETERS["reading"].choices, required=True, key=key("reading"), label_visibility="collapsed"
+    )
+    with right:
+        refresh_button(resources.history())
+    of_time = text("reading") == TIME
+    drawn = [side for side in names if not of_time or side in bounded]
+    older = min(int(value("older")), max(len(drawn) - 1, 0))
+    columns = drawn[older : older + COLUMNS_AT_ONCE]
+    words = (
+        "Time above each stage's lower bound, a page. The deeper, the larger its part of the page."
+        if of_time
+        else "FLOPs by arithmetic against FLOPs counted: red above, blue below, no colour where equal."
+    )
+    figure.head(f"{words} Newest commit first; a click opens a run.", sql=[sql], gaps=rows)
+    if len(drawn) < len(names):
+        without = rows[[side not in bounded for side in zip(rows["run_id"], rows["backend"], strict=True)]]
+        counts = without.drop_duplicates(["run_id", "backend"])["no_bound"].value_counts()
+        reasons = ", ".join(f"{why} ({count})" for why, count in counts.items())
+        st.caption(f"Left out, because they have no lower bound: {reasons}.")
+    order = [stage.value for stage in computed_stages() if stage.value in {*rows["stage"]}]
+    order += [stage for stage in dict.fromkeys(rows["stage"]) if stage not in order]
+    cells = rows.set_index(["stage", "run_id", "backend"])
+    styled = _styled(cells, order, columns, of_time)
+    config: dict[str, Any] = {"stage": st.column_config.TextColumn("stage", pinned=True, width=150)}
+    for number, column in enumerate(columns):
+        head = _head(cells, column)
+        config[f"{number}"] = st.column_config.TextColumn(
+            f"▸ {head}" if column == chosen else head, help=plain(names[column]), width=100
+        )
+    st.dataframe(
+        styled, hide_index=True, column_config=config, key="flops map", height="content",
+        selection_mode="single-cell", on_select=lambda: _take(order, columns), placeholder="–",
+    )  # fmt: skip
+    _pager(len(drawn), older)
+
+
+def _styled(cells: pd.DataFrame, order: list[str], columns: list[Side], of_time: bool) -> Any:
+    """The map as a frame of words with the colours of its cells."""
+    sums = ["page, over its bound"] if of_time else []
+    words: dict[str, list[str | None]] = {"stage": [*(row_name(stage) for stage in order), *sums]}
+    colours: dict[str, list[str]] = {"stage": [""] * len(words["stage"])}
+    have = dict(zip(cells.index, cells.to_dict("records"), strict=True))
+    for number, (run, backend) in enumerate(columns):
+        column = [have.get((stage, run, backend)) for stage in order]
+        whole = sum(_number(cell, "milliseconds") for cell in column if cell)
+        made = [_time(cell, whole) if of_time else _flops(cell) for cell in column]
+        if of_time:
+            bound = sum(_number(cell, "lower_bound_ms") for cell in column if cell)
+            timed = [cell for cell in column if cell and cell["lower_bound_ms"] == cell["lower_bound_ms"]]
+            page = sum(_number(cell, "milliseconds") for cell in timed)
+            made.append((f"{significant(page / bound)}x" if bound else None, ""))
+        words[f"{number}"] = [each[0] for each in made]
+        colours[f"{number}"] = [each[1] for each in made]
+    shades = pd.DataFrame(colours)
+    return pd.DataFrame(words).style.apply(lambda _: shades, axis=None)
+
+
+def _number(cell: dict[str, Any], name: str) -> float:
+    found = cell[name]
+    return float(found) if found == found and found is not None else 0.0
+
+
+def _time(cell: dict[str, Any] | None, whole: float) -> tuple[str | None, str]:
+    if cell is None or pd.isna(lost := cell["milliseconds"] - cell["lower_bound_ms"]):
+        return None, ""
+    share = min(abs(lost) / whole, 1.0) if whole else 0.0
+    return amount(lost / 1e3, "s"), _shade(_LOST if lost >= 0 else _LESS, share)
+
+
+def _flops(cell: dict[str, Any] | None) -> tuple[str | None, str]:
+    if cell is None or cell["gap_flops"] != cell["gap_flops"]:
+        return None, ""
+    if cell["gap_flops"] == 0:
+        return "0", ""
+    gap = cell["gap_percent"]
+    known = gap == gap and gap is not None
+    # 5 % and more is the deepest colour.
+    shade = _shade(_MORE if not known or gap > 0 else _LESS, min(abs(gap) / 5, 1.0) if known else 1.0)
+    return f"{'+' if known and gap > 0 else ''}{percent(gap)}", shade
+
+
+def _shade(colour: str, part: float) -> str:
+    return f"background-color: rgb({colour} / {0.08 + 0.52 * part:.2f})"
+
+
+def _head(cells: pd.DataFrame, column: Side) -> str:
+    row = cells.xs(column, level=("run_id", "backend")).iloc[0]
+    commit = row["git_commit"]
+    when = commit[:7] if isinstance(commit, str) else f"{row['created']:%d %b}"
+    return f"{short(column[1], 8)} {when}".strip()
+
+
+def _take(order: list[str], columns: list[Side]) -> None:
+    """Open the run and stage of the cell that was clicked."""
+    for row, column in st.session_state["flops map"]["selection"]["cells"]:
+        if column.isdecimal():
+            put("run", columns[int(column)][0])
+            put("backend", columns[int(column)][1])
+        stage = order[row] if row < len(order) else ""
+        put("stage", stage if stage in PARAMETERS["stage"].choices else "")
+
+
+def _pager(count: int, older: int) -> None:
+    if count <= COLUMNS_AT_ONCE:
+        return
+    last = min(older + COLUMNS_AT_ONCE, count)
+    left, middle, right = st.columns([1, 3, 1], vertical_alignment="center")
+    left.button(
+        "Newer", on_click=put, args=("older", max(older - COLUMNS_AT_ONCE, 0)), disabled=older == 0,
+        icon=":material/chevron_left:", key="flops newer",
+    )  # fmt: skip
+    middle.caption(f"{older + 1:,} to {last:,} of {count:,}, newest first")
+    right.button(
+        "Older", on_click=put, args=("older", older + COLUMNS_AT_ONCE), disabled=last >= count,
+        icon=":material/chevron_right:", key="flops older",
+    )  # fmt: skip
+
+
+# --- the chosen run ---------------------------------------------------------------------------------------
+
+
+def _run(history: History, stages: pd.DataFrame, names: dict[Side, str], chosen: Side) -> None:
+    run, _ = chosen
+    first = stages.iloc[0]
+    shapes = plural(int(first["shapes"]), "shape") + " of page"
+    words = f"{names[chosen]} ({shapes}), by what is lost."
+    if reasons := stages.loc[stages["lower_bound_ms"].isna(), "no_bound"].dropna().unique().tolist():
+        words += f" Without a bound: {', '.join(reasons)}."
+    _, sql = history.query("flop_gaps", run_ids=[run])
+    figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)
+    columns = {name: column for name, column in _STAGES.items() if stages[name].notna().any()}
+    table.draw(stages, columns, marked=[stage == text("stage") for stage in stages["stage"]])
+    if stages["lower_bound_ms"].notna().any():
+        ink = "#c3cad2" if st.context.theme.type == "dark" else "#59616c"
+        if picture := roof.svg(stages, ink):
+            st.image(picture, width=roof.WIDTH)
