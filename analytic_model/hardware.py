@@ -138,8 +138,3 @@ def with_figures(device: Hardware | None, peak: float | None, bandwidth: float |
         bandwidth_gb_s=device.bandwidth_gb_s if bandwidth is None else bandwidth,
         source=f"given by the user; else {device.source}",
     )
-
-
-def cost_of_1000(price_an_hour: float, seconds_a_page: float) -> float:
-    """Price 1,000 pages on one device, in the unit of its price an hour."""
-    return 1000 * seconds_a_page * price_an_hour / 3600

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
@@ -14,16 +14,15 @@ from dsocr_core.cli.compare_runs import may_be_run, written
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.measure.gate_baseline import Baseline
     from dsocr_core.measure.processes import Work
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkOptions:
-    """Work of each process; of a recorded baseline it is what that did.
+    """Work of each process.
 
     Args:
-        engine: engine to measure (default: the baseline's, or eager)
+        engine: engine to measure (default: eager)
         size: of the page in pixels (default: 1280x1280)
         tokens: new tokens; the end token is ignored (default: 100)
         batch: pages that the fast engine reads together (default: 1)
@@ -72,7 +71,7 @@ def gate(
 
     Args:
         images: pages to compare too, or a recorded run to read again
-        baseline: a run or tag of the history, or a commit (default: HEAD; its parent where nothing changed)
+        baseline: a commit (default: HEAD; its parent where nothing changed)
         commit: the commit that is measured (default: the working tree)
         fail_above: change beyond which a metric is slower, or faster
         on: metrics like tokens/s,prefill,sam (default: both rates, prefill and the stages that take a while)
@@ -86,13 +85,11 @@ def gate(
     neutral, metrics = share_of(fail_above), tuple(filter(None, (name.strip() for name in on.split(","))))
     with ExitStack() as stack:
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
-        found = recorded_baseline(location, baseline, contended) if baseline else None
-        work = _work(settings, chosen, found)
-        verified = len(images) == 1 and may_be_run(images[0])
-        before = "" if found else baseline or commit_before()
+        again = len(images) == 1 and may_be_run(images[0])
         plan = Plan(
-            work, location, before, found, commit, repeats, metrics, neutral, contended, images, verified
-        )
+            _work(settings, chosen), location, baseline or commit_before(), commit, repeats, metrics, neutral,
+            contended, images, again,
+        )  # fmt: skip
         with cancelled_by_interrupt() as cancel:
             gated = hold(plan, cancel)
     if reports.json:
@@ -116,40 +113,13 @@ def share_of(text: str) -> float:
     return found
 
 
-def recorded_baseline(location: str, name: str, contended: bool) -> Baseline | None:
-    """The recorded bench of that name or tag; None where a commit has it. Raises GateError for neither."""
-    from dsocr_core.measure.gate_baseline import find_baseline, read_baseline
-    from dsocr_core.measure.processes import GateError, commit_of
-    from dsocr_core.runs.store import SEED_LOCATION, History
-
-    with History(location, also=[SEED_LOCATION]) as history:
-        if (run := find_baseline(history, name)) is not None:
-            return read_baseline(history, run, contended)
-    if commit_of(name) is None:
-        raise GateError(
-            f"--baseline: '{name[:60]}' is no run and no bench's tag of the history at {location}, and no "
-            "commit here; see: dsocr history list"
-        )
-    return None
-
-
-def _work(settings: Settings, chosen: WorkOptions, baseline: Baseline | None) -> Work:
-    """Make the work of each process. Raises DsocrError for other work than the baseline's."""
+def _work(settings: Settings, chosen: WorkOptions) -> Work:
+    """Make the work of each process. Raises DsocrError."""
     from dsocr_core.measure.processes import Work
     from dsocr_core.measure.synthetic_page import parse_size
 
     given = {name: value for name, value in vars(chosen).items() if value is not None}
     if "size" in given:
         given["size"] = "x".join(map(str, parse_size(given["size"])))
-    if baseline is None:
-        pages = max(Work.pages, given.get("batch", 1))
-        return Work(settings, **{"pages": pages} | given)
-    usual = Settings()
-    changed = {
-        each.name: value
-        for each in fields(Settings)
-        if (value := getattr(settings, each.name)) != getattr(usual, each.name)
-    }
-    work = replace(baseline.work, settings=replace(baseline.work.settings, **changed), **given)
-    baseline.check(work)
-    return work
+    pages = max(Work.pages, given.get("batch", 1))
+    return Work(settings, **{"pages": pages} | given)

@@ -10,7 +10,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from analytic_model.hardware import cost_of_1000
 from dsocr_core.base.console import titled_table
 from dsocr_core.base.words import percent, significant
 from dsocr_core.models.family import inside_prefill
@@ -109,13 +108,8 @@ class Bench:
         del document["results"]
         return document
 
-    def costs(self, price: float) -> dict[str, float | None]:
-        """Cost of 1,000 pages by engine at a price an hour; None where pages were not timed."""
-        rates = {engine.name: engine.pages_per_s for engine in self.engines}
-        return {name: cost_of_1000(price, 1 / rate.median) if rate else None for name, rate in rates.items()}
-
-    def print(self, console: Console, price: float | None = None) -> None:
-        """Tables for people, within 100 columns; with a price an hour what 1,000 pages cost."""
+    def print(self, console: Console) -> None:
+        """Tables for people, within 100 columns."""
         columns, rows = self.grid
         pages = f"{self.pages} pages a pass" if self.pages > 1 else "1 page a pass"
         device, (width, height) = self.device, self.size
@@ -133,11 +127,6 @@ class Bench:
         for engine in self.engines:
             console.print(_stage_table(engine))
         console.print(_engine_table(self.engines))
-        if price is not None:
-            costs = ", ".join(f"{name} {_number(cost)}" for name, cost in self.costs(price).items())
-            console.print(
-                f"1,000 pages at {price:g} an hour, as given: {costs}", highlight=False, markup=False
-            )
 
 
 def _stage_table(engine: EngineFigures) -> Table:

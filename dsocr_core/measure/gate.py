@@ -33,7 +33,6 @@ from dsocr_core.models.stages import Stage
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dsocr_core.measure.gate_baseline import Baseline
     from dsocr_core.runs.speed import Processes
     from dsocr_core.runs.store import History
 
@@ -175,12 +174,11 @@ def _rows(found: pd.DataFrame, metrics: Sequence[str], missing: str) -> Iterator
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a gate: `before` names a commit where there is no recorded `baseline`."""
+    """Plan of a gate: `before` names a commit."""
 
     work: Work
     location: str
-    before: str = ""
-    baseline: Baseline | None = None
+    before: str
     after: str | None = None
     """A commit; None is the working tree."""
     most: int = 10
@@ -190,7 +188,7 @@ class Plan:
     contended: bool = False
     pages: tuple[str, ...] = ()
     """Pages to read too, or a recorded run to read again."""
-    verified: bool = False
+    again: bool = False
     """Pages are a recorded run."""
 
 
@@ -226,9 +224,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
     try:
         with ExitStack() as stack:
             after = stack.enter_context(checked_out(plan.after)) if plan.after else working_tree()
-            sides = [after]
-            if plan.baseline is None:
-                sides.insert(0, stack.enter_context(checked_out(plan.before)))
+            sides = [stack.enter_context(checked_out(plan.before)), after]
             parity = _parity(plan, sides, cancel, say) if plan.pages else None
             at = looks(plan.most)
             for round_ in rounds(sides, plan.work, plan.location, plan.most, cancel, say):
@@ -265,65 +261,37 @@ def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured
 def _judged(
     plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], question: Question
 ) -> Gated:
-    from dsocr_core.runs.store import SEED_LOCATION, History
-
-    of_b, baseline, engine = [each[-1] for each in made], plan.baseline, plan.work.engine
-    of_a = [each[0] for each in made] if baseline is None else baseline.processes
-    with History(plan.location, also=[SEED_LOCATION]) as history:
-        return judged_processes(
-            history, of_a, of_b, question, (baseline.engine if baseline else engine, engine),
-            paired=baseline is None,
-            names=(baseline.name if baseline else sides[0].name, sides[-1].name),
-            rounds=(len(made), plan.most),
-        )  # fmt: skip
-
-
-def judged_processes(
-    history: History,
-    of_a: Sequence[Measured],
-    of_b: Sequence[Measured],
-    question: Question,
-    engines: tuple[str, str],
-    *,
-    paired: bool,
-    names: tuple[str, str],
-    rounds: tuple[int, int],
-) -> Gated:
     """Judge processes, and say of what they are. Raises HistoryError."""
     from dsocr_core.runs.speed import Processes
+    from dsocr_core.runs.store import SEED_LOCATION, History
 
+    of_a, of_b = ([each[place] for each in made] for place in (0, 1))
     runs_a, runs_b = (tuple(each.run_id for each in side) for side in (of_a, of_b))
-    rates = {
-        each.run_id: each.rates(engine)
-        for side, engine in zip((of_a, of_b), engines, strict=True)
-        for each in side
-    }
-    busy = {each.run_id for side in (of_a, of_b) for each in side if each.contended}
-    judged = judge(history, Processes(runs_a, runs_b, engines, paired), rates, question, busy)
-    record = history.record(runs_b[0])
+    engine = plan.work.engine
+    rates = {each.run_id: each.rates(engine) for each in (*of_a, *of_b)}
+    busy = {each.run_id for each in (*of_a, *of_b) if each.contended}
+    with History(plan.location, also=[SEED_LOCATION]) as history:
+        given = Processes(runs_a, runs_b, (engine, engine), paired=True)
+        judged = judge(history, given, rates, question, busy)
+        record = history.record(runs_b[0])
     machine = ", ".join(filter(None, (record.gpu or of_b[0].bench["device"]["name"], record.host)))
-    return Gated(*names, engines[1], question.neutral, judged, runs_a, runs_b, *rounds, machine, seconds=0.0)
+    names = (sides[0].name, sides[1].name)
+    return Gated(
+        *names, engine, question.neutral, judged, runs_a, runs_b, len(made), plan.most, machine, seconds=0.0
+    )
 
 
 def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Callable[[str], None]) -> Parity:
-    """Read pages: a recorded run again, with both commits, or with the published code beside."""
+    """Read pages with both commits, or a recorded run again."""
     from pathlib import Path
 
     from dsocr_core.base.temporary import Temporary
 
     engine, settings = ["--engine", plan.work.engine], plan.work.setting_words(of_pages=True)
     with Temporary("gate") as folder:
-        if plan.verified:
-            words = [
-                "compare",
-                *plan.pages,
-                "--again",
-                "--json",
-                f"--history={plan.location}",
-                f"--out={folder}/out",
-            ]
-        elif len(sides) == 1:
-            words = ["compare", *plan.pages, "--json", f"--out={folder}/out", *engine, *settings]
+        if plan.again:
+            places = [f"--history={plan.location}", f"--out={folder}/out"]
+            words = ["compare", *plan.pages, "--again", "--json", *places]
         else:
             read = []
             for place, code in enumerate(sides):
@@ -339,5 +307,5 @@ def _parity(plan: Plan, sides: Sequence[Code], cancel: threading.Event, say: Cal
         ended, _, last = sides[-1].run(words, cancel)
     if ended not in (0, 1):
         raise GateError(f"gate: {words[0]} of the pages: {last}")
-    shown = " ".join(["dsocr", words[0], *plan.pages, *["--again"] * plan.verified])
+    shown = " ".join(["dsocr", words[0], *plan.pages, *["--again"] * plan.again])
     return Parity(shown, ended == 0)

@@ -7,7 +7,6 @@ from analytic_model.hardware import (
     HARDWARE,
     Hardware,
     HardwareError,
-    cost_of_1000,
     hardware_named,
     measured_hardware,
     with_figures,
@@ -15,7 +14,7 @@ from analytic_model.hardware import (
 from analytic_model.ops import Cost
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step, predict
-from analytic_model.roofline import bound, least_s, least_work
+from analytic_model.roofline import bound, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
@@ -103,19 +102,6 @@ def test_a_users_figures_win_over_the_sheets() -> None:
     assert with_figures(None, None, None) is None
     with pytest.raises(HardwareError, match="give both --peak"):
         with_figures(None, 100.0, None)
-
-
-def test_what_pages_cost(published: ModelConfig) -> None:
-    """By hand: 3.60 an hour is 0.001 a second, so 1,000 pages of half a second are 0.50."""
-    assert cost_of_1000(3.60, 0.5) == pytest.approx(0.50)
-    assert cost_of_1000(3.95, 1 / 20.7) == pytest.approx(0.0530, abs=5e-5)  # the H100's 53 a million
-    alone = predict(published, Workload.from_image(1300, 1300, decode_tokens=9))
-    device = HARDWARE["l40s"]
-    least = sum(bound(cost, device, "bfloat16").time_ms for cost in alone.stages.values()) / 1e3
-    assert least_s(alone, device) == pytest.approx(least)
-    assert least_s(alone, None) is None
-    four = predict(published, Workload.from_image(1300, 1300, decode_tokens=9, batch=4))
-    assert least / 4 < (least_s(four, device) or 0) < least  # pages side by side share what weights move
 
 
 def test_hardware_that_cannot_be_is_refused() -> None:

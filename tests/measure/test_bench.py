@@ -16,9 +16,7 @@ import dsocr_core.measure.bench as bench_module
 import dsocr_core.measure.device as measure_device
 from analytic_model.policy import Policy
 from analytic_model.predict import decode_step
-from dsocr_core.base.console import INCONCLUSIVE
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cli.main import main
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.measure.bench import WARM_UP, BenchPlan, bench
 from dsocr_core.measure.bench_record import record_bench
@@ -187,18 +185,6 @@ def test_tables_fit_a_hundred_columns() -> None:
     json.dumps(found.document())
 
 
-def test_pages_are_priced_at_the_median_rate_and_only_where_one_was_measured() -> None:
-    """3.60 an hour is 0.001 a second: 20 pages a second are 0.05 for a thousand."""
-    engine = figures("fast", 0.5)
-    timed = replace(engine, pages_per_s=Spread(20.0, 19.0, 19.1, 21.0, 5))
-    engines = (timed, replace(engine, name="eager", pages_per_s=None))
-    found = Bench("gundam", (1280, 1280), (2, 2), 1000, 1, 5, 2, False, DEVICE, engines, {})
-    assert found.costs(3.60) == {"fast": pytest.approx(0.05), "eager": None}
-    stream = io.StringIO()
-    found.print(Console(file=stream, width=100), 3.60)
-    assert "1,000 pages at 3.6 an hour, as given: fast 0.0500, eager -" in stream.getvalue()
-
-
 def test_marks_alone_measure_nothing_and_warm_up_unmarked(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,24 +223,6 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     assert record["tables"]["readings"] == 4
     assert record["tables"]["timings"] == 4 * len(FIRST.stages)
     assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
-
-
-def test_a_bench_is_judged_by_a_recorded_one(
-    checkpoint: str, small_device: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["bench", f"--checkpoint={checkpoint}", "--preset=tiny", "--device=cpu", "--size=64x64",
-             "--tokens=2", "--repeat=1", "--pages=5", "--json", f"--history={tmp_path}"]  # fmt: skip
-    assert main([*words, "--save"]) == 0
-    [before] = json.loads(capsys.readouterr().out)["saved"]
-    assert main([*words, f"--baseline={before}", "--fail-above=5%"]) == INCONCLUSIVE
-    document = json.loads(capsys.readouterr().out)
-    assert document["gate"]["before"]["runs"] == [before] != document["saved"]
-    assert document["gate"]["after"]["runs"] == document["saved"] and document["gate"]["fail_above"] == 0.05
-    assert {row["verdict"] for row in document["gate"]["metrics"]} == {"inconclusive"}, "one process a side"
-    for other, said in (("--tokens=3", "the baseline's tokens is 2, and 3 is given"),
-                        ("--baseline=nothing", "'nothing' is no run and no bench's tag")):  # fmt: skip
-        assert main([*words, f"--baseline={before}", other]) == 2
-        assert said in " ".join(capsys.readouterr().err.split())
 
 
 # --- the device -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 
 from dsocr_core.cli.main import main, parse
 from dsocr_core.cli.options import settings_of as settings_on_the_line
-from dsocr_core.measure import gate_baseline, processes
+from dsocr_core.measure import processes
 from dsocr_core.measure.gate import Judged, Question, Row, looks, metrics_of
 from dsocr_core.measure.processes import GateError, Work
 from dsocr_core.models.stages import Stage
@@ -37,7 +37,6 @@ from tests.support.made_up_runs import record
 @pytest.fixture(autouse=True)
 def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsocr_core.runs.store.SEED_LOCATION", tmp_path / "examples")
-    monkeypatch.setattr(gate_baseline, "SEED_LOCATION", tmp_path / "examples")
 
 
 @pytest.fixture(scope="module")
@@ -176,45 +175,10 @@ def recorded(history: Path, count: int = 4, host: str = "lab-1", name: str = "ol
     return f"{name}-{count - 1}"
 
 
-@pytest.mark.parametrize("tagged", [False, True])
-def test_a_recorded_baseline_is_not_measured_again(
-    tagged: bool, clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    name = recorded(history, tokens=33)
-    recorded(history, 1, name="other", tokens=34)
-    if tagged:
-        with History(history) as opened:
-            opened.tag(name, "release")
-    benches = install(monkeypatch, clone, Benches(SLOW_SAM))
-    code, document = told(capsys, history, f"--baseline={'release' if tagged else name}", "--repeats=2")
-    assert code == 3 and document["slower"] == ["prefill", "sam"]
-    assert {commit for _, commit in benches.ran} == {"1"} and len(benches.ran) == 2
-    assert {row["runs_a"] for row in document["metrics"]} == {4}, "those like it count"
-    words = benches.words[0]
-    assert words[words.index("--tokens") + 1] == "33", "its work is the baseline's"
-
-
-def test_a_baseline_of_another_machine_is_inconclusive_and_says_so(
-    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = recorded(history, host="lab-2")
-    install(monkeypatch, clone, Benches(SLOW_SAM))
-    code, document = told(capsys, history, f"--baseline={name}", "--repeats=2")
-    assert code == 4
-    assert {row["why"] for row in document["metrics"]} == {
-        "a baseline of another machine: host lab-2, and now lab-1"
-    }
-    assert {row["change"] for row in document["metrics"]} == {None}
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--baseline=nothing"], "'nothing' is no run and no bench's tag of the history"),
-        (["--baseline=pages"], "run pages has no bench of our engines"),
-        (["--baseline=broken"], "broken/bench.json: not whole"),
-        (["--baseline=old-0", "--tokens=7"], "the baseline's tokens is 100, and 7 is given: leave"),
+        (["--baseline=nothing"], "'nothing' is no commit of this clone"),
         (["--commit=nothing"], "gate: 'nothing' is no commit of this clone"),
         (["--on=sam,nothing"], "--on: there is no 'nothing' in this bench; there is tokens/s, pages/s"),
         (["--fail-above=fast"], "--fail-above is 'fast': give a percentage like 3%"),
@@ -226,9 +190,6 @@ def test_what_cannot_be_judged_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     install(monkeypatch, clone, Benches())
-    recorded(history, 1)
-    write_bench(history, record("broken"), {}, np.random.default_rng(0), 0.1, tokens=-3)
-    write_bench(history, record("pages", backends=("vendor",)), {}, np.random.default_rng(0), 0.1)
     assert main(["gate", f"--history={history}", *words]) == 2
     assert said in " ".join(capsys.readouterr().out.split())
 
@@ -272,20 +233,6 @@ def test_a_bench_that_fails_says_what_it_said(
     assert main(["gate", f"--history={history}"]) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert "gate: the bench of" in said and "error: no such checkpoint" in said
-
-
-def test_several_saved_benches_of_one_code_are_judged_by_bench_itself(history: Path) -> None:
-    """`bench --baseline`: this run and those like it beside the baseline's."""
-    recorded(history)
-    random = np.random.default_rng(8)
-    for number in range(3):
-        write_bench(history, record(f"new-{number}", host="lab-1", git_commit="b" * 40),
-                    {Stage.DECODE: 1.2}, random, 1e-4)  # fmt: skip
-        with History(history) as opened:
-            before = gate_baseline.read_baseline(opened, "old-0")
-        found = gate_baseline.beside_baseline(str(history), before, f"new-{number}", 0.03)
-        assert found.judged.verdict == ("slower" if number else "inconclusive"), "one run tells nothing"
-    assert {(row.runs_a, row.runs_b) for row in found.judged.rows} == {(4, 3)}
 
 
 # --- the rule -----------------------------------------------------------------------------------------
