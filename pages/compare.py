@@ -10,8 +10,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
-from pages.widgets.compare import address, cause_tab, details, example, film, progress, sidebar, verdict
-from pages.widgets.pair import sheets, tiles, viewer
+from pages.widgets.compare import address, details, document, example, progress, sidebar, verdict
+from pages.widgets.pair import sheets, viewer
 from pages.widgets.pair.shown import Shown, result_words, rows_of
 from pages.widgets.shared import heading, resources
 from pages.widgets.shared.job_panel import open_tab
@@ -52,10 +52,12 @@ def page() -> None:
         st.rerun()
     # Read once: a run that ends while the page is drawn is drawn by the next rerun.
     running = job is not None and job.running
-    film.draw(choice, _running())
+    document.draw(choice, _running())
     top = st.container(gap="small")
     with top, st.spinner("Reading recorded results", show_time=True):
-        results = resources.runner().page_results(choice.settings, request, job, film.read(choice))
+        results = (example.results() if address.value("example") else None) or (
+            resources.runner().page_results(choice.settings, request, job)
+        )
     with top:
         if running and job is not None:
             progress.draw(job, side_labels(choice.settings))
@@ -68,7 +70,7 @@ def page() -> None:
 
 def _running() -> bool:
     """Tell whether this tab reads something: a page, or all pages of a document."""
-    return any((job := st.session_state.get(name)) and job.running for name in ("job", "document job"))
+    return any((job := st.session_state.get(name)) and job.running for name in ("job", document.JOB))
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -83,6 +85,7 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
     except DsocrError as error:
         show_error(error)
         return False
+    example.forget()
     return True
 
 
@@ -118,8 +121,8 @@ def _strip(choice: sidebar.Choice, results: PageResults) -> None:
     strip = verdict.strip_of(results, side_labels(choice.settings))
     with st.container(horizontal=True, vertical_alignment="center", key="strip"):
         st.html(strip_html(strip), width="stretch")
-        if results.comparison is not None and not cause_tab.why_not(choice.settings, results.comparison):
-            st.button("Why?", key="ask why", width="content", on_click=cause_tab.open_it, help=cause_tab.HELP)
+        if results.comparison is not None:
+            details.commands(choice.settings, results.comparison)
         again = bool(results.recorded) and st.button(
             "Run again", key="run again", width="content", disabled=not choice.sides or _running()
         )
@@ -151,8 +154,6 @@ def _draw_results(
     shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select, sheet=sheet)
     if sheet:
         picture = resources.page_picture(pair.request.images[sheet], choice.settings.max_pixels)
-    images = pair.request.images
-    sheets.choose(pair, sheet, address.show_sheet, lambda number: resources.thumbnail(images[number]))
     size = (picture.width, picture.height)
     leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
     report = pair.report
@@ -175,21 +176,8 @@ def _draw_results(
     if sides and not _running() and _start(choice, sides):
         st.rerun()
     if comparison is not None and comparison.results:
-        details.draw(shown, choice.settings, picture)
-    else:
-        _what_is_seen(choice, picture)
+        details.draw(shown, choice.settings)
     address.write()
-
-
-def _what_is_seen(choice: sidebar.Choice, picture: resources.Picture) -> None:
-    """The tiles that a page will be cut into, before anything has read it."""
-    assert choice.page is not None
-    try:
-        own = {side: choice.settings.of_side(side) for side in SIDES}
-        requests = {side: each.request(choice.page.path, choice.page.name) for side, each in own.items()}
-    except DsocrError:  # a side without such a preset: said when it runs
-        return
-    tiles.draw(requests, picture)
 
 
 def _pane_words(

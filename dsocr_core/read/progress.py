@@ -23,7 +23,6 @@ from rich.text import Text
 from dsocr_core.models.stages import Stage
 from dsocr_core.read.prefetch import PageDone, PageFailed
 from dsocr_core.read.recorders import PageRead, Recorder
-from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import Observer, SilentObserver
 
 
@@ -39,12 +38,10 @@ class Watch(Recorder):
 
 
 class Listener(Watch):
-    """Tells what is read, the share that is over, and what came of each page, None where it failed."""
+    """Tells what is read, and the share that is over."""
 
-    def __init__(
-        self, say: Callable[[str, float], None], ended: Callable[[str, Comparison | None], object]
-    ) -> None:
-        self._say, self._ended = say, ended
+    def __init__(self, say: Callable[[str, float], None]) -> None:
+        self._say = say
         self._count, self._over = 1, 0
 
     def start(self, count: int) -> None:
@@ -57,11 +54,9 @@ class Listener(Watch):
 
     def add(self, read: PageRead) -> None:
         self._over += 1
-        self._ended(read.page.source, read.comparison)
 
     def add_failure(self, page: PageFailed) -> None:
         self._over += 1
-        self._ended(page.source, None)
 
 
 class Progress(Watch):

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import duration, percent
 from dsocr_core.reading.parity_records import VERDICT_WORDS
-from dsocr_core.reading.text_blocks import Runs, text_difference
 from dsocr_core.reading.text_diff import named, text_changes
+from dsocr_core.reading.text_runs import Runs, text_difference
 from dsocr_core.review.document import changed, document, ratio_words
 from dsocr_core.review.page import KINDS, BlockText, PageReview
 from dsocr_core.review.pictures import data_uri, overlay

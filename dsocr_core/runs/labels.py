@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import PurePath
 from typing import TypeVar
 
 import pandas as pd
 
 from dsocr_core.base.words import plural
-from dsocr_core.reading.records import VENDOR, VENDOR_TOKEN_CEILING
-from dsocr_core.runs.record import RunRecord, flattened
-from dsocr_core.settings import Settings
+from dsocr_core.reading.records import VENDOR_TOKEN_CEILING
+from dsocr_core.runs.record import RunRecord
 
 H = TypeVar("H", bound=Hashable)
 PUBLISHED = "as published"
@@ -136,27 +133,6 @@ def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
         str(run["run_id"]): (f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}", condition(run))
         for run in runs[["run_id", "created", *CONDITION]].to_dict("records")
     }
-
-
-def command_of(record: RunRecord, images: Sequence[str]) -> str | None:
-    """The command that the run was recorded with, else the one its settings amount to.
-
-    `images` are the files that it read. None for a run of another program that left no command.
-    """
-    if record.command:
-        return record.command
-    if record.source != "dsocr" or not images:
-        return None
-    usual = dict(flattened(asdict(Settings())))
-    options = [
-        f"--{name}={value}"
-        for name, value in flattened(record.settings)
-        if value is not None and name in usual and usual[name] != value
-    ]
-    command = "compare" if VENDOR in record.backends else "run"
-    # A name that begins with a dash would be read as an option.
-    files = [f"./{image}" if image.startswith("-") else image for image in images]
-    return shlex.join(["python", "-m", "dsocr_core", command, *options, *files])
 
 
 def checkout_words(record: RunRecord) -> str:

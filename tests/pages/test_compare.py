@@ -15,7 +15,7 @@ from pages.widgets.shared.app_session import AppSession
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import FabricatedPipeline, make_samples
-from tests.support.opened_page import address_of, bodies, checked, errors, mounted, opened, strips, words
+from tests.support.opened_page import address_of, bodies, checked, errors, mounted, opened, strips
 
 
 class Stage:
@@ -306,15 +306,6 @@ def test_a_broken_settings_file_is_one_line(stage: Stage, monkeypatch: pytest.Mo
     assert "\n" not in errors(test)[0]
 
 
-def test_the_published_modes_can_be_asked_for_and_are_in_the_command(stage: Stage) -> None:
-    test = stage.open(page="letter_tall")
-    test.checkbox(key="eval_mode").check().run()
-    stage.settled(test.checkbox(key="test_compress").check().run())
-    stage.settled(test.button(key="run").click().run())
-    [request] = {request for _, request in stage.pipeline.results}
-    assert (request.eval_mode, request.test_compress, request.no_repeat_ngram_size) == (True, True, 35)
-
-
 def test_what_cannot_run_here_is_said_before_the_other_side_reads(stage: Stage) -> None:
     stage.pipeline.refusal = "written for bfloat16 and cannot run in float32; give --dtype bfloat16"
     test = stage.open(page="letter_tall")
@@ -333,33 +324,3 @@ def test_attention_is_one_that_both_backends_have_and_another_choice_says_why(st
     assert "sdpa against eager" in note
     stage.settled(test.selectbox(key="compare attention").set_value("flash_attention_2").run())
     assert not any("published decoder" in caption.value for caption in test.caption)
-
-
-def drawn_tiles(test: AppTest) -> list[str]:
-    return [element.proto.body for element in test.get("html") if "dsocr-tiles'" in element.proto.body]
-
-
-def test_the_tiles_are_drawn_before_a_page_is_read_and_in_the_tab_after(stage: Stage) -> None:
-    test = stage.open(page="invoice", preset="gundam")
-    (html,) = drawn_tiles(test)  # both sides get the same
-    assert html.count("<i ") == 6 and "903 image tokens" in html
-    stage.record("invoice.png", "gundam")
-    assert not drawn_tiles(stage.open(page="invoice", preset="gundam", tab="Text"))
-    test = stage.open(page="invoice", preset="gundam", tab="Inputs")
-    assert drawn_tiles(test) == [html]
-    assert "A and B: DeepSeek-OCR, gundam; 2 x 3 tiles" in words(test)
-
-
-def test_sides_that_cut_a_page_otherwise_are_drawn_beside_each_other(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "config.json").write_text('{"architectures": ["DeepseekOCR2ForCausalLM"]}')
-    (tmp_path / "settings.yaml").write_text(
-        "backends:\n  ours: {spec: eager, preset: gundam}\n"
-        f"  other: {{spec: eager, preset: default, checkpoint: {tmp_path}}}\n"
-    )
-    monkeypatch.setenv("DSOCR_CONFIG", str(tmp_path / "settings.yaml"))
-    test = stage.open(page="invoice", a="ours", b="other")
-    first, second = drawn_tiles(test)
-    assert "DeepSeek-OCR, gundam" in first and "DeepSeek-OCR-2, default" in second
-    assert first.count("100</small>") == 6 and second.count("144</small>") == 6

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dsocr_core.runs import result_cache
+from dsocr_core.runs.result_cache import RecordedResult, ResultCache, ResultStore
 from dsocr_core.settings import Settings
 from pages.widgets.compare import example
+from pages.widgets.compare.backends import with_dtype_of_b
 from pages.widgets.shared import resources, sources
 from tests.support.opened_page import address_of, checked, mounted, words
 from tests.support.opened_page import opened as opened_page
+from tests.support.results import make_result
 
 opened = partial(opened_page, "dashboard")
 
@@ -56,3 +61,24 @@ def test_a_link_opens_its_own_page_and_settings() -> None:
 def test_without_the_samples_there_is_no_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "SAMPLES", tmp_path)
     assert example.WORDS not in words(opened())
+
+
+def test_what_somebody_reads_of_the_example_takes_nobody_elses_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """*Run again* gives other bits on another machine: its reader sees them, later visitors the example."""
+    page = example.sources.samples().take(2)
+    settings = replace(Settings(device="cpu"), **{name: example.OWN[name] for name in ("preset", "dtype")})
+    settings = with_dtype_of_b(replace(settings, attention="eager"), "float32")
+    store = ResultStore(tmp_path / "results")
+    monkeypatch.setattr(result_cache, "RUNS_DIRECTORY", tmp_path)
+    request = settings.request(page.path, page.name)
+    for side, backend in (("a", "eager"), ("b", "vendor")):
+        cache = ResultCache(settings.of_side(side), store.directory)
+        other = replace(make_result(f"read by {side}", backend), request=request)
+        key = cache.key(backend, cache.settings.request(page.path, page.name))
+        store.save(key, RecordedResult(other, "2026-11-29T00:00:00+00:00"))
+    test = opened()
+    assert example.WORDS in words(test) and "21-30. -> 21:30." in str(mounted(test, "viewer")["pairs"])
+    linked = opened(page=example.PAGE, **example.OWN)  # like any other page: what was read last
+    assert example.WORDS not in words(linked) and "21-30" not in str(mounted(linked, "viewer")["pairs"])

@@ -55,7 +55,7 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
                   "Whole review")),
     ("review", {"review": SCRIPT}),
     *(("compare", {"page": "letter_tall", "tab": tab})
-      for tab in ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")),
+      for tab in ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")),
     ("flops", {"run": SCRIPT}),
 ]  # fmt: skip
 

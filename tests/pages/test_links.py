@@ -90,3 +90,12 @@ def opened_by_jump(page: str, asked: dict[str, object]) -> AppTest:
     test = AppTest.from_file(str(PROJECT_ROOT / "pages" / f"{page}.py"), default_timeout=120)
     test.session_state[f"{page} request"] = asked
     return checked(test.run())
+
+
+def test_a_runs_page_opens_on_compare_under_the_runs_settings_in_a_new_session() -> None:
+    settings = {"preset": "base", "dtype": "bfloat16", "attention": "eager", "dtype_b": "float32"}
+    test = AppTest.from_file(str(PROJECT_ROOT / "pages" / "dashboard.py"), default_timeout=120)
+    test.session_state["compare request"] = {"page": "01-letter", "path": "", "settings": settings}
+    checked(test.run())
+    assert {name: test.session_state[f"compare {name}"] for name in settings} == settings
+    assert test.session_state["compare values"]["page"] == "01-letter"

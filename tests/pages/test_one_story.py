@@ -1,4 +1,4 @@
-"""One story about a pair: what the strip, Why, Layers, Review, its report and JUnit say do not contradict."""
+"""One story about a pair: what the strip, Layers, Review, its report and JUnit say do not contradict."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from dsocr_core.trace.causes import sentence_of
-from dsocr_core.trace.why.reader import Reading
-from dsocr_core.trace.why.reference import of_result
-from dsocr_core.trace.why.run import fact_lines
-from pages.widgets.compare import cause_tab, verdict
+from pages.widgets.compare import verdict
 from pages.widgets.review.view import _strip
 from pages.widgets.shared import layers_tab
 from pages.widgets.shared.runner import PageResults
@@ -32,7 +29,6 @@ from pages.widgets.shared.strip import Strip, parity_facts
 from tests.support.drawn_pairs import drawn_pair
 
 PAIRS = 40
-SETTINGS = Settings(a="eager", b="fast")
 
 
 @dataclass(frozen=True)
@@ -110,32 +106,6 @@ def test_reasons_agree_with_the_verdict_and_the_figures(stories: list[Story]) ->
             )
         if "equal, written with other tokens" in reasons:
             assert report.tokens_equal is False and report.boxes_a == report.boxes_b
-
-
-def test_why_has_nothing_to_explain_where_the_texts_are_one_and_names_no_other_inputs(
-    stories: list[Story],
-) -> None:
-    explained = 0
-    for story in stories:
-        a, b, report = story.comparison.a, story.comparison.b, story.report
-        said = cause_tab.why_not(SETTINGS, story.comparison)
-        if a is None or b is None or report is None:
-            assert said
-            continue
-        explained += not said
-        assert bool(said) == (a.text_raw == b.text_raw)
-        if report.verdict == "identical":
-            assert "the same text" in said or report.tokens_equal is not True
-        if a.inputs is None or a.token_ids is None:
-            continue
-        reading = Reading(a.token_ids, a.text_raw, a.finish_reason, a.inputs)
-        facts = {line.name: line for line in fact_lines(a.request, reading, of_result(b))}
-        for line in report.inputs:
-            if line.name in facts:
-                assert facts[line.name].state == line.state, line.name
-        if ("inputs", "equal") in story.strip.facts:
-            assert not [line.name for line in facts.values() if line.unequal]
-    assert explained > 10
 
 
 def summary_of(steps: int, differs_at: int | None) -> TraceSummary:

@@ -19,7 +19,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
 from dsocr_core.review.verdicts import verdict_counts
-from dsocr_core.runs.labels import checkout_words, command_of, run_labels
+from dsocr_core.runs.commands import command_of
+from dsocr_core.runs.labels import checkout_words, run_labels
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, get_args
 
 import streamlit as st
@@ -16,7 +17,7 @@ from pages.widgets.components.viewer import MODES
 from pages.widgets.shared import resources
 from pages.widgets.shared.url_state import LinkedState, Parameter, index_of, refuse
 
-TABS = ("Text", "Boxes", "Tokens", "Why", "Layers", "Inputs", "Timings", "Files")
+TABS = ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 ATTENTION: tuple[Attention, ...] = tuple(name for name in get_args(Attention) if name != "auto")
 PARAMETERS: Mapping[str, Parameter] = {
@@ -40,6 +41,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     # whether the page that Compare opens on is shown with its line of words
     "example": Parameter(False, widget=False, linked=False),
 }
+OWN_SETTINGS = ("dtype", "attention", "dtype_b")
 STATE = LinkedState("compare", PARAMETERS)
 key, value, put = STATE.key, STATE.value, STATE.put
 
@@ -60,6 +62,13 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
     address of the web.
     """
     asked = STATE.read(dict if st.query_params else first)
+    if asked is not None:
+        put("example", False)
+        for name in ("preset", *OWN_SETTINGS):
+            put(name, "")
+        for name, text in asked["settings"].items():
+            with suppress(ValueError):  # a run may have what Compare does not offer
+                put(name, PARAMETERS[name].read([text]))
     for name, usually in (dict.fromkeys(SIDES, "") | usual()).items():
         known = name not in SIDES or value(name) in backends.names()
         if not known and value(name) and asked is None:
@@ -71,8 +80,6 @@ def read(first: Callable[[], Mapping[str, Any]]) -> None:
         if asked["path"]:
             put("source", "Path")
             put("path", asked["path"])
-        if asked["preset"]:
-            put("preset", asked["preset"])
 
 
 def write() -> None:

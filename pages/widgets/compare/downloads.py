@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.artifacts import write_page, written_names
+from dsocr_core.reading.artifacts import write_page
 from dsocr_core.reading.records import to_jsonable
 from dsocr_core.runs.labels import short
 from pages.widgets.pair import tables
@@ -27,18 +27,6 @@ def folder_of(side: Side, result: OcrResult) -> str:
     """Name the folder of a side's files in the archive: "a-eager"."""
     name = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in short(result.backend, 40))
     return f"{side}-{name}"
-
-
-def listing(comparison: Comparison) -> list[str]:
-    """Names in the archive, without the pictures that a backend cut out."""
-    names = [
-        f"{folder_of(side, result)}/{name}"
-        for side, result in comparison.results.items()
-        for name in written_names(result.request)
-    ]
-    if comparison.report is not None:
-        names.append("parity.json")
-    return [*names, "boxes.csv", "timings.csv"]
 
 
 def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:

@@ -11,10 +11,12 @@ from typing import Any
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import settings_of
 from pages.widgets.compare.address import put, usual, value
 from pages.widgets.compare.backends import with_dtype_of_b
 from pages.widgets.shared import resources, sources
+from pages.widgets.shared.runner import PageResults, run_key
 
 PAGE = "03-tall-notice"
 BOX = "6"
@@ -22,28 +24,40 @@ BOX = "6"
 OWN = {"preset": "base", "dtype": "bfloat16", "attention": "eager", "dtype_b": "float32"}
 """Its settings, `data.samples.record.EXAMPLE_SETTINGS`."""
 WORDS = (
-    "An example, recorded on a CPU: A computes in bfloat16, B in float32, and on this page, at preset base, "
-    "that costs one sign of a time of day. With preset small in float32 both agree."
+    "An example: A ran in bfloat16, B in float32, and one character differs: A reads 21-30, B 21:30, as the "
+    "page says. In float32 both read the same."
 )
 
 
 def first() -> dict[str, Any]:
     """Give what a new session shows: the example, if it is recorded for the settings of this server."""
-    return {"page": PAGE, "box": BOX, "example": True, **OWN} if _is_recorded() else {}
+    return {"page": PAGE, "box": BOX, "example": True, **OWN} if results() else {}
 
 
-def _is_recorded() -> bool:
+def results() -> PageResults | None:
+    """Give the readings that come with the samples; no run of anybody takes their place.
+
+    None where the example is not shown, or is not recorded for the settings of this server.
+    """
     pages = sources.samples()
     if PAGE not in pages.keys:
-        return False
+        return None
     try:
         own = {name: each for name, each in OWN.items() if name != "dtype_b"}
         settings = with_dtype_of_b(settings_of(asdict(resources.base_settings()) | own), OWN["dtype_b"])
         page = pages.take(pages.position(PAGE))
-        found = resources.runner().page_results(settings, settings.request(page.path, page.name), None)
+        request = settings.request(page.path, page.name)
+        found = resources.shipped(run_key(settings, request), settings, request)
     except DsocrError:  # said where the settings or the page are drawn
-        return False
-    return found.comparison is not None and found.comparison.verdict == "differs"
+        return None
+    if found is None or found.verdict != "differs":
+        return None
+    return PageResults(found, SIDES, found.recorded_at or "")
+
+
+def forget() -> None:
+    """Show the page like any other from now on: the reader has chosen, or runs it again."""
+    put("example", False)
 
 
 def leave_with_its_page() -> None:
@@ -51,10 +65,10 @@ def leave_with_its_page() -> None:
     if not value("example"):
         return
     if value("page") != PAGE or value("source") != "Sample":
-        _leave()
+        leave()
         return
     if any(value(name) != of_example for name, of_example in (usual() | OWN).items()):
-        put("example", False)  # the reader's own choice
+        forget()
 
 
 def draw() -> None:
@@ -63,11 +77,11 @@ def draw() -> None:
         return
     words, button = st.columns([4, 1.5], vertical_alignment="center")
     words.caption(WORDS)
-    button.button("Show a page that agrees", key="example clean", on_click=_leave, width="stretch")
+    button.button("Show it in float32", key="example clean", on_click=leave, width="stretch")
 
 
-def _leave() -> None:
-    """A callback, too."""
-    put("example", False)
+def leave() -> None:
+    """Back to the usual settings; a callback, too."""
+    forget()
     for name in OWN:
         put(name, usual().get(name, ""))

@@ -7,7 +7,7 @@ from html import escape
 
 import streamlit as st
 
-from dsocr_core.base.words import duration, percent, plural, significant
+from dsocr_core.base.words import duration, plural, significant
 from dsocr_core.reading.records import Side
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.run_job import ReadJob, SideView
@@ -20,7 +20,7 @@ _SHORT = 600
 
 
 def draw(job: ReadJob, labels: Mapping[Side, str]) -> None:
-    """Draw the panel of a running job, its sides by their labels; when it ends the whole page is rerun."""
+    """The panel of a running job, its sides by their labels; when the job ends it reruns the whole page."""
     st.fragment(_panel, run_every=POLL_S)(job, labels)
 
 
@@ -36,8 +36,7 @@ def _panel(job: ReadJob, labels: Mapping[Side, str]) -> None:
         if right.button("Cancel", key="cancel", width="stretch", disabled=view.cancelling):
             job.cancel()
             rerun_fragment()
-        limit = job.request.max_new_tokens
-        st.html("".join(side_line(side, labels[side.side], limit) for side in sides))
+        st.html("".join(side_line(side, labels[side.side]) for side in sides))
         tail = next((side.text_tail for side in sides if side.state == "running" and side.text_tail), "")
         if tail:
             st.code(tail_lines(tail), language=None, wrap_lines=True, height=84)
@@ -58,22 +57,12 @@ def headline(view: JobView, sides: Sequence[SideView], name: str) -> str:
     return f"Reading {name}, {duration(view.seconds * 1000)}"
 
 
-def decode_words(side: SideView, limit: int | None) -> str:
-    """Say how far decode is: tokens, their rate and share of the limit, the longest that it can still take.
-
-    Time left is an upper bound, the token limit's. Counts characters where tokens are not known.
-    """
+def decode_words(side: SideView) -> str:
+    """Say how far decode is: tokens and their rate; characters where tokens are not known."""
     if not side.tokens:
         return plural(side.characters, "character") if side.characters else ""
-    words = [plural(side.tokens, "token")]
     rate = side.tokens / side.decode_s if side.decode_s > 0 else 0.0
-    if rate:
-        words.append(f"{significant(rate)} tokens/s")
-    if limit:
-        words.append(f"{percent(100 * side.tokens / limit)} of the limit")
-        if rate and side.state == "running":
-            words.append(f"at most {duration(1000 * max(0, limit - side.tokens) / rate)} left")
-    return ", ".join(words)
+    return plural(side.tokens, "token") + (f", {significant(rate)} tokens/s" if rate else "")
 
 
 def show_partial(job: ReadJob, labels: Mapping[Side, str]) -> None:
@@ -83,7 +72,7 @@ def show_partial(job: ReadJob, labels: Mapping[Side, str]) -> None:
             st.code(text, language=None, wrap_lines=True, height=240 if len(text) > _SHORT else "content")
 
 
-def side_line(side: SideView, label: str, limit: int | None = None) -> str:
+def side_line(side: SideView, label: str) -> str:
     """One side as HTML made of our own words and escaped values."""
     if side.stages:
         chips = "".join(
@@ -94,15 +83,15 @@ def side_line(side: SideView, label: str, limit: int | None = None) -> str:
         )
     else:
         words = {
-            "queued": "next",
+            "queued": "queued",
             "waiting": f"waiting for {side.waiting_for}",
-            "loading": f"getting ready, {duration(side.seconds * 1000)}",
+            "loading": f"loading, {duration(side.seconds * 1000)}",
             "running": f"running, {duration(side.seconds * 1000)}",
             "failed": side.error,
             "done": "done",
         }[side.state]
         chips = f"<span class='dsocr-chip'>{escape(words)}</span>"
-    note = decode_words(side, limit)
+    note = decode_words(side)
     return (
         f"<div class='dsocr-backend'><b class='dsocr-name'>{escape(label)}</b>{chips}"
         f"<span class='dsocr-note'>{escape(note)}</span></div>"

@@ -15,7 +15,7 @@ from dsocr_core.base.visible import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
 from dsocr_core.runs.result_cache import device_type
-from dsocr_core.settings import DRAFTS, InferSettings, Settings, SettingsError
+from dsocr_core.settings import Settings, SettingsError
 from dsocr_core.vendor.remote_code import RemoteCode, remote_code
 from pages.widgets.compare import address, backends
 from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, key, put, value
@@ -99,10 +99,10 @@ def _long_run_words(settings: Settings) -> str | None:
     limit = settings.infer.token_limit
     if (limit is not None and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
         return None
-    end = "the context limit" if limit is None else f"the limit of {limit:,} tokens"
-    took = "some minutes a side" if settings.is_embedded else "hours"
+    end = "" if limit is None else f" (limit {limit:,} tokens)"
+    took = "minutes" if settings.is_embedded else "hours"
     return (
-        f"A page that does not end by itself runs to {end}: on this CPU {took}. Cancel keeps what was read."
+        f"If the model does not stop by itself, a page can take {took}{end}. Cancel keeps finished results."
     )
 
 
@@ -180,10 +180,10 @@ def _upload() -> PageList:
         "Image or PDF", type=sources.UPLOAD_TYPES, key="upload", label_visibility="collapsed"
     )
     if sent is None:
-        st.caption("It stays on this machine.")
+        st.caption("Files stay on the server that runs this app.")
         return PageList()
     stored = sources.store_upload(sent.name, sent.getvalue())
-    return _leafed(_of(str(stored), sources.upload_pages(stored)), str(stored))
+    return _choose_pages(_of(str(stored), sources.upload_pages(stored)), str(stored))
 
 
 def _path() -> PageList:
@@ -194,23 +194,23 @@ def _path() -> PageList:
     if not text.strip():
         st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
         return PageList()
-    return _leafed(_of(text, sources.typed_pages(text, resources.allowed_roots())), text)
+    return _choose_pages(_of(text, sources.typed_pages(text, resources.allowed_roots())), text)
 
 
-def _leafed(pages: PageList, name: str) -> PageList:
-    """The chosen ones of many pages; the strip over the viewer goes through them. Raises DsocrError."""
+def _choose_pages(pages: PageList, name: str) -> PageList:
+    """The chosen ones of many pages; the viewer's pager goes through them. Raises DsocrError."""
     pages, count = replace(pages, name=name), len(pages.keys)
     if count < 2:
         return pages
     numbers = st.text_input(
-        "Pages", key=key("pages"), placeholder=f"all {count:,}, or some like 1-3,7",
+        "Pages", key=key("pages"), placeholder=f"Pages: all {count:,}, or e.g. 1-3,7",
         label_visibility="collapsed", on_change=partial(address.show_page, ""),
     ).strip()  # fmt: skip
     pages = pages.only(numbers) if numbers else pages
     if _reads_several():
         together = st.toggle(
             "All pages in one prompt", key=key("together"), on_change=partial(address.show_page, ""),
-            help="One reading of the whole document; the pages are then chosen over the viewer.",
+            help="One reading of the whole document; the viewer's pager goes through its pages.",
         )  # fmt: skip
         pages = pages.together() if together else pages
     return pages
@@ -242,24 +242,22 @@ def _settings() -> tuple[Settings | None, str]:
             help="A directory of the published format, or random:PATH/config.json.",
         ).strip()  # fmt: skip
         tokens = st.text_input(
-            "Most new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
+            "Max new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
             help="A positive integer, or inf: until the end token or the context limit.",
         ).strip()  # fmt: skip
         attention = st.selectbox(
-            "Attention of our decoder", ATTENTION, key=key("attention"),
+            "Attention (our engine)", ATTENTION, key=key("attention"),
             help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
         )  # fmt: skip
         if note := replace(base, attention=attention).attention_note:
             st.caption(plain(f"{note[0].upper()}{note[1:]}."))
         dtype = st.selectbox(
-            "Number type", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
+            "dtype", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
         )
         dtype_b = st.selectbox(
-            "Number type of B", PARAMETERS["dtype_b"].choices, key=key("dtype_b"),
-            format_func=lambda name: name or "as A", help="Another one shows what it costs in text.",
+            "dtype of B", PARAMETERS["dtype_b"].choices, key=key("dtype_b"),
+            format_func=lambda name: name or "same as A", help="Choose another to see how the text changes.",
         )  # fmt: skip
-        draft = _draft(base.draft)
-        eval_mode, test_compress = _published_modes(base.infer)
         embedded = Settings(checkpoint=checkpoint).is_embedded
         trusted = _trust(checkpoint, embedded)
     with spot:
@@ -277,11 +275,11 @@ def _settings() -> tuple[Settings | None, str]:
     try:
         _check_checkpoint(checkpoint, base)
         limit = int(tokens) if tokens.isdecimal() else tokens
-        infer = replace(base.infer, max_new_tokens=limit, eval_mode=eval_mode, test_compress=test_compress)
+        infer = replace(base.infer, max_new_tokens=limit)
         vendor = replace(base.vendor, trust_remote_code=[*base.vendor.trust_remote_code, *trusted])
         return replace(
             base, checkpoint=checkpoint, preset=preset, prompt=prompt, infer=infer, attention=attention,
-            dtype=dtype, draft=draft, vendor=vendor,
+            dtype=dtype, vendor=vendor,
         ), ""  # fmt: skip
     except (SettingsError, DsocrError) as error:
         return None, str(error)
@@ -302,33 +300,6 @@ def _backends(settings: Settings) -> Settings:
         for side, column in zip(SIDES, st.columns(2), strict=True)
     ]
     return backends.with_sides(settings, *chosen)
-
-
-def _draft(default: str) -> str:
-    """Ask what the fast engine verifies. Programs and folders are the settings file's to name."""
-    typed: str = st.text_input(
-        "Draft", value=default, key="draft", persist_state="session",
-        help="What the fast engine verifies instead of reading token by token: text-layer, run:ID, lookup, "
-        "or a for B. Empty is none.",
-    ).strip()  # fmt: skip
-    if typed and typed != default and typed not in DRAFTS and not typed.startswith("run:"):
-        st.caption(f"No draft here: give {', '.join(DRAFTS)} or run:ID.")
-        return ""
-    return typed
-
-
-def _published_modes(infer: InferSettings) -> tuple[bool, bool]:
-    """`eval_mode` and `test_compress` of the published `infer`."""
-    eval_mode = st.checkbox(
-        "Evaluation mode", value=infer.eval_mode, key="eval_mode", persist_state="session",
-        help="The published code returns its text alone, writes no files and lets no n-gram of 35 repeat, "
-        "where otherwise it is 20.",
-    )  # fmt: skip
-    test_compress = st.checkbox(
-        "Compression figures", value=infer.test_compress, key="test_compress", persist_state="session",
-        help="Image tokens against text tokens, as the published test_compress counts; in the tab Inputs.",
-    )  # fmt: skip
-    return eval_mode, test_compress
 
 
 def _preset(settings: Settings) -> str:
@@ -406,7 +377,7 @@ def _confirm_trust(code: RemoteCode) -> None:
         st.warning("Its code has changed since you allowed it.")
     st.write("The vendor backend will run, with your rights, the Python files in")
     st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
-    files = _listed(code.files, before)
+    files = _changed_files(code.files, before)
     st.code("\n".join(files) or "no files", language=None, height=min(32 + 20 * max(len(files), 1), 232))
     st.write(
         "Do this only for a checkpoint you trust. When one of these hashes (SHA-256) changes, you are asked "
@@ -421,19 +392,16 @@ def _confirm_trust(code: RemoteCode) -> None:
         st.rerun()
 
 
-def _listed(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
-    """A line a file: hash and name; what is new, changed or gone since `before` comes first and is marked."""
-    if before is None:
-        return [f"{digest[:16]}  {name_text(name)}" for name, digest in files.items()]
+def _changed_files(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
+    """A line a file: hash and name, with a mark where it is new, changed or gone since `before`."""
     lines = []
-    for name in sorted(files.keys() | before.keys()):
-        digest, earlier = files.get(name), before.get(name)
-        if digest == earlier:
+    for name in sorted(files.keys() | (before or {}).keys()):
+        digest, earlier = files.get(name), (before or {}).get(name)
+        mark = "gone" if digest is None else "new" if earlier is None else "changed"
+        if before is None or digest == earlier:
             mark = ""
-        else:
-            mark = "gone" if digest is None else "new" if earlier is None else "changed"
-        lines.append((not mark, f"{(digest or '')[:16]:16}  {mark:7}  {name_text(name)}"))
-    return [line for _, line in sorted(lines, key=lambda line: line[0])]
+        lines.append(f"{(digest or '')[:16]:16}  {mark:7}  {name_text(name)}")
+    return lines
 
 
 def _sides(settings: Settings) -> tuple[Side, ...]:
@@ -451,12 +419,12 @@ def _checkpoint_notice(settings: Settings) -> None:
     if not settings.is_embedded:
         return
     st.caption(
-        "The embedded checkpoint reads rendered pages like the samples. "
+        "The embedded checkpoint is small: it reads pages like the samples, with errors. "
         "Real documents need the published one."
     )
     with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
         st.markdown(
-            "1. Get a GPU machine with 16 GB of GPU memory and `pip install -r requirements-gpu.txt`.\n"
+            "1. Get a machine with 10 GB of free GPU memory and `pip install -r requirements-gpu.txt`.\n"
             "2. Download the published weights (6.7 GB):"
         )
         st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")

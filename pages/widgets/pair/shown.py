@@ -13,8 +13,8 @@ from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import is_plain
 from dsocr_core.reading.parity_records import BoxPair
 from dsocr_core.reading.records import OcrResult, Side
-from dsocr_core.reading.text_blocks import Runs, text_difference
 from dsocr_core.reading.text_diff import text_changes
+from dsocr_core.reading.text_runs import Runs, text_difference
 
 if TYPE_CHECKING:
     from dsocr_core.reading.comparison import Comparison

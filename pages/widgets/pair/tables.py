@@ -12,7 +12,7 @@ from dsocr_core.reading.parity_records import NOT_KNOWN, InputLine
 from dsocr_core.reading.records import SIDES, ModelInputs, OcrResult, Side, TopTwo
 from pages.widgets.pair.shown import Pairing, Results
 from pages.widgets.shared.labels import side_letter
-from pages.widgets.shared.stages import Part, spans, stage_name
+from pages.widgets.shared.stages import Part, spans
 from pages.widgets.shared.table import Column
 
 STATE_WORDS = {
@@ -165,19 +165,3 @@ def timing_spans(results: Results) -> pd.DataFrame:
         for start, (stage, spent, inside, _) in spans(stage_parts(result))
     ]
     return pd.DataFrame(rows, columns=["side", "backend", "stage", "start_ms", "ms", "inside"])
-
-
-TIMES = {"stage": Column("stage", stage_name, left=True), "A": Column("A", "ms"), "B": Column("B", "ms")}
-"""Columns of `timing_table`."""
-
-
-def timing_table(results: Results) -> pd.DataFrame:
-    """Every stage that a side measured, in ms, of one pass each: no ratio is made of these."""
-    measured = {each.stage for result in results.values() for each in result.timings}
-    there = [stage for stage in all_stages() if stage in measured]
-    stages = [*there, "total"]
-    times = {
-        side_letter(side): [*(result.milliseconds(stage) for stage in there), result.total_ms or None]
-        for side, result in results.items()
-    }
-    return pd.DataFrame({"stage": [str(stage) for stage in stages], **times})

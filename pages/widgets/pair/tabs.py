@@ -5,17 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from dsocr_core.base.words import NOT_RECORDED, percent, plural
-from dsocr_core.engine.drafts.given import Given
-from dsocr_core.page.compression import compression
 from dsocr_core.reading.margins import divergence_words
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.runs.timings import in_order
-from pages.widgets.pair import tables, tiles
+from pages.widgets.pair import tables
 from pages.widgets.pair.shown import Results, Shown
 from pages.widgets.pair.viewer import clicked
-from pages.widgets.shared import bars, figure, resources, stages, table
+from pages.widgets.shared import bars, figure, stages, table
 from pages.widgets.shared.labels import side_label, side_letter
-from pages.widgets.shared.messages import plain
 from pages.widgets.shared.stages import StageLine
 from pages.widgets.shared.table import Column
 
@@ -104,21 +101,13 @@ def _divergence(shown: Shown, divergence: Divergence) -> None:
 
 _INPUTS = {
     True: "Everything that decides is equal.",
-    False: "What went into the model differs: the outputs cannot be expected to agree.",
+    False: "The settings differ,  so the outputs may differ.",
     None: "What went into the model is not known on both sides.",
 }
 
 
-def draw_inputs(shown: Shown, picture: resources.Picture | None = None) -> None:
-    """Show what went into both models, line by line; of one side alone what its backend tells.
-
-    With a picture of the page the tiles are drawn on it.
-    """
-    if picture is not None:
-        tiles.draw({side: result.request for side, result in shown.results.items()}, picture)
-    for side, result in shown.results.items():
-        if (figures := compression(result)) is not None:
-            st.caption(f"{side_label(side, result.backend)}: {figures}")
+def draw_inputs(shown: Shown) -> None:
+    """Show what went into both models, line by line; of one side alone what its backend tells."""
     if shown.report is not None:
         st.caption(f"{_INPUTS[shown.report.input_parity]} {tables.INPUT_MARKS}")
         table.draw(tables.input_table(shown.report.inputs), tables.INPUTS)
@@ -129,19 +118,13 @@ def draw_inputs(shown: Shown, picture: resources.Picture | None = None) -> None:
             table.draw(tables.single_input_table(inputs))
 
 
-def draw_timings(shown: Shown, words: str, reproduce: str = "") -> None:
-    """Times of each stage; `words` say of how many runs, `reproduce` is what measures them again."""
+def draw_timings(shown: Shown, words: str) -> None:
+    """Times of each stage; `words` say of how many runs."""
     timed = {side: result for side, result in shown.results.items() if result.timings}
     if not timed:
         st.caption("No times of this page are on record.")
         return
-    figure.head(words, reproduce=reproduce, timings=tables.timing_spans(timed))
+    figure.head(words, timings=tables.timing_spans(timed))
     lines = [StageLine(shown.names[side], tables.stage_parts(result)) for side, result in timed.items()]
     drawn = {part[0] for line in lines for part in line.parts}
     bars.draw(stages.legend(in_order(drawn)) + stages.panel(lines, "s"), words)
-    table.draw(tables.timing_table(shown.results), tables.TIMES)
-    for side, result in shown.results.items():
-        given = Given()
-        given.add(result.environment)
-        if given.words:
-            st.caption(f"{side_letter(side)}: {given.words}; from {plain(result.environment['draft'])}.")

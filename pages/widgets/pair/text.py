@@ -1,28 +1,23 @@
-"""The tab Text: both sides rendered, raw, or block beside block."""
+"""The tab Text: both sides block beside block, or raw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import streamlit as st
 
 from dsocr_core.base.words import plural
-from dsocr_core.reading import postprocess
-from dsocr_core.reading.markup import block_text
 from dsocr_core.reading.output_findings import loose_text
 from dsocr_core.reading.parity import comparable
-from dsocr_core.reading.records import OcrResult, Side
-from dsocr_core.reading.text_blocks import Block, Runs, parse_blocks
+from dsocr_core.reading.text_runs import Runs
 from dsocr_core.review.differences import block_texts
-from pages.widgets.components.document import Aligned, show_aligned, show_columns
+from pages.widgets.components.document import Aligned, show_aligned
 from pages.widgets.pair import sheets
 from pages.widgets.pair.shown import Pairing, Shown, compared
 from pages.widgets.pair.tables import STATE_WORDS
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.shared.labels import side_label
-
-_TITLE_LEVELS = {"title": 1, "sub_title": 2}
+from pages.widgets.shared.messages import plain
 
 
 def draw(shown: Shown) -> None:
@@ -30,7 +25,7 @@ def draw(shown: Shown) -> None:
     if not shown.results:
         st.caption("Neither side has a text on record.")
         return
-    views = [*(["Difference"] if shown.report else []), "Rendered", "Raw"]
+    views = [*(["Difference"] if shown.report else []), "Raw"]
     view = st.segmented_control(
         "View", views, default=views[0], required=True,
         key=f"{shown.prefix}text view", persist_state="session", label_visibility="collapsed",
@@ -38,55 +33,9 @@ def draw(shown: Shown) -> None:
     if view == "Difference":
         _difference(shown)
         return
-    columns = [
-        (
-            side_label(side, result.backend),
-            [Block("code", sheets.text_of(result, shown.sheet)[0])]
-            if view == "Raw"
-            else _rendered(side, result, shown),
-        )
-        for side, result in shown.results.items()
-    ]
-    key = f"{shown.prefix}document"
-    show_columns(key, columns, shown.selected, lambda: shown.select(clicked(key)))
-
-
-def _rendered(side: Side, result: OcrResult, shown: Shown) -> list[Block]:
-    """The text of one side as blocks, each with the pair its box belongs to; titles stand out."""
-    pair_of = {
-        box.index: number for number, row in enumerate(shown.rows) if (box := row.box(side)) is not None
-    }
-    blocks = []
-    for segment in segments(result, shown.sheet):
-        pair = None if segment.box is None else pair_of.get(segment.box)
-        parts = parse_blocks(segment.text, pair)
-        level = _TITLE_LEVELS.get(segment.label)
-        if level and len(parts) == 1 and parts[0].kind == "paragraph":
-            parts = [replace(parts[0], kind="heading", level=level)]
-        blocks += parts
-    return blocks
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A piece of the text: what follows a block. `box` is the index of its first box, None if it has none."""
-
-    text: str
-    label: str = ""
-    box: int | None = None
-
-
-def segments(result: OcrResult, sheet: int = 0) -> list[Segment]:
-    """The text of a page in pieces: what stands before the first block, then what follows each."""
-    raw, spans = sheets.text_of(result, sheet)
-    text, before = postprocess.clean_text(raw), postprocess.leading_space(raw)
-    pieces = [Segment(text[: spans[0].start - before] if spans else text)]
-    count = sum(box.page < sheet for box in result.boxes)
-    for span in spans:
-        words = block_text(span) or ("![picture]()" if span.label == postprocess.IMAGE_LABEL else "")
-        pieces.append(Segment(words, span.label, count if span.boxes else None))
-        count += len(span.boxes)
-    return pieces
+    for column, (side, result) in zip(st.columns(len(shown.results)), shown.results.items(), strict=True):
+        column.caption(plain(side_label(side, result.backend)))
+        column.code(sheets.text_of(result, shown.sheet)[0], language=None, wrap_lines=True, height=480)
 
 
 # --- block beside block ---------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def act_on(act: str, subject: str, number: int = 0) -> None:
         review = resources.review(value("review"))
         here = Position(review, review.verdicts.current())
         if act in ("next", "previous"):
-            done |= _to(here.beside(1 if act == "next" else -1))
+            done |= _turn(here, 1 if act == "next" else -1)
         elif act == "undo":
             done |= _undo(review)
         elif act in VERDICTS and not address.reviewer():
@@ -131,6 +131,15 @@ def act_on(act: str, subject: str, number: int = 0) -> None:
     except DsocrError as error:
         done["problem"] = str(error)
     values.update(done)
+
+
+def _turn(here: Position, step: int) -> dict[str, Any]:
+    """The next page of the prompt that the page shown was read with, else the next of the queue."""
+    count = max((len(side.sizes) for side in here.page.sides), default=1) if here.page else 1
+    sheet = address.sheet(count) + step
+    if 0 <= sheet < count:
+        return {"box": "", "sheet": str(sheet + 1)}
+    return _to(here.beside(step))
 
 
 def _to(page: PageReview | None) -> dict[str, Any]:

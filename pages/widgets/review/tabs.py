@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from dsocr_core.base.words import plural, significant
-from dsocr_core.reading.text_blocks import Block
 from dsocr_core.review.page import KINDS, Difference
-from pages.widgets.components.document import show_columns
+from pages.widgets.components.document import Block, show_columns
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.viewer import clicked
 from pages.widgets.review import summary

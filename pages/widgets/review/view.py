@@ -103,13 +103,6 @@ def draw(here: Position, shown: PageShown) -> None:
         f"{verdict.verdicts_html(here, page)}</div>"
     )
     verdict.draw(here, page)
-    sheets.choose(
-        shown.comparison,
-        shown.sheet,
-        address.show_sheet,
-        partial(_thumbnail, shown.review, page),
-        shown.prefix,
-    )
     viewer.draw(
         shown,
         viewer.image_values(f"{page.name}{shown.sheet or ''}", picture, size, "review"),
@@ -117,7 +110,7 @@ def draw(here: Position, shown: PageShown) -> None:
         (value("mode"), lambda mode: address.put("mode", mode)),
         f"{page.name}: {verdict_words(page.verdict).words}. {kind_words(page)}"
         + (f"; {plural(len(here.comments), 'comment')}" if here.comments else ""),
-        position=_position(here),
+        position=_position(here, shown),
         around={
             "taken": address.values()["taken"],
             "subject": page.name,
@@ -136,12 +129,12 @@ def cause_first(page: PageReview) -> str:
     return " → ".join(filter(None, (page.hints[0].words, "; ".join(page.reasons))))
 
 
-def _position(here: Position) -> dict[str, Any]:
+def _position(here: Position, shown: PageShown) -> dict[str, Any]:
     return {
         "index": here.position,
         "count": len(here.queue),
-        "first": here.beside(-1) is None,
-        "last": here.beside(1) is None,
+        "first": here.beside(-1) is None and shown.sheet == 0,
+        "last": here.beside(1) is None and shown.sheet + 1 == sheets.count(shown.comparison),
     }
 
 

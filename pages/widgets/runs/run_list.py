@@ -13,6 +13,7 @@ from dsocr_core.base.words import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.labels import BRIEF
+from dsocr_core.runs.record import flattened
 from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
@@ -184,18 +185,22 @@ def _open(history: History, run_ids: list[str]) -> None:
 
 
 def _compare(history: History, run_id: str) -> None:
-    """A run's first page on Compare: the sample of that name, else the file that was read."""
+    """A run's first page on Compare under the run's settings: the sample of that name, else its file."""
     images = history.tables(run_id).get("readings")
     rows = images.select(["path", "page", "preset"]).slice(0, 1).to_pylist() if images is not None else []
     if not rows:
         show_error(f"run {run_id} has no page on record")
         return
-    page = rows[0]
-    path, preset = str(page.get("path") or ""), str(page.get("preset") or "")
+    page, settings = rows[0], dict(flattened(history.record(run_id).settings))
+    asked = {
+        "preset": page["preset"], "dtype": settings.get("dtype"), "attention": settings.get("attention"),
+        "dtype_b": settings.get("b.dtype"),
+    }  # fmt: skip
+    known = {name: str(text) for name, text in asked.items() if text}
     sample = str(page.get("page") or "").rpartition(".")[0]
     if sample in sources.samples().keys:
-        navigation.to_compare(sample, preset)
-    navigation.to_compare(preset=preset, path=path)
+        navigation.to_compare(sample, **known)
+    navigation.to_compare(path=str(page.get("path") or ""), **known)
 
 
 def _choose_none(run_ids: list[str]) -> None:

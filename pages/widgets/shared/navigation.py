@@ -14,10 +14,10 @@ def taken_request(page: str) -> dict[str, Any] | None:
     return request
 
 
-def to_compare(sample: str = "", preset: str = "", path: str = "") -> None:
-    """Open Compare; on a sample, or the file at a path, read with a preset, when these are given."""
+def to_compare(sample: str = "", path: str = "", **settings: str) -> None:
+    """Open Compare; on a sample, or the file at a path, read under these settings, when they are given."""
     if sample or path:
-        st.session_state["compare request"] = {"page": sample, "preset": preset, "path": path}
+        st.session_state["compare request"] = {"page": sample, "path": path, "settings": settings}
     st.switch_page("compare.py")
 
 

@@ -27,6 +27,8 @@ from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
 
 if TYPE_CHECKING:
+    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.records import OcrRequest
     from dsocr_core.review.review import Review
     from dsocr_core.runs.store import History
 
@@ -51,6 +53,17 @@ class Picture:
 def runner() -> Runner:
     """The runner that all browser tabs share. Torch is imported by its first pipeline, not here."""
     return Runner()
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def shipped(key: str, _settings: Settings, _request: OcrRequest) -> Comparison | None:
+    """Find the readings of a page that come with the samples, whatever this machine has read since.
+
+    `key` is their `run_key`. Raises DsocrError.
+    """
+    from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache
+
+    return ResultCache(_settings, SHIPPED_RESULTS).find(_request)
 
 
 def history() -> History:

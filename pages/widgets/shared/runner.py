@@ -110,15 +110,11 @@ class Runner:
             jobs[:] = [*(other for other in jobs if other.running), job]
         job.start(wanted)
 
-    def page_results(
-        self, settings: Settings, request: OcrRequest, job: ReadJob | None, read: Comparison | None = None
-    ) -> PageResults:
-        """The results of a page. `job` is this tab's last run, whatever it was about; `read` is what its run
-        of the whole document has of the page.
-        """
+    def page_results(self, settings: Settings, request: OcrRequest, job: ReadJob | None) -> PageResults:
+        """The results of a page. `job` is this tab's last run, whatever it was about."""
         key = run_key(settings, request)
         mine = job if job is not None and job.about == key else None
-        fresh = (mine and mine.comparison) or read
+        fresh = mine.comparison if mine is not None else None
         try:
             recorded = self._recorded(key, settings, request)
         except DsocrError as error:

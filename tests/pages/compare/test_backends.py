@@ -92,12 +92,3 @@ def test_the_usual_pair_is_no_choice_so_that_its_results_are_found_again() -> No
     assert backends.with_sides(base, "eager", "vendor") == base
     named = backends.with_sides(base, "x", "vendor")
     assert (named.a, named.b, named.side_names) == ("x", "vendor", ("x", "vendor"))
-
-
-def test_a_draft_is_typed_and_names_no_program(asked: list[Settings], config: None) -> None:
-    app = open_page(page="letter_tall")
-    app.text_input(key="draft").set_value("run:20261101-101500-run").run()
-    assert asked[-1].draft == "run:20261101-101500-run"
-    app.text_input(key="draft").set_value("command:rm -r {image} {out}").run()
-    assert {settings.draft for settings in asked} == {"", "run:20261101-101500-run"}
-    assert any("No draft here" in caption.value for caption in app.caption)

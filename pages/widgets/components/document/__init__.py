@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
-from dsocr_core.reading.text_blocks import Block, Runs
+from dsocr_core.reading.text_runs import Runs
 from pages.widgets.components.base import mount
 
-Column = tuple[str, Sequence[Block]]
-
-
 _HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of plain text; `box` is the index of the pair that it is about."""
+
+    kind: Literal["paragraph", "item"]
+    text: str
+    box: int | None = None
+
+
+Column = tuple[str, Sequence[Block]]
 
 
 def show_columns(

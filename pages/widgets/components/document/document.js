@@ -7,17 +7,7 @@ function make(tag, className, text) {
   return element;
 }
 
-function table(rows) {
-  const element = make("table");
-  for (const row of rows) {
-    const line = make("tr");
-    line.append(...row.map((cell) => make("td", "", cell)));
-    element.append(line);
-  }
-  return element;
-}
-
-const TAGS = { paragraph: "p", item: "p", formula: "pre", code: "pre", image: "p", table: "div", runs: "p", aligned: "div" };
+const TAGS = { paragraph: "p", item: "p", aligned: "div" };
 
 function spans(runs) {
   return runs.map(([text, side]) => make("span", side, text));
@@ -40,12 +30,9 @@ function head({ title, titles }) {
 }
 
 function draw(block) {
-  const tag = block.kind === "heading" ? (block.level <= 1 ? "h3" : "h4") : TAGS[block.kind];
-  const element = make(tag, `block ${block.kind}`);
-  if (block.kind === "table") element.append(table(block.rows));
-  else if (block.kind === "runs") element.append(...spans(block.runs));
-  else if (block.kind === "aligned") element.append(...aligned(block));
-  else element.textContent = block.kind === "image" ? `[image: ${block.text}]` : block.text;
+  const element = make(TAGS[block.kind], `block ${block.kind}`);
+  if (block.kind === "aligned") element.append(...aligned(block));
+  else element.textContent = block.text;
   if (block.box !== null && block.box !== undefined) {
     element.classList.add("linked");
     element.dataset.box = block.box;

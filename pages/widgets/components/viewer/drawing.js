@@ -57,7 +57,7 @@ function drawMarks(context, view, size, viewer, item) {
   context.setLineDash([]);
   context.fillStyle = STATES.text.colour;
   for (const mark of marksOf(viewer, item)) {
-    const place = markPlace(viewer, mark);
+    const place = markPlace(mark);
     const [left, top] = toScreen(view, size, place.x, place.y);
     if (left > size.width || top > size.height) continue;
     const width = Math.max(place.width * view.scale, 2);
@@ -68,25 +68,6 @@ function drawMarks(context, view, size, viewer, item) {
     context.globalAlpha = 1;
     if (mark.change === "letter") context.fillRect(left, top + height, width, 3);
   }
-}
-
-// The reading itself, in its box. One font, scaled by the canvas: the browser shapes each line once, not in every frame.
-function drawText(context, view, size, lines, colour) {
-  context.fillStyle = colour;
-  context.font = `20px ${TEXT_FONT}`;
-  for (const line of lines) {
-    const [left, top] = toScreen(view, size, line.x, line.y);
-    const height = line.height * view.scale;
-    if (top > size.height || top + height < 0 || height < 2) continue;
-    const { text, size: font, narrow } = typeset(line);
-    const scale = (font * view.scale) / 20;
-    context.save();
-    context.translate(left, top + height * 0.8);
-    context.scale(scale * narrow, scale);
-    context.fillText(text, 0, 0);
-    context.restore();
-  }
-  context.font = LABEL_FONT;
 }
 
 // From the box towards where the other side put it; at least 16 px long, or a small shift is invisible.

@@ -10,7 +10,6 @@ class Viewer {
     this.hiddenLabels = new Set();
     this.hiddenStates = new Set();
     this.showLabels = true; // the names of labels beside their boxes
-    this.showTexts = false; // the readings typeset in their boxes, in place of the page
     this.mode = "2-up";
     this.selected = null;
     this.hovered = null;
@@ -224,7 +223,6 @@ class Viewer {
     if (name === "fit") view.fit = true;
     if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
     if (name === "labels") this.showLabels = !this.showLabels;
-    if (name === "texts") this.showTexts = !this.showTexts;
     if (name === "next-page") this.turn(1);
     if (name === "previous-page") this.turn(-1);
     if (name === "keys") this.find(".keys").hidden = !this.find(".keys").hidden;
@@ -281,7 +279,7 @@ class Viewer {
     }
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT|CANVAS)$/.test(target.tagName)) return;
     const idle = target === document.body || this.root.contains(target);
-    const acts = { f: "fit", l: "labels", t: "texts", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
+    const acts = { f: "fit", l: "labels", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
     else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
@@ -393,7 +391,6 @@ class Viewer {
       button.setAttribute("role", "radio");
       button.setAttribute("aria-checked", String(button.dataset.mode === this.mode));
     }
-    this.find('[data-act="texts"]').setAttribute("aria-pressed", String(this.showTexts));
     refit(view, sizeOf(this.panes[0]), this.image);
     for (const pane of this.panes) if (this.mode === "2-up" || pane.side === "a") drawPane(this, pane, view);
     const divider = this.find(".divider");
@@ -405,7 +402,6 @@ class Viewer {
     writeNotices(this);
     Object.assign(this.root.dataset, {
       image: this.image.id,
-      texts: this.showTexts,
       scale: view.scale.toFixed(4),
       selected: this.selected ?? "",
       a: this.items.a.length,

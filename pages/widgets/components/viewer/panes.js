@@ -96,9 +96,6 @@ function drawPane(viewer, pane, view) {
       context.rect(layer.clip === "left" ? 0 : edge, 0, layer.clip === "left" ? edge : size.width - edge, size.height);
       context.clip();
     }
-    if (viewer.showTexts)
-      for (const { box } of layer.items)
-        drawText(context, view, size, placedLines(viewer, box), layer.dotted ? "#b3135f" : "#1b2430");
     for (const item of layer.items) {
       const selected = item.index === viewer.selected;
       const hovered = item.index === viewer.hovered?.index;

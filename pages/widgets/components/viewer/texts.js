@@ -6,7 +6,6 @@ const KEYS = [
   ["1 2 3 4", "2-up, swipe, overlay, difference"],
   ["f", "fit the page"],
   ["l", "names of labels on or off"],
-  ["t", "the texts as read, in place of the page"],
   ["d", "next difference"],
   ["b B", "next and previous box"],
   ["j k  \u2192 \u2190", "next and previous page"],

@@ -122,16 +122,6 @@ function shareOf(line, from, to) {
   return [widthOf(line.text.slice(0, from)) / whole, Math.min(1, widthOf(line.text.slice(0, to)) / whole)];
 }
 
-// A line as it is typeset, in pixels of the page: as high as its place, and no wider.
-function typeset(line) {
-  if (line.typeset) return line.typeset; // asked for each line and mark of each frame
-  const text = line.text.trimEnd();
-  const width = widthOf(text) / 20 || 1;
-  const size = Math.min(line.height, (1.1 * line.width) / width);
-  line.typeset = { text, size, width: Math.min(size * width, line.width), narrow: Math.min(1, line.width / (size * width)) };
-  return line.typeset;
-}
-
 // Marks {line, left, right, change} of the runs of a box in which the sides differ, as parts of a line's width.
 function marksOf(viewer, item) {
   const runs = item.pair.runs?.[item.side];
@@ -158,8 +148,7 @@ function marksOf(viewer, item) {
   return (item.marks = marks);
 }
 
-// Where a mark lies on the page, which shows its picture or the texts.
-function markPlace(viewer, { line, left, right }) {
-  const width = viewer.showTexts ? typeset(line).width : line.width;
-  return { x: line.x + left * width, y: line.y, width: (right - left) * width, height: line.height };
+// Where a mark lies on the page.
+function markPlace({ line, left, right }) {
+  return { x: line.x + left * line.width, y: line.y, width: (right - left) * line.width, height: line.height };
 }

@@ -1,10 +1,11 @@
-"""Run of all pages of a document: verdicts as they come, a run of the history, what a cancel leaves."""
+"""Run of all pages of a document: a run of the history, whole and cancelled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -15,10 +16,8 @@ from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs import result_cache
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
-from pages.widgets.compare import document_job
-from pages.widgets.compare.document_job import DocumentJob
-from pages.widgets.compare.verdict import strip_of
-from pages.widgets.shared.runner import Runner
+from pages.widgets.compare import document
+from pages.widgets.compare.document import DocumentJob
 from tests.support.results import make_result
 from tests.support.sessions import session_of
 
@@ -28,6 +27,8 @@ LONG_S = 60
 
 class Reader:
     """A backend that reads the name of a page; `before` may raise."""
+
+    options = SimpleNamespace(drafts=None)
 
     def __init__(self, backend: str, before: Callable[[str], object] = lambda name: None) -> None:
         self.backend, self.before = backend, before
@@ -48,7 +49,7 @@ class Reader:
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DocumentJob]:
     for name in ("a", "b", "c"):
         Image.new("RGB", (80, 60), "white").save(tmp_path / f"{name}.png")
-    monkeypatch.setattr(document_job, "new_run_directory", lambda command: tmp_path / "runs" / command)
+    monkeypatch.setattr(document, "new_run_directory", lambda command: tmp_path / "runs" / command)
     monkeypatch.setattr(result_cache, "SHIPPED_RESULTS", tmp_path / "shipped")
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
 
@@ -63,15 +64,12 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Docu
     return make
 
 
-def test_every_page_has_its_verdict_and_the_run_is_in_the_history(
-    start: Callable[..., DocumentJob], tmp_path: Path
-) -> None:
+def test_all_pages_are_one_run_of_the_history(start: Callable[..., DocumentJob], tmp_path: Path) -> None:
     job = start()
     assert (job.view().state, job.view().error) == ("done", "")
-    assert job.verdicts == {"a.png": "identical", "b.png": "differs", "c.png": "identical"}
-    assert job.counts == "2 identical, 1 differs"
     with History(str(tmp_path / "history")) as history:
-        assert history.run_ids() == [job.run_id]
+        [run] = history.runs().to_dict("records")
+    assert (run["run_id"], run["pages"], run["failed"]) == (job.run_id, 3, 0)
 
 
 def test_a_cancel_keeps_what_was_read(start: Callable[..., DocumentJob], tmp_path: Path) -> None:
@@ -80,40 +78,20 @@ def test_a_cancel_keeps_what_was_read(start: Callable[..., DocumentJob], tmp_pat
             raise Cancelled
 
     job = start(stop)
-    assert job.view().state == "cancelled" and list(job.verdicts)[:2] == ["a.png", "b.png"]
+    assert job.view().state == "cancelled"
     with History(str(tmp_path / "history")) as history:
         [run] = history.runs().to_dict("records")
     assert run["run_id"] == job.run_id and run["pages"] == 3  # A had read the third
 
 
-@pytest.mark.parametrize("most", [32, 0])
-def test_after_a_cancel_the_strip_shows_what_was_read_of_backends_that_no_cache_holds(
-    most: int, start: Callable[..., DocumentJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_page_that_fails_does_not_stop_the_others(
+    start: Callable[..., DocumentJob], tmp_path: Path
 ) -> None:
-    """From memory, and from the run in the history where that many pages are no longer there."""
-    monkeypatch.setattr(document_job, "_MOST_LATEST", most or 1)
-
-    def stop(name: str) -> None:
-        if name == "c.png":
-            raise Cancelled
-
-    job = start(stop, caches=False)
-    settings, runner = job._session.settings, Runner(lambda settings: job._session)  # type: ignore[arg-type, return-value]
-    words = {}
-    with History(str(tmp_path / "history")) as history:
-        for name in "abc":
-            request = settings.request(tmp_path / f"{name}.png", f"{name}.png")
-            assert runner.page_results(settings, request, None).comparison is None
-            read = job.comparison(lambda: history, request)
-            results = runner.page_results(settings, request, None, read)
-            assert results.comparison is not None and results.comparison.request == request
-            words[name] = strip_of(results, {"a": "A", "b": "B"}).word
-    assert words == {"a": "IDENTICAL", "b": "DIFFERS", "c": "NO EVIDENCE"}
-
-
-def test_a_page_that_fails_does_not_stop_the_others(start: Callable[..., DocumentJob]) -> None:
     def fail(name: str) -> None:
         if name == "a.png":
             raise ValueError("broken")
 
-    assert start(fail).verdicts == {"a.png": None, "b.png": "differs", "c.png": "identical"}
+    assert start(fail).view().state == "done"
+    with History(str(tmp_path / "history")) as history:
+        [run] = history.runs().to_dict("records")
+    assert (run["pages"], run["failed"]) == (3, 1)

@@ -1,0 +1,108 @@
+"""All pages of a document or folder as one run of the history, which Review then opens."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.page.documents import Pages
+from dsocr_core.read.plan import RunPlan, new_run_directory
+from dsocr_core.runs.recorder import RunRecorder
+from pages.widgets.shared import job_panel, navigation, resources
+from pages.widgets.shared.job import Job
+from pages.widgets.shared.messages import show_error
+
+if TYPE_CHECKING:
+    from dsocr_core.read.report import Report
+    from dsocr_core.reading.records import Side
+    from pages.widgets.compare.sidebar import Choice
+    from pages.widgets.shared.app_session import AppSession
+
+JOB = "document job"
+"""The session's key of this tab's run of a document."""
+
+
+class DocumentJob(Job["Report"]):
+    """One such run, as `dsocr compare --save` makes it. Cancelled, what was finished by then is recorded."""
+
+    def __init__(
+        self, session: AppSession, about: object, pages: Pages, sides: tuple[Side, ...], in_one_prompt: bool
+    ) -> None:
+        super().__init__("document", about, self._read)
+        self.run_id: str | None = None
+        self._session, self._pages, self._sides = session, pages, sides
+        self._together = sys.maxsize if in_one_prompt else None
+
+    def _read(self, job: Job[Report]) -> Report:
+        from dsocr_core.read.pages import read_pages
+        from dsocr_core.read.progress import Listener
+
+        directory, settings = new_run_directory("compare"), self._session.settings
+        plan = RunPlan((), directory, self._sides, found=self._pages, together=self._together)
+        run = RunRecorder(settings, out=directory, save=bool(settings.history))
+        try:
+            return read_pages(self._session, plan, Listener(self.say), run, self.token)
+        finally:
+            self.run_id = run.id
+
+
+def draw(choice: Choice, running: bool) -> None:
+    """Draw the button of a document of several pages, or how far its run is; when that ends Review opens."""
+    if not isinstance(choice.pages.pages, Pages):
+        return
+    job: DocumentJob | None = st.session_state.get(JOB)
+    if job is not None and job.about == about(choice):
+        if job.running:
+            job_panel.draw(job, "document")
+            return
+        _ended(job)
+    count = len(choice.pages.keys)
+    if count > 1 and st.button(
+        f"Run all {count:,} pages", key="run all", width="content",
+        disabled=running or not choice.sides or bool(choice.refusal),
+        help="One after another, recorded as one run, which then opens on Review.",
+    ):  # fmt: skip
+        _start(choice)
+
+
+def about(choice: Choice) -> tuple[str, str, tuple[str, ...]]:
+    """Name what a run of all pages is of."""
+    return repr(choice.settings), choice.pages.name, choice.pages.keys
+
+
+def _ended(job: DocumentJob) -> None:
+    """Open the run on Review, once; what ended early is said, and waits for a click."""
+    state = job.view()
+    if state.state == "done" and job.run_id:
+        del st.session_state[JOB]
+        _open(job.run_id)
+    if state.error:
+        show_error(state.error)
+    elif job.run_id is None:
+        st.caption("All pages were read. No run was recorded: the settings name no history.")
+    if job.run_id and st.button("Review what was read", key="review document", width="content"):
+        del st.session_state[JOB]
+        _open(job.run_id)
+
+
+def _open(run_id: str) -> None:
+    resources.history().refresh()
+    navigation.to_review(run_id)
+
+
+def _start(choice: Choice) -> None:
+    pages = choice.pages
+    assert isinstance(pages.pages, Pages)
+    try:
+        runner = resources.runner()
+        with runner.using(choice.settings) as session:
+            job = DocumentJob(session, about(choice), pages.pages, choice.sides, pages.in_one_prompt)
+            runner.begin(job, choice.settings, job_panel.open_tab())
+    except DsocrError as error:
+        show_error(error)
+        return
+    st.session_state[JOB] = job
+    st.rerun()
