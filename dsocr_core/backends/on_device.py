@@ -235,10 +235,11 @@ class EngineBackend(OnDevice):
                 outcome = self._cached(outcome)
             on_result(key, outcome)
 
-        reader = self.reader_of(slots)
+        self.load()
         with self.lock.hold(f"{self.kind} on many pages", cancel, on_wait):
             self._announce()
-            reader.read(source, keep, cancel)
+            # Inside, as it replaces a reader of other slots.
+            self.reader_of(slots).read(source, keep, cancel)
 
     def _announce(self) -> None:
         """Log once that the published `infer` is not called; not where the published code reads too."""

@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = [each for each in given if each != "--debug"]
         command, chosen = parse(words)
-        console = SafeConsole(stderr=bool(chosen.get("json", False)))
+        console = SafeConsole(stderr=any(chosen.get(form, False) for form in ("json", "csv")))
         if not console.is_terminal:
             console.width = PIPED_HISTORY_WIDTH if words[0] == "history" else PIPED_WIDTH
         code = call(command, chosen, console=console, typed=typed_command(arguments))

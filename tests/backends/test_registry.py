@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.models.family import FIRST
 from dsocr_core.read.session import Session
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import Settings
@@ -20,6 +22,9 @@ from tests.support.results import make_result
 
 class FakeEngine:
     """Answers with whose settings it was made under."""
+
+    options = SimpleNamespace(drafts=None)
+    checkpoint = SimpleNamespace(model=SimpleNamespace(family=FIRST))
 
     def recognize(self, request: OcrRequest, *_: Any) -> OcrResult:
         return replace(make_result(backend="eager"), request=request)
@@ -78,3 +83,20 @@ def test_each_side_reads_with_a_request_of_its_own(
     assert session.key("a", settings.request(page)) != session.key("b", settings.request(page))
     again = session.recorded(settings.request(page))
     assert again is not None and again.b is not None and again.b.backend == "eager-2"
+
+
+def test_the_reader_of_a_batch_is_replaced_while_nobody_reads_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads with other slots: the memory of both readers may not fit."""
+    backend = EngineBackend(parse_backend("eager"), Settings(device="cpu"), Opening(tmp_path))
+    holders: list[str | None] = []
+
+    def reader_of(slots: int) -> SimpleNamespace:
+        holders.append(backend.lock.holder)
+        return SimpleNamespace(read=lambda *_: None)
+
+    monkeypatch.setattr(EngineBackend, "engine", property(lambda self: FakeEngine()))
+    monkeypatch.setattr(backend, "reader_of", reader_of)
+    backend.read_many(None, lambda *_: None, 2)  # type: ignore[arg-type]
+    assert holders == ["eager on many pages"]

@@ -135,3 +135,11 @@ def test_limits_of_sql_are_above_zero(
 ) -> None:
     assert main(["history", "sql", "SELECT 1", "--history", str(tmp_path), option]) == 2
     assert option[2:].partition("=")[0] in capsys.readouterr().out
+
+
+def test_an_error_of_a_statement_is_no_line_of_its_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "sql", "--csv", "--history", str(tmp_path), "SELECT nothing"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("error: SQL: ")

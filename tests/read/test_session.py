@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.base.uses import Closed
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.engine.stage_timer import Marks
+from dsocr_core.models.family import FIRST
 from dsocr_core.read.session import PageCancelled, Session
 from dsocr_core.reading.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache, ResultStore
@@ -30,6 +32,9 @@ from tests.support.sessions import session_of
 
 
 class FakeBackend:
+    options = SimpleNamespace(drafts=None)
+    checkpoint = SimpleNamespace(model=SimpleNamespace(family=FIRST))
+
     def __init__(self, backend: BackendName, act: Callable[[], None] = lambda: None) -> None:
         self.backend, self.act, self.calls = backend, act, 0
 

@@ -119,7 +119,7 @@ class Server:
                 ) from None
             finally:
                 task.cancel()
-                with contextlib.suppress(BaseException):
+                with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
 
         try:
