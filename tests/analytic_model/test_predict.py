@@ -190,3 +190,21 @@ def test_a_bad_policy_is_named(field: str, value: str) -> None:
 def test_a_bad_decode_step_is_named(published: ModelConfig, context: int, batch: int, name: str) -> None:
     with pytest.raises(WorkloadError, match=name):
         decode_step(published, context, batch=batch)
+
+
+def test_parameters_and_shapes_are_those_of_the_torchinfo_baseline(published: ModelConfig) -> None:
+    """Of the published model without its head, on four tiles of 640 and a view of 1024 pixels.
+
+    Its total of multiply-adds is not comparable: torchinfo takes a linear layer's weights once a batch entry,
+    not once a token, and leaves attention's products out.
+    """
+    counts = parameters(published)
+    assert counts["total"] - counts["lm_head"] == 3_170_627_840
+    assert counts["embed_tokens"] == 165_478_400 and counts["projector"] == 2_622_720
+    blocks = 8 * 7_091_328 + 4 * 7_104_128
+    neck = 196_608 + 512 + 589_824 + 512 + 1_179_648 + 4_718_592
+    assert counts["sam"] == 3_145_728 + 590_592 + blocks + neck
+    assert counts["image_newline"] + counts["view_seperator"] == 2_560
+    work = Workload.from_image(1280, 1280)
+    assert work.view_groups == ((4, 640), (1, 1024)) and work.sequence_length == 703
+    assert work.tokens_per_view == (100, 100, 100, 100, 256)

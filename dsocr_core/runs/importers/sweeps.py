@@ -56,7 +56,7 @@ def is_sweep_file(head: Head) -> bool:
 def unread_reason(file: Path) -> str:
     """Why a file of a sweep's folder is not taken."""
     if file.name.startswith(("responsive-tflops", "kvcache-by-input-shape")):
-        return "worked out from the sweep's own points; FLOPs has it as Requirements"
+        return "worked out from the sweep's own points; see flops report --ttft, --tpot"
     if file.suffix in (".svg", ".png", ".md"):
         return "a picture or a table of the sweep's points"
     return "not a file of an analytic sweep"

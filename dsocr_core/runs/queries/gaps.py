@@ -136,7 +136,8 @@ _ask(
            count(*) AS shapes, min(shape) AS shape, sum(n)::BIGINT AS n, any_value(counter) AS counter,
            avg(analytic) AS analytic, avg(counted) AS counted, sum(abs(gap_flops)) AS gap_flops,
            max_by(gap_percent, abs(gap_percent)) AS gap_percent,
-           sum(milliseconds * n) / sum(n) FILTER (milliseconds IS NOT NULL) AS milliseconds,
+           sum(milliseconds * coalesce(n, 1))
+               / sum(coalesce(n, 1)) FILTER (milliseconds IS NOT NULL) AS milliseconds,
            sum(lower_bound_ms * n) / sum(n) FILTER (lower_bound_ms IS NOT NULL) AS lower_bound_ms,
            any_value(bound_by) AS bound_by, avg(peak_share) AS peak_share,
            avg(bandwidth_share) AS bandwidth_share, avg(intensity) AS intensity,

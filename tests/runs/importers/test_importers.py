@@ -218,6 +218,7 @@ STATIC = {
     "stages": {
         "sam": {"params": 95569152, "flops": 1.5e12, "flops_isolated": 1.25e12, "flops_analytic": None},
         "clip": {"params": 303177728, "flops": 0, "flops_analytic": 3.5e11},
+        "prefill": {"params": 1, "flops": 8e11, "flops_analytic": 6e11},
         "decode": {"params": 0, "flops": 0.0, "flops_analytic": 1.14e9, "operators": {}, "notes": []},
     },
 }  # fmt: skip
@@ -312,8 +313,16 @@ def test_a_run_with_all_its_files(history, run):
         ("sam", "traced"): 1.5e12,
         ("sam", "traced_isolated"): 1.25e12,
         ("clip", "analytic"): 3.5e11,
+        ("prefill", "traced"): 8e11,
+        ("prefill", "analytic"): 6e11,
         ("decode", "analytic_per_token"): 1.14e9,
     }
+    gaps, _ = history.query("flop_gaps", run_ids=[found.run_id])
+    gaps = gaps.set_index("stage")
+    assert gaps.loc["prefill", ["counter", "gap_flops", "gap_percent", "milliseconds"]].tolist() == [
+        "fvcore", -2e11, -25.0, 100.25,
+    ]  # fmt: skip
+    assert gaps.loc[["sam", "clip"], "gap_flops"].isna().all()  # one side alone; 0 is not known
     (box,) = rows(history, found.run_id, "boxes")
     assert [box[name] for name in ("page", "number", "x1", "y1", "x2", "y2", "text", "label")] == [
         "a/page.png", 0, 8.0, 12.0, 88.0, 42.0, "Invoice", None,

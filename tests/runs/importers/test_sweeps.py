@@ -99,6 +99,11 @@ def test_a_folder_is_one_run_and_what_is_left_out_is_named(tmp_path: Path) -> No
         assert run.source == "sweep" and history.record(run.run_id).created.startswith("2025-11-28T15:23:54")
         points, _ = history.query("sweep_points", run_ids=[run.run_id], engines=["counted"])
         assert points["flops"].tolist() == [2_497_258_421_760]
+        (gap,) = history.query("flop_gaps", run_ids=[run.run_id])[0].to_dict("records")
+        assert (gap["stage"], gap["shape"]) == ("prefill", "2x1 tiles, batch 1, context 493, 100 steps")
+        assert (gap["counter"], gap["gap_flops"]) == ("torch", 2_496_869_662_208 - 2_497_258_421_760)
+        assert gap["gap_percent"] == pytest.approx(-0.015567, abs=1e-6)
+        assert gap["no_bound"] == "stage not timed"
         again = import_paths(history, [file])
     reasons = {item.path.name: item.reason for item in report.skipped}
     assert reasons["e2e_decode_sweep.json"].startswith("not valid JSON")
