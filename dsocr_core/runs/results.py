@@ -33,7 +33,6 @@ _WITHOUT_STEPS = [name for name in _WITH_STEPS if name not in _STEPS]
 
 NO_TEXT = "no text is recorded"
 """The failure of a page that was read, and whose text nobody wrote down."""
-_MMD_LIMIT = 16 * 1024 * 1024
 
 
 @dataclass

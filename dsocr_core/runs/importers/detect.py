@@ -15,7 +15,7 @@ from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers import archive
 from dsocr_core.runs.importers.archive import DEPTH_LIMIT
 from dsocr_core.runs.importers.imported import ImportedRun, NothingTaken, Row, Skipped, put
-from dsocr_core.runs.importers.kinds import FILES, FOLDERS, Kind, why_a_stranger, why_by_name
+from dsocr_core.runs.importers.kinds import FILES, FOLDERS, Kind, unsupported_reason, why_by_name
 from dsocr_core.runs.importers.reading import Head
 from dsocr_core.runs.importers.report import ImportReport, Taken
 from dsocr_core.runs.storage.store import EntryExists
@@ -142,7 +142,7 @@ class _Import:
             return
         kind = next((kind for kind in FILES if kind.recognises(head)), None)
         if kind is None:
-            self._skip(file, why_a_stranger(head))
+            self._skip(file, unsupported_reason(head))
         else:
             self._read(kind, file)
 

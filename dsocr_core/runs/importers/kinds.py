@@ -66,7 +66,6 @@ FILES: tuple[Kind[Head], ...] = (
     Kind("ncu", ncu.is_table, ncu.read_table),
     Kind("sweep", sweeps.is_sweep_file, lambda file: [sweeps.read_file(file)]),
     Kind("torch", torch_profile.is_trace, torch_profile.read_trace),
-    Kind("torch", torch_profile.is_averages, torch_profile.read_averages),
 )
 
 _STATS = "nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"
@@ -78,53 +77,20 @@ NAMES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"\.ncu-rep$",
-        "a report in Nsight Compute's own form; print it with ncu --import FILE --csv --page details",
+        "no CSV of Nsight Compute; print a report with ncu --import FILE --csv --page details",
     ),
     (r"^torchinfo", "torchinfo's counts are not kept in the history: it could not tell the stages apart"),
     (r"^top-kernels\.yaml$", "a list made from a kernel summary; import the summary"),
 )
 """Forms that are known by a file's name and not taken: a pattern, and what to do."""
 
-STRANGERS: tuple[tuple[str, str], ...] = (
+UNSUPPORTED: tuple[tuple[str, str], ...] = (
     (
-        r'(?m)^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|"Total Time \(\w+\)" ?:',
-        f"a table of Nsight Systems that is no CSV of its own; print it with {_STATS}",
+        r'(?m)^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|"Total Time \(\w+\)" ?:|'
+        r'^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
+        f"a report of Nsight Systems that is not read; print it with {_STATS}",
     ),
-    (
-        r'(?m)^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
-        f"a report of nsys stats that has no kernels, calls or stages; give {_STATS}",
-    ),
-    (
-        r"(?ms)^==PROF== .*^    Section: |, Context \d+, Stream \d+, Device \d+, CC \d",
-        "a print of Nsight Compute for people; print it with ncu --import FILE --csv --page details",
-    ),
-    (r"\ANVR\x00", NAMES[2][1]),
-    (
-        r"(?m)^==(PROF|ERROR|WARNING)== ",
-        "a log of Nsight Compute without a table; profile with ncu --csv --page details --log-file FILE",
-    ),
-    (
-        r"(?m)^==\d+== (NVPROF|Profiling)",
-        f"a profile of nvprof, whose forms are not read; profile with nsys profile, then {_STATS}",
-    ),
-    (
-        r'\A"?Name"?,"?Calls"?,"?TotalDurationNs"?|\A("?Index"?,)?"?KernelName"?,|\A"?Kind"?,"?Agent_Id|rocprof|\A\s*\{"rocprofiler',
-        "a profile of rocprof, whose forms are not read; torch.profiler's trace of the same run is: "
-        "prof.export_chrome_trace('trace.json')",
-    ),
-    (
-        r"(?m)^:::MLLOG |^MLPerf Results Summary",
-        "a log of MLPerf, whose forms are not read: it names no kernel and no page",
-    ),
-    (
-        r"\A(PERFILE2|# ========|\S[^\n]* \d+\.\d{6}: +\d+ [^\n]+: *\n\s+[0-9a-f]+ )|"
-        r"\A[^\n;]+(;[^\n;]+)+ \d+\n",
-        "stacks of perf or torch.profiler, which time no kernel; give prof.export_chrome_trace('trace.json')",
-    ),
-    (
-        r'"(request_throughput|n_prompt|results_ttft_s_quantiles_p50)"\s*:|Serving Benchmark Result',
-        "a bench of a server, which has no page and no stage",
-    ),
+    (r"(?m)^==(PROF|ERROR|WARNING)== |, Context \d+, Stream \d+, Device \d+, CC \d|\ANVR\x00", NAMES[2][1]),
     (
         r"\A(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
         "a page and no run; read it with dsocr run FILE, and import what that writes",
@@ -133,11 +99,11 @@ STRANGERS: tuple[tuple[str, str], ...] = (
 """Forms that are known by how they begin and not taken."""
 
 
-def why_a_stranger(head: Head) -> str:
+def unsupported_reason(head: Head) -> str:
     """Why a file by itself says nothing."""
     if not head.start:
         return "empty"
-    contents = (why for pattern, why in STRANGERS if re.search(pattern, head.text))
+    contents = (why for pattern, why in UNSUPPORTED if re.search(pattern, head.text))
     return why_by_name(head.file) or next(contents, "not a file of a format that the history knows")
 
 

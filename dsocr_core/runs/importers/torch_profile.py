@@ -1,4 +1,4 @@
-"""torch.profiler: Chrome traces (`export_chrome_trace`, also packed) and texts of `key_averages().table()`.
+"""torch.profiler: Chrome traces (`export_chrome_trace`, also packed).
 
 A trace is read event by event and never held as a whole. A kernel belongs to the innermost stage whose
 `record_function` or NVTX range was open where it was launched; where the launch is not in the trace, to the
@@ -20,18 +20,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, cast
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
-from dsocr_core.runs.importers.launches import Kernel, Launches, kernel_rows, stage_of_range
+from dsocr_core.runs.importers.launches import Launches, stage_of_range
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     GZIP,
     MIB,
-    TEXT_LIMIT,
     Head,
-    as_text,
     clean,
-    digest,
     file_digest,
     file_time,
 )
@@ -45,10 +42,6 @@ _NAME_LIMIT = 4_000
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
 _RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
-_TIMES = {"us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "ns": 1.0}
-_TIME = re.compile(r"([\d.]+)(ns|us|μs|ms|s)", re.ASCII)
-_SELF = re.compile(r"Self (CUDA|HIP|XPU|MPS|NPU|MTIA|device)", re.IGNORECASE)
-_TABLE = re.compile(r"^[ \t]*Name\b.*Self CPU.*# of Calls", re.MULTILINE)
 _TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:')
 BACKEND, _HOST = "torch", "host"
 
@@ -57,13 +50,6 @@ def is_trace(head: Head) -> bool:
     return _TRACE.search(head.text) is not None or (
         head.text.lstrip().startswith('{"schemaVersion"') or '"deviceProperties"' in head.text[:2000]
     )
-
-
-def is_averages(head: Head) -> bool:
-    return _TABLE.search(head.text) is not None
-
-
-# --- a trace ----------------------------------------------------------------------------------------
 
 
 def read_trace(file: Path) -> list[ImportedRun]:
@@ -271,91 +257,3 @@ class _Stream:
         self._whole = not content
         self._text = self._text[self._at :] + self._decoder.decode(content, not content)
         self._at = 0
-
-
-# --- averages ---------------------------------------------------------------------------------------
-
-
-def read_averages(file: Path) -> list[ImportedRun]:
-    """The kernels of a printed table of averages as a run. Raises Refused."""
-    content = read_bytes(file, TEXT_LIMIT)
-    found, whole = averages(as_text(content))
-    notes = [f"torch.profiler, averages in {clean(file.name)[:200]}.", FILE_TIME_NOTE, whole]
-    record = RunRecord(
-        id=content_id("torch", {"averages.txt": digest(content)}),
-        created=file_time(file),
-        source="torch",
-        profiled=True,
-        notes=" ".join(filter(None, notes)),
-    )
-    return [ImportedRun(record, file, {"kernels": kernel_rows(found, None)})]
-
-
-def averages(text: str) -> tuple[tuple[Kernel, ...], str]:
-    """The kernels of a table, and what is to say of it. Raises Refused.
-
-    Kernels have no time on the CPU; where there are only operators, those are taken.
-    """
-    lines = text.split("\n")
-    at = next((n for n, line in enumerate(lines) if _TABLE.match(line)), None)
-    if not at or set(lines[at - 1].strip()) != {"-", " "}:
-        raise Refused("no head of a table of averages")
-    spans = [match.span() for match in re.finditer(r"-+", lines[at - 1])]
-    # Torch gives "CUDA time avg" one sign too many: heads do not stand above their columns.
-    names = re.split(r" {2,}", lines[at].strip())
-    if len(names) != len(spans):
-        raise Refused("a head that is not whole")
-    of_device = next((name for name in names if _SELF.fullmatch(name)), None)
-    if not {"Name", "# of Calls"} <= set(names):
-        raise Refused("a head that is not whole")
-    if of_device is None:
-        raise Refused("no column Self CUDA: profile with ProfilerActivity.CUDA")
-    on_host: set[str] = set()
-    on_device: dict[str, Kernel] = {}
-    operators: dict[str, Kernel] = {}
-    for line in lines[at + 2 :]:
-        if not line.strip() or set(line.strip()) <= {"-", " "}:
-            break
-        row = dict(zip(names, (line[start:end].strip() for start, end in spans), strict=True))
-        name, total, calls = row["Name"], _printed(row[of_device]), row["# of Calls"]
-        if not (calls.isascii() and calls.isdigit()) or total is None:
-            raise Refused(f"not whole: '{line.strip()[:40]}'")
-        of_host = _printed(row.get("Self CPU", "")) != 0
-        if of_host:
-            on_host.add(name)
-        if total and int(calls):
-            kernel = Kernel(name, total, int(calls), None, total / int(calls), None, None, None, None)
-            (operators if of_host else on_device)[name] = kernel
-    stated = re.search(rf"{of_device} time total: *(\S+)", text)
-    whole = _printed(stated[1]) if stated else None
-    # A range of the program is a row of the host and one of the device, beside the kernels in it.
-    found = [
-        kernel
-        for name, kernel in on_device.items()
-        if name not in on_host
-        and not name.startswith("ProfilerStep")
-        and (not whole or kernel.total_ns <= whole)
-    ]
-    kernels = tuple(found or operators.values())
-    if not kernels:
-        raise Refused("no row of it took time on the device")
-    parts = math.fsum(kernel.total_ns for kernel in kernels)
-    # Three decimals of us, ms or s are printed.
-    rounding = sum(
-        1e6 if kernel.total_ns >= 1e9 else 1e3 if kernel.total_ns >= 1e6 else 1 for kernel in kernels
-    )
-    if whole and parts > 1.001 * whole + rounding:
-        raise Refused("ranges that cannot be told from kernels; give prof.export_chrome_trace('trace.json')")
-    notes = [] if found else ["Operators: the table names no kernels."]
-    if whole and parts < 0.999 * whole - rounding:
-        notes.append(f"Its rows are {100 * parts / whole:.1f}% of the time on the device.")
-    return kernels, " ".join(notes)
-
-
-def _printed(cell: str) -> float | None:
-    """A printed time in ns."""
-    match = _TIME.fullmatch(cell)
-    try:
-        return float(match[1]) * _TIMES[match[2]] if match else None
-    except ValueError:
-        return None

@@ -12,7 +12,7 @@ import pytest
 
 from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers import torch_profile
-from dsocr_core.runs.importers.torch_profile import averages, read_trace
+from dsocr_core.runs.importers.torch_profile import read_trace
 
 
 def event(cat: str, name: str, ts: float, dur: float, tid: int = 1, **arguments: Any) -> dict[str, Any]:
@@ -160,92 +160,3 @@ def test_a_trace_of_gigabytes_is_refused_within_its_limit(
     (tmp_path / "t.json").write_text(trace())
     with pytest.raises(Refused, match="more than 5 events"):
         read_trace(tmp_path / "t.json")
-
-
-# --- averages ---------------------------------------------------------------------------------------
-
-_RULE = "-" * 40 + "  " + "  ".join(["-" * 12] * 6)
-
-
-def table(device: str, *rows: tuple[str, str, str, str, int], total: str) -> str:
-    """A table as torch prints it: name, self CPU, self device, total and calls."""
-
-    def line(name: str, *cells: str) -> str:
-        return f"{name:>40}  " + "  ".join(f"{cell:>12}" for cell in cells)
-
-    # One sign wider than its column, as torch's own "CUDA time avg".
-    head = line(
-        "Name",
-        "Self CPU time",
-        "Self CPU",
-        f"Self {device}",
-        f"Self {device} %",
-        f"{device} total",
-        "# of Calls",
-    )
-    body = [
-        line(name, "0.00%", cpu, own, "50.00%", whole, str(calls)) for name, cpu, own, whole, calls in rows
-    ]
-    return "\n".join(
-        [
-            _RULE,
-            head,
-            _RULE,
-            *body,
-            _RULE,
-            "Self CPU time total: 881.070us",
-            f"Self {device} time total: {total}",
-            "",
-        ]
-    )
-
-
-@pytest.mark.parametrize("device", ["CUDA", "HIP"])
-def test_averages_have_the_kernels_and_not_their_operators(
-    tmp_path: Path, imported: Callable[[Path], Any], device: str
-) -> None:
-    text = table(
-        device, ("decode", "100.000us", "0.000us", "1.590ms", 1), ("decode", "0.000us", "1.570ms", "1.570ms",
-        1),
-        ("ProfilerStep*", "0.000us", "1.580ms", "1.580ms", 1), ("train", "0.000us", "9.580ms", "9.580ms", 1),
-        ("aten::mm", "100.000us", "90.000us", "90.000us", 3), ("void gemm<float, 4>(float*)",
-        "0.000us", "90.000us", "90.000us", 3),
-        ("copy", "0.000us", "1.500ms", "1.500ms", 2), ("launch", "40.000us", "0.000us", "0.000us", 5),
-        total="1.590ms",
-    )  # fmt: skip
-    (tmp_path / "averages.txt").write_text(f"a line of the program\n{text}")
-    ((record, tables),) = imported(tmp_path / "averages.txt")
-    rows, notes = tables["kernels"].to_pylist(), record.notes or ""
-    assert {row["name"]: (row["total_ns"], row["instances"], row["avg_ns"]) for row in rows} == {
-        "void gemm<float, 4>(float*)": (90_000.0, 3, 30_000.0), "copy": (1_500_000.0, 2, 750_000.0),
-    }  # fmt: skip
-    assert "of the time on the device" not in notes
-
-
-def test_ranges_that_cannot_be_told_from_kernels_are_refused() -> None:
-    rows = [("a range", "0.000us", "90.000ms", "90.000ms", 1), ("gemm", "0.000us", "80.000ms", "80.000ms", 1)]
-    with pytest.raises(Refused, match=r"cannot be told from kernels; give prof\.export_chrome_trace"):
-        averages(table("CUDA", *rows, total="100.000ms"))
-
-
-def test_a_table_of_operators_or_of_the_first_rows_says_so() -> None:
-    found, words = averages(
-        table("CUDA", ("aten::mm", "100.000us", "90.000ms", "90.000ms", 3), total="180.000ms")
-    )
-    assert [(kernel.name, kernel.total_ns) for kernel in found] == [("aten::mm", 90_000_000.0)]
-    assert words == "Operators: the table names no kernels. Its rows are 50.0% of the time on the device."
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda text: text.replace("Self CUDA", "Self CODE"), "no column Self CUDA"),
-        (lambda text: text.replace("90.000us", "90.0.0us"), "not whole"),
-        (lambda text: text.replace("           3", "           x"), "not whole"),
-        (lambda text: text.replace("90.000us", " 0.000us"), "took time on the device"),
-        (lambda text: text.partition("\n")[2], "no head"),
-    ],
-)
-def test_a_table_that_is_not_whole_is_refused(change: Any, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
-        averages(change(table("CUDA", ("gemm", "0.000us", "90.000us", "90.000us", 3), total="90.000us")))
