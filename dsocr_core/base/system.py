@@ -18,7 +18,7 @@ from importlib.util import find_spec
 
 def require_posix() -> None:
     """Leave with one line on a system without POSIX, where the imports that follow would fail."""
-    if find_spec("fcntl") is None or find_spec("resource") is None:
+    if find_spec("fcntl") is None:
         raise SystemExit("error: dsocr runs on Linux and macOS; on Windows, install and start it in WSL")
 
 
@@ -107,15 +107,6 @@ def memory_of(process: int | str = "self") -> tuple[int, int] | None:
         return None
 
 
-def limit_memory(more: int) -> None:
-    """Let this process have so many more bytes of addresses from now on, where the system counts them."""
-    import resource
-
-    if (used := memory_of()) is not None:
-        with suppress(OSError, ValueError):
-            _at_most(resource.RLIMIT_AS, used[0] + more)
-
-
 def limit_cpu(seconds: int) -> None:
     """Let this process compute at most that long in all."""
     import resource
@@ -125,18 +116,22 @@ def limit_cpu(seconds: int) -> None:
 
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
-    """`limit_memory` for the time of a block. What goes beyond is a MemoryError."""
+    """Let this process have so many more bytes of addresses for a block, where the system counts them.
+
+    What goes beyond is a MemoryError.
+    """
     import resource
 
     before, used = resource.getrlimit(resource.RLIMIT_AS), memory_of()
-    if used is not None:
-        with suppress(OSError, ValueError):
-            _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
+    if used is None:
+        yield
+        return
+    with suppress(OSError, ValueError):  # a system that has the limit's name alone
+        _at_most(resource.RLIMIT_AS, used[0] + more, before[0])
     try:
         yield
     finally:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_AS, before)
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _at_most(limit: int, *amounts: int) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-from dsocr_core.base.system import limit_cpu, limit_memory, new_memory
+from dsocr_core.base.system import limit_cpu, memory_limit, new_memory
 from dsocr_core.page.decoding import (
     MODES,
     NOTICES,
@@ -42,7 +42,7 @@ from dsocr_core.page.opener_answers import (
     UPRIGHT,
     next_message,
     send_message,
-)
+)  # fmt: skip
 from dsocr_core.page.rendering import page_count, render, text_layer
 
 REQUEST_BYTES = 64 * 1024
@@ -59,10 +59,10 @@ def main() -> int:
     gc.freeze()  # what is imported stays: no collection looks at it again
     while content := next_message(channel, REQUEST_BYTES)[0]:
         request, pixels = json.loads(content), None
-        limit_memory(request["memory_bytes"])
         limit_cpu(int(time.process_time()) + 1 + request["cpu_seconds"])
         try:
-            answer, pixels = _answer(request, usual)
+            with memory_limit(request["memory_bytes"]):
+                answer, pixels = _answer(request, usual)
         except Unreadable as error:
             answer = REFUSED + str(error)[:_ANSWER_CHARACTERS].encode("utf-8", "replace")
         except MemoryError:

@@ -116,6 +116,17 @@ def test_a_block_has_less_memory_and_gives_it_back() -> None:
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
+def test_a_limit_that_a_system_refuses_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(limit: int, limits: tuple[int, int]) -> None:
+        if limits != before:
+            raise ValueError("current limit exceeds maximum limit")
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    with memory_limit(2**30):
+        assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
 def test_a_message_arrives_whole_with_its_descriptor() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, os.fdopen(new_memory(), "wb") as file:
