@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, print_json
-from dsocr_core.base.specs.parsing import BackendChoice
-from dsocr_core.settings import Settings
+from dsocr_core.base.paths import HISTORY
+from dsocr_core.settings import Dtype, Settings
 
 _COLOURS = {"ok": "green", "optional": "yellow", "missing": "red"}
 
 
 def doctor(
-    settings: Settings,
     *,
-    backend: BackendChoice | None = None,
+    checkpoint: str = Settings.checkpoint,
+    dtype: Dtype = "auto",
+    history: str = HISTORY,
     clear: bool = False,
     json: bool = False,
     console: Console,
@@ -26,12 +27,13 @@ def doctor(
     """Say what is on this machine and what is missing for what.
 
     Args:
-        backend: a server whose known faults are explained; its settings follow as --backend.KEY VALUE
+        checkpoint: the checkpoint to look at
+        dtype: number type that it would be read in
         clear: delete what stopped writers left behind
     """
     from dsocr_core.cli.examine import examine
 
-    findings = examine(replace(settings, a=backend or settings.a), clear)
+    findings = examine(Settings(checkpoint=checkpoint, dtype=dtype, history=history), clear)
     failed = any(finding.state == "missing" for finding in findings)
     if json:
         print_json({"findings": [asdict(finding) for finding in findings], "ok": not failed})

@@ -28,7 +28,7 @@ from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
-from dsocr_core.cli.options import Command, SafeParser, add_command, add_parser, call, with_dashes
+from dsocr_core.cli.options import Command, SafeParser, ShortHelp, add_command, add_parser, call, with_dashes
 from dsocr_core.cli.profile import profile
 from dsocr_core.cli.run import run
 from dsocr_core.cli.sides import joined_sides
@@ -72,6 +72,7 @@ def build_parser(*named: str) -> ArgumentParser:
     parser = SafeParser(
         prog="dsocr",
         allow_abbrev=False,
+        formatter_class=ShortHelp,
         description="Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs.",
     )
     parser.add_argument("--debug", action="store_true", help="show where an error came from")

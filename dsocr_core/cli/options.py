@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
@@ -21,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from docstring_parser import DocstringStyle, parse
-from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
+from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
 
 from dsocr_core.base.console import OK, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
@@ -56,6 +57,19 @@ class Alone:
 
 PagesTogether = Annotated[int | None, 1, Alone(sys.maxsize)]
 """Most pages of a prompt; standing alone, all of a document."""
+
+
+class ShortHelp(DefaultHelpFormatter):  # type: ignore[misc]
+    """Help without types; options that may be left out are not in its first line."""
+
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        shown = [each for each in actions if each.required or not each.option_strings]
+        return str(super()._format_usage(usage, shown, [], prefix))
+
+    def _get_help_string(self, action: Any) -> str:
+        words = (action.help or "").replace("%", "%%") if "%(" not in (action.help or "") else action.help
+        default = "" if action.default in (None, False, "", [], {}, SUPPRESS) else " (default: %(default)s)"
+        return f"{words}{default}"
 
 
 class SafeParser(ArgumentParser):  # type: ignore[misc]

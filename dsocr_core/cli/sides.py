@@ -18,7 +18,6 @@ from dsocr_core.base.specs.parsing import BackendChoice
 SIDE_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "run": ("backend",),
     "compare": ("a", "b"),
-    "doctor": ("backend",),
 }
 """By subcommand its options that name a backend."""
 

@@ -7,15 +7,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 
 import pytest
 from jsonargparse import ArgumentParser
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.cli.main import COMMANDS, build_parser, main
-from dsocr_core.reading.records import SIDES
-from dsocr_core.settings import Settings
+from dsocr_core.cli.main import COMMANDS, build_parser
 
 HEAVY = ("torch", "transformers", "pandas", "duckdb", "pyarrow", "numpy", "PIL", "streamlit")
 
@@ -29,70 +26,32 @@ def parsers(parser: ArgumentParser, name: str = "dsocr") -> Iterator[tuple[str, 
                 yield from parsers(below, f"{name} {word}")
 
 
-PARSERS = dict(parsers(build_parser()))
+def helps(*named: str) -> dict[str, str]:
+    return {name: parser.format_help() for name, parser in parsers(build_parser(*named))}
 
 
-def test_every_subcommand_is_walked() -> None:
-    assert {f"dsocr {name}" for name in COMMANDS} < set(PARSERS)
-    assert {"dsocr history sql", "dsocr profile"} < set(PARSERS)
+def test_every_command_and_option_has_a_sentence_and_no_object_of_the_program() -> None:
+    for name, parser in parsers(build_parser()):
+        assert parser.description and parser.description[0].isupper(), name
+        shown = [each for each in parser._actions if each.help is not argparse.SUPPRESS]
+        options = [each for each in shown if not isinstance(each, argparse._SubParsersAction)]
+        assert [each.option_strings for each in options if len(each.help or "") < 8] == [], name
+        text = parser.format_help()
+        assert not re.search("0x[0-9a-f]{6}|<function|<lambda|<class|type: ", text), name
+        assert len(text.split("\n\n")[0].splitlines()) < 5, f"{name}: its first lines have options"
+
+
+def test_settings_come_last() -> None:
+    text = helps("compare")["dsocr compare"]
+    assert text.index("--again") < text.index("Settings of a run:") < text.index("--checkpoint")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_parser_of_one_command_takes_what_it_takes_among_all(command: str) -> None:
-    alone = dict(parsers(build_parser(command)))
-    among_all = {name for name in PARSERS if f"{name} ".startswith(f"dsocr {command} ")}
-    assert set(alone) == {"dsocr", *among_all}
-    for name in among_all:
-        assert alone[name].format_help() == PARSERS[name].format_help()
-
-
-@pytest.mark.parametrize("name", PARSERS)
-def test_no_help_shows_an_object_of_the_program(name: str) -> None:
-    assert not re.search("0x[0-9a-f]{6}|<function|<lambda|<class", PARSERS[name].format_help())
-
-
-@pytest.mark.parametrize("word", ["bogus", "--debug", None])
-def test_what_is_no_command_gets_the_parser_of_all(word: str | None) -> None:
-    assert set(dict(parsers(build_parser(word)))) == set(PARSERS)
-
-
-@pytest.mark.parametrize("name", PARSERS)
-def test_every_command_has_a_description_and_every_option_a_sentence(name: str) -> None:
-    parser = PARSERS[name]
-    assert parser.description and parser.description[0].isupper()
-    shown = [action for action in parser._actions if action.help is not argparse.SUPPRESS]
-    # The name of a subcommand is explained by the list of them.
-    shown = [action for action in shown if not isinstance(action, argparse._SubParsersAction)]
-    without = [action.option_strings or action.dest for action in shown if len(action.help or "") < 8]
-    assert without == []
-
-
-def settings_of(kind: type, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every setting that is no group of others: the option's name, and the docstring that explains it."""
-    for field in fields(kind):
-        if isinstance(field.default_factory, type) and is_dataclass(field.default_factory):
-            yield from settings_of(field.default_factory, f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name, " ".join((kind.__doc__ or "").split())
-
-
-def test_every_setting_is_an_option_with_the_words_of_its_docstring() -> None:
-    options = {action.dest: action for action in PARSERS["dsocr run"]._actions}
-    found = dict(settings_of(Settings))
-    assert {"checkpoint", "infer.max_new_tokens", "vendor.timeout_s"} < set(found)
-    for name, docstring in found.items():
-        if name in SIDES:
-            continue  # `--backend` here, `--a` and `--b` of compare: what is named has settings of its own
-        words = " ".join((options[name].help or "").split())
-        assert f"{name.rpartition('.')[2]}: {words}" in docstring
-
-
-def test_the_list_of_subcommands_says_what_each_does(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["--help"])
-    assert stop.value.code == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "run Read pages with our engine" in shown and "doctor Say what is on this machine" in shown
+    of_all = helps()
+    alone = helps(command)
+    assert {name for name in of_all if f"{name} ".startswith(f"dsocr {command} ")} == {*alone} - {"dsocr"}
+    assert all(text == of_all[name] for name, text in alone.items() if name != "dsocr")
 
 
 def test_help_loads_nothing_heavy() -> None:
