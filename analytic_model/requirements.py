@@ -48,7 +48,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Reach:
-    """Chance of a device to reach a target. Shares are of 1."""
+    """Limits of a device beside a target. Shares are of 1."""
 
     key: str
     hardware: Hardware

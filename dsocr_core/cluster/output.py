@@ -2,7 +2,7 @@
 
     plan/00000000.parquet   the pages of shards 0 to 15, and so on; written before they are read
 
-What else it holds says `history/sharded`.
+What else it holds says `runs/sharded.py`.
 
 A shard may be read twice, by a worker that was thought dead, say. Each attempt writes files of its own, and
 the marker is made once: the second attempt finds it there and takes its files away. So work is done at least

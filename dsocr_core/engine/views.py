@@ -1,7 +1,7 @@
 """A page's views as bytes on the device: made by the host, or there on a GPU.
 
 On the host the resize is a third of what stands before a GPU's first work on a page. The GPU does the same
-sums of 32-bit integers as Pillow (`inputs.resampling`), so the views have the same bytes; they come back for
+sums of 32-bit integers as Pillow (`page.resampling`), so the views have the same bytes; they come back for
 their hashes alone, beside the reading. A Pillow that resizes otherwise is noticed, and all of it is left to
 the host then.
 
@@ -110,7 +110,7 @@ def _bytes_hold() -> bool:
 
 
 def device_views(image: Image.Image, preset: Preset, device: torch.device) -> Views:
-    """The views of an RGB page, as `inputs.preprocess.prepare` makes them on the host."""
+    """The views of an RGB page, as `page.preprocess.prepare` makes them on the host."""
     page = _page_on(device, image)  # (H, W, 3)
     grid, side = page_grid(*image.size, preset), preset.view_size
     view = resized(page, (side, side)) if is_square_view(preset) else _padded(page, side)

@@ -5,5 +5,5 @@ step of the published model is bound by reading 1.15 GB of weights, so its kerne
 with the small operations around them fused in: six launches a layer. The host passes no position to a kernel:
 all read the decode state on the device (`state`), so one captured graph serves every token.
 
-Importing a module from here needs triton. Nothing else in `dsocr_core` but the fast engine does that.
+Importing a module from here needs triton: the fast engine does, and the trace and the bench of it.
 """

@@ -27,7 +27,7 @@ def normed(chunks, gains, eps, WIDTH: tl.constexpr, CHUNK: tl.constexpr, DTYPE: 
 
 
 def rms_norm_reference(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """(C,) and (C,) -> (C,), in the order of `model.layers.RmsNorm`."""
+    """(C,) and (C,) -> (C,), in the order of `models.blocks.layers.RmsNorm`."""
     wide = x.to(torch.float32)
     scale = torch.rsqrt(wide.pow(2).mean() + eps)
     return gain * (wide * scale).to(x.dtype)

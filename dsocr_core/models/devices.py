@@ -86,7 +86,7 @@ class Gpu:
 
     @property
     def lacks(self) -> str:
-        """What it cannot do, and the way out; empty where nothing is missing."""
+        """Name what it cannot do, and the way out; empty where nothing is missing."""
         if not self.has_kernels:
             arches = ", ".join(self.arches) or "none"
             return (

@@ -36,7 +36,7 @@ _CONTEXT_TOKENS = 12
 
 
 def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
-    """Compare two results of the same page; B is the reference. The rule is in `outputs.verdict`."""
+    """Compare two results of the same page; B is the reference. The rule is in `reading.verdict`."""
     tolerance = tolerance or Tolerance()
     boxes_known = not (is_plain(a) or is_plain(b))
     lines = input_lines(a, b)

@@ -102,7 +102,7 @@ class Margins:
     """The coarser of both sides' number types."""
     ulps: float
     """By how much the difference of the two tokens' logits changed from one side to the other: the sum of
-    both margins, in units in the last place of that type (`outputs.margins`)."""
+    both margins, in units in the last place of that type (`reading.margins`)."""
     tie: bool
     """True where rounding alone can explain the divergence."""
 

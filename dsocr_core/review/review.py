@@ -86,7 +86,7 @@ class Review:
         return self._cached_picture(name, sheet)
 
     def stages(self) -> pd.DataFrame:
-        """`history.speed.compare_speed` of both sides, the row "total" last.
+        """`runs.speed.compare_speed` of both sides, the row "total" last.
 
         Empty when the sides have no page's times in common.
         """

@@ -32,7 +32,7 @@ class Taken:
     """Another text when one of its files is another."""
     directory: Path
     parity_rule: int
-    """The rule that judged its pages, `outputs.verdict.RULE`; 0 of a run that does not say."""
+    """The rule that judged its pages; 0 of a run that does not say."""
 
 
 def take(storage: Storage, number: int, name: str, version: str) -> Taken | None:

@@ -77,7 +77,7 @@ class Trace:
     through this channel.
 
     `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
-    module path, and the two words of `dump.hooks.Tap`; `only` and `injected` are names of taps.
+    module path, and the two words of `models.taps.hooks.Tap`; `only` and `injected` are names of taps.
     """
 
     number: int

@@ -19,17 +19,7 @@ def up_to(block: str) -> tuple[str, ...]:
     return stages[: stages.index(stage) + 1] if stage in stages else ()
 
 
-FIRST_OF_A_STAGE = {(fault.block.partition(".")[0], fault.kind): fault for fault in reversed(FAULTS)}.values()
-"""One fault of each kind in each stage: they are always tried."""
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(fault, id=fault.name, marks=[] if fault in FIRST_OF_A_STAGE else [pytest.mark.slow])
-        for fault in FAULTS
-    ],
-)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found_in_its_block_with_its_cause(
     fault: Fault, engine: EagerEngine, trace_again: Callable[..., TraceSummary]
 ) -> None:

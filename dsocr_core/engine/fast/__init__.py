@@ -1,7 +1,8 @@
-"""The fast engine: eight decoded tokens a graph, the sequence's state on the device.
+"""The fast engine: vision and prompt in few launches, decode steps as graphs, the state on the device.
 
-`packed` names the weights, `step` launches the kernels of one token, `cuda_graph` captures steps,
-`decode` replays them group after group. Needs triton, which torch's CUDA builds bring.
+One page: `step` launches the kernels of a token, `decode` replays them group after group. Many pages:
+`batch_step`, `batch_decode` and, from files to results, `batch_reader`. Vision and prompt: `vision`,
+`prefill` and their graphs. Needs triton, which torch's CUDA builds bring.
 """
 
 import functools

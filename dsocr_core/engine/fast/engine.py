@@ -1,4 +1,4 @@
-"""The fast engine: an image's views at once, the prompt in few launches, eight decoded tokens a graph."""
+"""The engine of a single page on a GPU, over the parts of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """A run's tensors on disk, and the hooks that bring them there.
 
-Needs torch and safetensors, nothing else of this project: the worker's interpreter imports it too.
+Needs torch, safetensors and `dsocr_core.base` alone: the worker's interpreter imports it too.
 """
