@@ -12,9 +12,6 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
-
 REPEAT = 5
 _CUDA_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**27
 """Far beyond any cache."""
@@ -23,14 +20,6 @@ _LAUNCHES = re.compile(r"cu(da)?(Graph)?Launch")
 """cudaLaunchKernel, cudaLaunchKernelExC, cuLaunchKernelEx, cudaGraphLaunch: what the host asks for."""
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _FORGET_PEAK = "5"
-
-
-def require_fast_engine_for(what: str) -> None:
-    """Raise DsocrError, which says what is missing, unless this machine can run the fast engine's kernels."""
-    try:
-        require_fast_engine("cuda" if torch.cuda.is_available() else "cpu")
-    except FastEngineUnavailableError as error:
-        raise DsocrError(f"{what} measures the fast engine: it needs a CUDA device and triton") from error
 
 
 def milliseconds(run: Callable[[], object], device: torch.device) -> float:

@@ -26,7 +26,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.markup import Form
 from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, result_mmd
-from dsocr_core.reading.records import VENDOR, BackendName, OcrRequest, OcrResult
+from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
 from dsocr_core.reading.render import draw_boxes
 
 RESULT_IMAGE, RESULT_MMD, INFO, PREDICTIONS = (
@@ -154,12 +154,6 @@ def write_page(result: OcrResult, pages: Sequence[Image.Image], folder: Path) ->
         markdown = result_mmd(result.text_raw, form, result.blocks)
         (temporary / RESULT_NAMES[form.markup]).write_bytes(markdown.encode(errors="replace"))
         (temporary / INFO).write_bytes(json_bytes(_info(result), indent=1) + b"\n")
-
-
-def written_names(request: OcrRequest) -> list[str]:
-    """Files of a reading that are there whatever it says."""
-    form, count = request.form, len(request.images)
-    return [RESULT_NAMES[form.markup], *(result_image(form, number) for number in range(count)), INFO]
 
 
 def result_image(form: Form, number: int) -> str:

@@ -55,7 +55,7 @@ def _seen(history: History) -> Seen:
         )
         for run_id in history.run_ids()
     }
-    files = [(0, name) for name in history.storage.annotation_names()]
+    files = [(0, name) for name in history.storage.annotation_versions()]
     rows = read_annotation_files([history.storage], files, files)[0]
     rows.sort(key=lambda row: row["position"])
     return Seen(runs, [(row["kind"], row["page"], row["value"]) for row in rows])

@@ -149,9 +149,6 @@ class Storage:
         else:
             away.unlink(missing_ok=True)
 
-    def annotation_names(self) -> set[str]:
-        return set(filter(is_entry_name, self.store.names("annotations")))
-
     def read_annotation(self, name: str) -> bytes:
         """Raises FileNotFoundError, Refused when it is too large."""
         content = self.store.read(f"annotations/{name}", ANNOTATION_LIMIT)
