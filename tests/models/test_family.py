@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from dsocr_core.models.family import FAMILIES, family_of, parse_config, preset_n
 from dsocr_core.page.tiling import crop_grid, image_token_count
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.paths import ROOT
 
 DECODER = {
     "vocab_size": 129280, "hidden_size": 1280, "num_hidden_layers": 12, "num_attention_heads": 10,
@@ -39,8 +37,6 @@ def config(architecture: str, second: dict[str, Any], projector: int, **more: An
 
 OCR2 = config("DeepseekOCR2ForCausalLM", {"qwen2-0-5b": {"dim": 896}}, 896)
 CLIP = {"clip-l-14-224": {"width": 1024, "layers": 24, "heads": 16, "image_size": 224, "patch_size": 14}}
-ROOMS = ("dsocr_core", "analytic_model", "pages")
-OWN = ("dsocr_core/models/deepseek_ocr2/", "dsocr_core/models/unlimited_ocr/")
 UNLIMITED = config("UnlimitedOCRForCausalLM", CLIP, 2048, sliding_window_size=128, sliding_window=64)
 
 
@@ -110,14 +106,6 @@ def test_a_step_of_unlimited_ocr_stops_growing_at_the_window() -> None:
         decode = predict(sizes, workload, Policy()).stages["decode"].cost.flops  # type: ignore[index]
         seen = sum(277 + min(step, 128) for step in range(1, new))
         assert decode == (new - 1) * 1_148_190_720 + 61_440 * seen
-
-
-def test_a_member_is_named_in_its_folder_and_the_table_alone() -> None:
-    named = re.compile(r"deepseek_ocr2|unlimited_ocr|DeepseekOCR2|UnlimitedOCR")
-    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
-    places = {str(file.relative_to(ROOT)) for file in files if named.search(file.read_text("utf-8"))}
-    own = {place for place in places if place.startswith(OWN)}
-    assert places - own == {"dsocr_core/models/family.py"} and len(own) > 4
 
 
 def test_a_window_over_the_prompt_reaches_into_it() -> None:

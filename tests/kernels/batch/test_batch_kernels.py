@@ -27,7 +27,7 @@ from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import gated_rows, gated_rows_reference, route_rows, route_rows_reference
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE, SIZE
+from dsocr_core.kernels.state import DONE
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close, state_rows
 
@@ -254,31 +254,3 @@ def test_a_finished_slot_bans_nothing(device: torch.device) -> None:
     at = states(device, (3, 9, 1, 1))
     ban_repeats(tokens, at, matched, logits, AT)
     assert not logits.any() and (matched == 7).all() and int(at[0, DONE]) == 1
-
-
-def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
-    new, at = Random(13, torch.float32, device), states(device, (0, 1, 0, 0), (0, 1, 0, 0))
-    ids, weights = torch.zeros(2, 5, dtype=torch.int32, device=device), new.normal(2, 5)
-    tokens = torch.zeros(2, 4, dtype=torch.int32, device=device)
-    with pytest.raises(ValueError, match=rf"states is \[2, {SIZE}\], expected \[3, {SIZE}\]"):
-        embed_rows(torch.zeros(3, 4, dtype=torch.int32), at, None, new.normal(9, 8), new.normal(3, 8), AT)
-    with pytest.raises(ValueError, match="5 experts a token of 4"):
-        route_rows(new.normal(2, 9), 4, at, ids, weights, 1.0, AT)
-    with pytest.raises(ValueError, match="do not fit 9"):
-        gated_rows(new.normal(2, 9), 4, new.normal(2, 3), AT)
-    with pytest.raises(ValueError, match="head dim 3 is odd"):
-        cache = new.normal(2, 2, 5, 3)
-        rotary_rows(
-            new.normal(2, 18), new.normal(5, 3), new.normal(5, 3), at, new.normal(2, 2, 3), cache, cache, AT
-        )
-    cache, q = new.normal(2, 2, 5, 8), new.normal(2, 2, 8)
-    with pytest.raises(ValueError, match="partial"):
-        attend_rows(q, cache, cache, at, new.normal(2, 3, 2, 9), new.normal(2, 3, 2), AT)
-    with pytest.raises(ValueError, match="mixed"):
-        join_rows(new.normal(2, 3, 2, 8), new.normal(2, 3, 2), new.normal(2, 15), AT)
-    with pytest.raises(ValueError, match="matched"):
-        ban_repeats(tokens, at, torch.zeros(2, 4, dtype=torch.int32), new.normal(2, 9), AT)
-    with pytest.raises(ValueError, match="best_token"):
-        best_of_parts(new.normal(2, 9), at, new.normal(2, 1), ids[:, :2].contiguous(), AT)
-    with pytest.raises(ValueError, match="float64 is not supported"):
-        best_of_parts(new.normal(2, 9).double(), at, new.normal(2, 1), ids[:, :1].contiguous(), AT)

@@ -25,7 +25,7 @@ from dsocr_core.kernels.batch.drafts import (
     accept_reference,
 )
 from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
-from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference, best_of_parts, head_parts
+from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference
 from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
 from dsocr_core.kernels.batch.router import route_rows
 from dsocr_core.kernels.batch.scales import FP8, NO_SCALES, Scales
@@ -303,14 +303,3 @@ def test_any_candidates_and_drafts_are_taken_as_in_plain_torch(device: torch.dev
             found.append((mine, moved, place[1]))
         for one, two in zip(*found, strict=True):
             assert torch.equal(one, two)
-
-
-def test_rows_that_fit_no_slots_are_refused(device: torch.device) -> None:
-    new, at = Random(8, torch.float32, device), state_rows(device, (0, 1, 0, 0, 0), (0, 1, 0, 0, 0))
-    tokens, matched = (torch.zeros(*s, dtype=torch.int32, device=device) for s in ((2, 4), (2, 2, 4)))
-    with pytest.raises(ValueError, match="3 rows for 2 slots"):
-        best_of_parts(new.normal(3, 9), at, new.normal(3, head_parts(9)), matched[0], AT)
-    with pytest.raises(ValueError, match="4 rows for 2 slots"):
-        embed_rows(tokens, at, None, new.normal(9, 8), new.normal(4, 8), AT)
-    with pytest.raises(ValueError, match="4 rows for 2 slots and 2 rows of matches"):
-        ban_repeats(tokens, at, matched, new.normal(4, 9), AT)

@@ -238,24 +238,3 @@ def test_weights_and_states_of_any_size_have_the_choice_of_the_whole_head(
             most = best_logit.max()
             assert best_token[best_logit == most].min() == logits.argmax(), (size, gained)
             assert most == logits.max() or (most - logits.max()).abs() <= 1e-4 * logits.max().abs()
-
-
-def test_what_does_not_fit_is_refused(device: torch.device) -> None:
-    new = Random(25, torch.float32, device)
-    with pytest.raises(ValueError, match="hidden size 18 is not a multiple of 4"):
-        round_head(new.matrix(8, 18))
-    x, head, state = new.normal(16), new.matrix(8, 16), new.state(0)
-    tokens = torch.zeros(8, dtype=torch.int32, device=device)
-    with pytest.raises(ValueError, match=r"planes is \[2, 15\]"):
-        planes = torch.zeros(2, 15, dtype=torch.int8, device=device)
-        split_vector(x, x, x.clone(), planes, new.normal(2), EPS, Launch(1))
-    with pytest.raises(ValueError, match=r"upper is \[7\]"):
-        planes = torch.zeros(2, 16, dtype=torch.int8, device=device)
-        rounded = round_head(head)
-        bound_rows(
-            rounded, planes, new.normal(2), tokens, state, new.normal(1), new.normal(7), x.dtype, Launch(8)
-        )
-    with pytest.raises(ValueError, match="banned_at"):
-        best_of_bounded(
-            x, head, tokens[:7], state, new.normal(1), new.normal(8), new.normal(1), tokens[:1], Launch(8)
-        )

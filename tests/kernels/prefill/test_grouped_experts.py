@@ -207,31 +207,3 @@ def test_a_float32_sum_with_bfloat16_parts(device: torch.device) -> None:
     add_and_norm(x, gain, added, EPS, added, bias=bias)
     assert_close(x, exact)
     assert_close(added, normed)
-
-
-def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
-    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.zeros(shape, dtype=dtype, device=device)
-
-    ints, at = torch.int32, GroupedLaunch(16, 16, 16)
-    with pytest.raises(ValueError, match="rows 12"):
-        GroupedLaunch(12)
-    with pytest.raises(ValueError, match="3 experts a token of 2"):
-        route_tokens(zeros(4, 8), zeros(2, 8), zeros(4, 3, dtype=ints), zeros(4, 3), 1.0)
-    with pytest.raises(ValueError, match=r"slots is \[7\], expected \[8\]"):
-        order_by_expert(zeros(4, 2, dtype=ints), zeros(7, dtype=ints), zeros(5, dtype=ints))
-    with pytest.raises(ValueError, match="nothing to order"):
-        order_by_expert(zeros(4, 5, dtype=ints), zeros(20, dtype=ints), zeros(5, dtype=ints))
-    with pytest.raises(ValueError, match="7 slots for 4 tokens"):
-        grouped_gate_up(
-            zeros(4, 8), zeros(7, dtype=ints), zeros(3, dtype=ints), zeros(2, 6, 8), zeros(2, 6, 8),
-            zeros(7, 6), at,
-        )  # fmt: skip
-    with pytest.raises(ValueError, match=r"starts is \[3\], expected \[4\]"):
-        grouped_down(
-            zeros(8, 6), zeros(8, dtype=ints), zeros(3, dtype=ints), zeros(3, 8, 6), zeros(4, 2, 8), at
-        )
-    with pytest.raises(ValueError, match="come together"):
-        add_and_norm(zeros(2, 8), zeros(8), zeros(2, 8), EPS, routed=zeros(2, 2, 8))
-    with pytest.raises(ValueError, match=r"added is \[3, 8\]"):
-        add_and_norm(zeros(2, 8), zeros(8), zeros(2, 8), EPS, zeros(3, 8))

@@ -42,11 +42,3 @@ def test_views_of_several_lengths_see_what_they_may(
     torch.testing.assert_close(out.float(), wanted, **tolerance)
     reference = prefix_attention_reference(q, keys, values, starts, halves)
     torch.testing.assert_close(reference.float(), wanted, **tolerance)
-
-
-def test_heads_that_do_not_share_are_refused(device: torch.device) -> None:
-    new = Random(1, torch.float32, device)
-    starts = torch.tensor([0, 4], dtype=torch.int32, device=device)
-    with pytest.raises(ValueError, match="3 heads of queries, 2 of keys"):
-        q, cache = new.normal(4, 3, 8), new.normal(2, 4, 8)
-        prefix_attention(q, cache, cache, q.clone(), starts, 4)

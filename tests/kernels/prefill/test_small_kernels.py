@@ -85,20 +85,3 @@ def test_gated_matches_its_reference(
     out = torch.full((tokens, inner), float("nan"), dtype=dtype, device=device)
     gated(pairs, out)
     torch.testing.assert_close(out, gated_rows_reference(pairs), **tolerance(dtype))
-
-
-def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
-    def zeros(*shape: int) -> torch.Tensor:
-        return torch.zeros(shape, device=device)
-
-    table = zeros(9, 4)
-    with pytest.raises(ValueError, match="positions 6 to 10 of a cache of 8, 9 to turn by"):
-        turn_and_cache(zeros(4, 6, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 8, 4), 6)
-    with pytest.raises(ValueError, match="head dim 3 is odd"):
-        turn_and_cache(zeros(4, 6, 3), table, table, zeros(4, 2, 3), zeros(2, 8, 3), zeros(2, 8, 3), 0)
-    with pytest.raises(ValueError, match=r"values is \[2, 7, 4\]"):
-        turn_and_cache(zeros(4, 6, 4), table, table, zeros(4, 2, 4), zeros(2, 8, 4), zeros(2, 7, 4), 0)
-    with pytest.raises(ValueError, match=r"gate_up is \[2, 9\], expected \[2, 8\]"):
-        gated(zeros(2, 9), zeros(2, 4))
-    with pytest.raises(ValueError, match="not contiguous"):
-        quick_gelu(zeros(4, 4).t()[:2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from dsocr_core.kernels.prefill.window_attention import (
     WindowLaunch,
@@ -76,19 +75,3 @@ def test_terms_by_hand(device: torch.device) -> None:
 )
 def test_default_tiles_fit_the_side(side: int, keys: int) -> None:
     assert window_launch(side).keys == keys
-
-
-def test_sizes_that_do_not_fit_are_refused(device: torch.device) -> None:
-    def zeros(*shape: int) -> Tensor:
-        return torch.zeros(shape, device=device)
-
-    with pytest.raises(ValueError, match="keys 40"):
-        WindowLaunch(16, 40)
-    with pytest.raises(ValueError, match="no views of 3 x 3"):
-        window_attention(zeros(10, 3, 1, 4), zeros(12), zeros(1, 10, 12), zeros(10, 4), 3, 3, WindowLaunch())
-    with pytest.raises(ValueError, match="window side of 20"):
-        window_attention(
-            zeros(400, 3, 1, 4), zeros(12), zeros(1, 400, 80), zeros(400, 4), 20, 20, WindowLaunch(16, 16)
-        )
-    with pytest.raises(ValueError, match=r"terms is \[1, 9, 8\], expected \[1, 9, 12\]"):
-        window_attention(zeros(9, 3, 1, 4), zeros(12), zeros(1, 9, 8), zeros(9, 4), 3, 3, WindowLaunch())
