@@ -181,13 +181,6 @@ def test_texts_of_no_page_are_left_over(tmp_path: Path) -> None:
     ]
 
 
-def test_of_many_texts_people_are_shown_the_first_and_programs_all(tmp_path: Path) -> None:
-    backend = opened(put(tmp_path, **{f"x{number}": RAW for number in range(8)}))
-    left = backend.left_over()
-    assert left.lines() == ["8 texts of no page that was read: x0, x1, x2, x3, x4 and 3 more"]
-    assert left.document()["texts"] == [f"x{number}" for number in range(8)]
-
-
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("secret", encoding="utf-8")
     folder = put(tmp_path / "out", other="x")

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
+from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.backends.registry import open_backend
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import parse_backend
 from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.family import FIRST
@@ -44,18 +43,6 @@ def test_an_engine_has_the_run_s_settings_and_its_own(tmp_path: Path) -> None:
     assert isinstance(backend, EngineBackend)
     assert (backend.name, backend.kind, backend.concurrency) == ("other", "eager", 1)
     assert (backend.settings.dtype, backend.settings.preset) == ("bfloat16", "tiny")
-
-
-def test_the_vendor_is_opened_without_being_started(tmp_path: Path) -> None:
-    backend = open_backend(parse_backend("vendor"), Settings(device="cpu"), Opening(tmp_path))
-    assert isinstance(backend, PublishedBackend) and backend._vendor is None
-    backend.close()
-
-
-def test_a_kind_without_an_opener_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr_core.backends.registry.OPENERS", {})
-    with pytest.raises(DsocrError, match="backend eager is not available"):
-        open_backend(parse_backend("eager"), Settings())
 
 
 def test_results_are_called_as_the_backend_and_cached_as_the_engine_s(tmp_path: Path, page: Path) -> None:

@@ -11,20 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.base.child import MOST_LINE_BYTES, TAIL_BYTES, Child, ChildGone, module_environment
+from dsocr_core.base.child import Child, ChildGone, module_environment
 
 
 @contextmanager
 def child(code: str, talks: bool = True) -> Iterator[Child]:
     with closing(Child([sys.executable, "-c", code], os.environ, talks=talks)) as started:
         yield started
-
-
-def test_lines_go_in_and_out_in_order() -> None:
-    with child("import sys\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)") as echo:
-        echo.send(b"abc\ndef\n")
-        assert (echo.receive(30), echo.receive(30)) == (b"cba\n", b"fed\n")
-        assert echo.receive(0.01) is None and echo.alive and echo.memory_bytes > 2**20
 
 
 @pytest.mark.parametrize(
@@ -43,24 +36,6 @@ def test_how_it_ended_is_said_to_those_who_wait_and_who_speak(code: str, how: st
             assert str(end.value) == how
         with pytest.raises(ChildGone, match=how.partition(";")[0]):
             gone.send(b"x" * 2**20)
-
-
-def test_the_end_of_what_it_printed_stays() -> None:
-    says = f"import sys; sys.stderr.write('x' * {10 * TAIL_BYTES} + '\\nlast\\x1b[31m words\\n\\n')"
-    with child(says, talks=False) as speaker:
-        assert speaker.wait(60)
-        assert len(speaker.stderr_tail) == TAIL_BYTES
-        assert speaker.last_line(100) == "last\\x1b[31m words"
-
-
-def test_a_line_without_end_is_the_last_that_is_heard() -> None:
-    endless = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
-    with child(endless) as speaker:
-        line = speaker.receive(60)
-        assert line is not None and len(line) == MOST_LINE_BYTES + 1
-        speaker.kill()
-        with pytest.raises(ChildGone, match="ended"):  # by the kill, or because nobody hears it
-            speaker.receive(60)
 
 
 def test_a_check_that_raises_ends_the_watch_and_closing_ends_what_it_started() -> None:

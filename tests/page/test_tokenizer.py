@@ -64,25 +64,6 @@ def test_a_tokenizer_that_would_add_bos_is_told_not_to(copy: Path) -> None:
     assert Tokenizer.load(copy).encode("abc") == Tokenizer.load(MINI).encode("abc")
 
 
-def test_special_tokens_as_objects(copy: Path) -> None:
-    """Both spellings of special_tokens_map.json occur in the wild."""
-    (copy / "tokenizer_config.json").unlink()
-    names = json.loads((copy / "special_tokens_map.json").read_text(encoding="utf-8"))
-    keys = ("bos_token", "eos_token", "pad_token")
-    objects = {key: {"content": names[key], "lstrip": False} for key in keys}
-    (copy / "special_tokens_map.json").write_text(json.dumps(objects), encoding="utf-8")
-    assert Tokenizer.load(copy).eos_token_id == Tokenizer.load(MINI).eos_token_id
-
-
-def test_pad_may_be_unnamed(copy: Path) -> None:
-    (copy / "special_tokens_map.json").unlink()
-    data = json.loads((copy / "tokenizer_config.json").read_text(encoding="utf-8"))
-    data["pad_token"] = None
-    (copy / "tokenizer_config.json").write_text(json.dumps(data), encoding="utf-8")
-    loaded = Tokenizer.load(copy)
-    assert loaded.pad_token_id == loaded.eos_token_id
-
-
 @pytest.mark.parametrize("missing", ["<image>", "<|ref|>", "<｜end▁of▁sentence｜>"])
 def test_a_missing_special_token_is_named(copy: Path, missing: str) -> None:
     file = copy / "tokenizer.json"

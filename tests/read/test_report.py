@@ -64,20 +64,6 @@ def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
     assert (totals["passed"], totals["stopped_at_limit"], totals["failed"]) == (1, 2, 0)
 
 
-def test_a_long_name_loses_its_middle_and_stays_on_its_line() -> None:
-    report = compared()
-    page = replace(PAGE, source="scan-of-the-contract-of-the-harbour-works-0001.png")
-    report.add(PageRead(page, comparison("text", "text")))
-    for width, whole in ((80, False), (160, True)):
-        console = Console(width=width, file=io.StringIO(), color_system=None)
-        report.print(console)
-        (line,) = [
-            line for line in cast(io.StringIO, console.file).getvalue().splitlines() if "identical" in line
-        ]
-        assert line.strip().startswith("scan-of-") and ".png " in line
-        assert (page.source in line) is whole
-
-
 def test_a_run_in_80_columns_keeps_the_pages_name() -> None:
     report = Report(("eager",))
     times = tuple(StageTiming(stage, 65.5) for stage in (Stage.PREFILL, Stage.DECODE))
@@ -126,12 +112,6 @@ def test_identical_and_within_tolerance_pass_and_only_identical_is_green(
 ) -> None:
     assert passes(verdict) is passed
     assert (str(verdict_text(verdict)), verdict_text(verdict).style) == (verdict.replace("_", " "), style)
-
-
-def test_the_table_names_what_a_and_b_are() -> None:
-    text = shown(compared(comparison("same", "same")))
-    assert "A: fast   B, the reference: vendor" in text
-    assert "ours" not in text
 
 
 def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:

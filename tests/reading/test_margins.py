@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.reading.margins import TIE_ULPS, margin_words, margins, margins_row, ulp
+from dsocr_core.reading.margins import TIE_ULPS, margins, margins_row, ulp
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.parity_records import Margins
 from dsocr_core.reading.records import OcrResult, TopTwo, to_jsonable, top_two_steps
@@ -122,18 +122,3 @@ def test_one_sides_logits_are_enough_for_margins() -> None:
     assert (found.margins.b, found.margins.tie, found.margins.ulps) == (None, False, 96)
     nothing = parity(make_result("abcd"), plain).first_divergence
     assert nothing is not None and nothing.margins is None
-
-
-def test_margins_in_words_and_as_values() -> None:
-    near = margins(two(7.5, 7.46875), two(7.5, 7.5), BF16)
-    assert near is not None
-    assert margin_words(near) == "a tie: margin 0.03125 of A and 0 of B, 1 ULP of bfloat16"
-    assert margins_row(near) == {
-        "a": {"ids": [7, 8], "logits": [7.5, 7.46875], "margin": 0.03125},
-        "b": {"ids": [7, 8], "logits": [7.5, 7.5], "margin": 0.0},
-        "dtype": "bfloat16", "ulps": 1.0, "tie": True,
-    }  # fmt: skip
-    far = margins(two(24.0, 21.0), None, BF16)
-    assert far is not None
-    assert margin_words(far) == "not a tie: margin 3 of A and not recorded of B, at least 24 ULP of bfloat16"
-    assert (margins_row(far) or {})["b"] is None and margins_row(None) is None

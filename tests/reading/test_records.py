@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.deepseek_ocr import PROMPTS
-from dsocr_core.models.family import FIRST, all_stages, inside_prefill
-from dsocr_core.models.stages import TOP_LEVEL, Stage
-from dsocr_core.reading.parity import parity
-from dsocr_core.reading.parity_records import VERDICTS
+from dsocr_core.models.family import all_stages
+from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
-    GROUNDING_PROMPT,
     ModelInputs,
     OcrRequest,
     OcrResult,
@@ -120,24 +116,6 @@ def test_total_counts_vision_once() -> None:
     assert replace(result, timings=()).milliseconds(Stage.SAM) is None
 
 
-def test_stages_are_named_in_their_order() -> None:
-    names = "preprocess tokenizer sam clip projector vision_fusion prefill decode postprocess"
-    assert " ".join(FIRST.stages) == names
-    # A stage of another model stands where it runs.
-    assert " ".join(inside_prefill()) == "sam encoder clip projector vision_fusion"
-    assert set(inside_prefill()) | set(TOP_LEVEL) == set(all_stages())
-    assert not set(inside_prefill()) & set(TOP_LEVEL)
-    assert Stage.PREFILL in TOP_LEVEL and Stage.SAM in inside_prefill()
-
-
-def test_names_and_counts() -> None:
-    assert OcrRequest(Path("a/b.png")).name == "b.png"
-    assert OcrRequest(Path("a/b.png"), source="paper.pdf#3").name == "paper.pdf#3"
-    assert replace(make_result().required_inputs, image_mask=((1, 3), (9, 4))).image_token_count == 7
-    assert PROMPTS["markdown"] == GROUNDING_PROMPT
-    assert all(prompt.count("<image>") == 1 for prompt in PROMPTS.values())
-
-
 def test_a_result_that_tells_little_says_so_to_what_needs_more() -> None:
     silent = replace(make_result(), token_ids=None, inputs=None)
     assert silent.new_tokens is None
@@ -148,11 +126,6 @@ def test_a_result_that_tells_little_says_so_to_what_needs_more() -> None:
             getattr(silent, name)
     assert make_result().required_tokens == make_result().token_ids
     assert make_result().required_inputs == make_result().inputs
-
-
-def test_a_report_becomes_json() -> None:
-    data = json.loads(json.dumps(to_jsonable(parity(make_result(), make_result("x", backend="vendor")))))
-    assert data["verdict"] in VERDICTS and data["pairs"][0]["a"]["label"] == "title"
 
 
 def test_a_request_of_another_program_says_which_fields_are_not_known() -> None:

@@ -1,6 +1,5 @@
 """Ties of a run: one explains a divergence, many are a finding."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import TopTwo
-from dsocr_core.reading.ties import Ties, count_ties, ties_document
+from dsocr_core.reading.ties import count_ties
 from tests.support.results import make_result
 
 
@@ -50,10 +49,3 @@ def test_many_ties_are_a_finding_and_one_is_not(
     else:
         assert ties.finding is not None and ties.finding.startswith(finding + ". That many are a finding")
         assert "a systematic rounding difference looks exactly like this" in ties.finding
-
-
-def test_ties_as_json_values() -> None:
-    ties = Ties(pages=20, divergences=2, ties=2)
-    document = json.loads(json.dumps(ties_document(ties)))
-    assert document == {"pages": 20, "divergences": 2, "ties": 2, "finding": ties.finding}
-    assert ties_document(Ties())["finding"] is None

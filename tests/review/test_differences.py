@@ -40,17 +40,6 @@ def test_a_shift_within_the_tolerance_is_no_difference_and_weighs_its_percent() 
     assert set(found.parts) == {"shift", "tokens"}
 
 
-def test_missing_is_what_only_the_reference_has() -> None:
-    found = only(texts(markup(BLOCKS[:2] + BLOCKS[3:])), "missing")
-    assert (found.where, found.boxes_a, found.boxes_b) == ("b", (), (2,))
-
-
-def test_extra_is_what_only_a_has() -> None:
-    ghost = ("text", (10, 900, 60, 950), "ghost")
-    found = only(texts(markup((*BLOCKS[:1], ghost, *BLOCKS[1:]))), "extra")
-    assert (found.where, found.boxes_a, found.boxes_b) == ("a", (1,), ())
-
-
 def test_a_relabelled_box_names_both_labels() -> None:
     found = only(texts(markup(changed(0, label="sub_title"))), "relabelled")
     assert found.evidence == {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0}
@@ -104,25 +93,6 @@ def test_truncated_has_no_end_token_either() -> None:
     assert review.marks == {"truncated", "no_eos"}
 
 
-def test_both_sides_at_their_limits_are_each_named_where_these_are_not_the_same() -> None:
-    def stopped(tokens_b: int) -> str:
-        sides = (
-            replace(make_result(markup(), name), finish_reason="length", token_ids=tuple(range(tokens)))
-            for name, tokens in (("eager", 8192), ("vendor", tokens_b))
-        )
-        return next(found.words for found in page(*sides).differences if found.kind == "no_eos")
-
-    assert stopped(8192) == "both sides wrote no end token within 8,192 tokens"
-    assert (
-        stopped(9000) == "A wrote no end token within 8,192 tokens, B wrote no end token within 9,000 tokens"
-    )
-
-
-def test_a_stop_below_the_token_limit_has_no_end_token() -> None:
-    review = texts(markup(), finish_reason="length")
-    assert review.kinds == ("no_eos",)
-
-
 def test_a_repetition_loop_says_its_unit_and_turns() -> None:
     review = texts(markup() + TURN * 20)
     assert review.kinds == ("loop", "text")
@@ -150,12 +120,6 @@ def test_unequal_inputs_are_named_and_never_identical() -> None:
         "within_tolerance",
         ("inputs differ: n-gram size (20 and 35)",),
     )
-
-
-def test_several_kinds_come_gravest_first() -> None:
-    blocks = (*changed(1, text="other words entirely")[:4],)
-    review = texts(markup(blocks) + " " + TURN * 10)
-    assert review.kinds == ("loop", "missing", "text")
 
 
 def test_other_page_sizes_are_not_comparable() -> None:

@@ -50,14 +50,6 @@ def test_unequal_settings_are_named_as_causes(what: str, result: OcrResult, caus
     assert [hint.cause for hint in page(result, VENDOR).hints] == causes
 
 
-def test_both_values_are_named() -> None:
-    (hint,) = page(eager(no_repeat_ngram_size=35), VENDOR).hints
-    assert "size 35 and 20" in hint.words
-    cut = replace(eager(max_new_tokens=9), finish_reason="length", token_ids=(1,) * 9, token_texts=())
-    (hint,) = page(cut, VENDOR).hints
-    assert "9 tokens" in hint.words and "9 and 8192" in hint.words
-
-
 # --- ties ---------------------------------------------------------------------------------------
 
 
@@ -102,8 +94,3 @@ def test_the_coarser_type_counts_and_an_unknown_one_says_nothing() -> None:
     assert [hint.cause for hint in page(near, VENDOR).hints] == ["not a tie"]
     odd = recorded(eager(dtype="int8"), 7.5, 7.46875)
     assert "tie" not in [hint.cause for hint in page(odd, replace(VENDOR, inputs=odd.inputs)).hints]
-
-
-def test_a_side_that_had_ended_did_not_choose() -> None:
-    short = recorded(make_result(markup()[:-5], "eager", dtype="bfloat16"), 7.5, 7.5)
-    assert not {hint.cause for hint in page(short, recorded(BF16, 7.5, 7.5)).hints} & {"tie", "not a tie"}

@@ -17,8 +17,6 @@ from dsocr_core.reading.records import OcrRequest
 from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
-from dsocr_core.runs.exporters import export_runs
-from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import History
 from tests.support.made_up_runs import record
 from tests.support.results import make_result, of_pages
@@ -145,18 +143,3 @@ def test_a_clean_page_that_is_none_is_passed_over(history: History, source: Path
         file.write_bytes(content)
         picture = found(history)
         assert picture is not None and picture.with_boxes
-
-
-def test_it_leaves_and_arrives_with_its_run(history: History, source: Path, tmp_path: Path) -> None:
-    keep(history, source, pictures=False)
-    source.unlink()
-    exported = export_runs(history, ["run-1"], tmp_path / "out.zip").target
-    with History(tmp_path / "elsewhere") as elsewhere:
-        assert [run.run_id for run in import_paths(elsewhere, [exported]).imported] == ["run-1"]
-        assert clean_files(elsewhere) == clean_files(history)
-        picture = found(elsewhere)
-        assert picture is not None and not picture.with_boxes
-        assert picture.path.is_relative_to(tmp_path / "elsewhere")
-        elsewhere.trash(["run-1"])
-        elsewhere.empty_trash()
-    assert not list((tmp_path / "elsewhere").rglob("*.jpg"))

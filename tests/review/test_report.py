@@ -192,27 +192,6 @@ def test_the_report_names_digits_first_marks_letters_and_begins_with_its_readers
     assert "values are equal" in page
 
 
-def test_every_verdict_has_its_colour_and_only_identical_is_green(history: History) -> None:
-    near = both(markup(changed(2, text="the  second paragraph of the page")))
-    write(
-        history,
-        "colours",
-        {"a": both(markup()), "b": near, "c": both("x"), "d": {"eager": "no", "vendor": "no"}},
-    )
-    page = html_report(open_review(history, "colours"))
-    words = {"identical": "a", "within_tolerance": "b", "differs": "c", "not_comparable": "d"}
-    cells = dict(re.findall(r'<tr><td>(\w)</td><td class="(\w+)">[\w ]+</td>', page))
-    assert cells == {name: verdict for verdict, name in words.items()}
-    assert '<span class="within_tolerance">1 within tolerance</span>' in page
-    css = (Path(html_module.__file__).parent / "report.css").read_text()
-    colours = {
-        verdict: re.search(rf"\.{verdict}(?:, \.\w+)? {{ color: var\(--(\w+)\)", css) for verdict in words
-    }
-    assert {verdict: found[1] for verdict, found in colours.items() if found} == {
-        "identical": "good", "within_tolerance": "near", "differs": "bad", "not_comparable": "soft"
-    }  # fmt: skip
-
-
 def test_many_ties_are_a_finding_of_the_report(history: History) -> None:
     other = markup(changed(2, text="the second paragraph of a page"))
     step = next(i for i, (a, b) in enumerate(zip(other, markup(), strict=False)) if a != b)
@@ -262,21 +241,6 @@ def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(judged: Review) ->
 
 def run(*arguments: object) -> int:
     return main([str(argument) for argument in arguments])
-
-
-def test_compare_gives_the_numbers_of_the_review(
-    history: History, review: Review, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    location = history.storage.location
-    files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
-    assert run("compare", "run-1", "--history", location, "--json", *files) == FAILED
-    values = json.loads(capsys.readouterr().out)
-    assert values == json.loads(json.dumps(document(review)))
-    assert (tmp_path / "r.html").read_text() == html_report(review)
-    assert (tmp_path / "r.xml").read_text() == junit_report(review)
-    assert run("compare", Path(location) / "runs" / "run-1") == FAILED
-    words = capsys.readouterr().out
-    assert "6 passed, 3 failed" in words and "inconclusive" in words and "Traceback" not in words
 
 
 def test_the_exit_code_is_that_of_the_pages(history: History, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from PIL import Image
 
-from dsocr_core.reading.records import TopTwo, result_from_jsonable, to_jsonable
+from dsocr_core.reading.records import TopTwo
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
 from dsocr_core.runs.store import History, HistoryError
 from tests.support.made_up_runs import record as plain_record
@@ -43,14 +40,6 @@ def test_a_run_with_both_backends(history: History) -> None:
     assert review.page("p3").verdict == "differs"
     with pytest.raises(ReviewError, match="no page 'p9'"):
         review.page("p9")
-
-
-def test_the_other_way_round_missing_is_extra(history: History) -> None:
-    write(history, "turned-1", {"p1": both(markup(BLOCKS[:4]))})
-    assert open_review(history, "turned-1").pages[0].kinds == ("missing",)
-    turned = open_review(history, "turned-1", backend_a="vendor", backend_b="eager")
-    assert turned.pages[0].kinds == ("extra",)
-    assert turned.key == "turned-1:vendor~turned-1:eager"
 
 
 def test_two_runs(history: History) -> None:
@@ -185,31 +174,6 @@ def test_the_first_divergence_with_what_was_written_before_it(history: History) 
     )  # fmt: skip
     assert found.margins is not None and found.margins.b is None
     assert found.margins.a == TopTwo((ord(OTHER[index]), 81), (9.5, 9.25))
-
-
-def test_files_are_read_twice_however_many_pages_diverge(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(history, "twice-1", {f"p{number}": both(f"{number} {markup()}", markup()) for number in range(5)})
-    asked, read = list[str](), history.readings
-
-    def count(run_id: str, *given: Any) -> pa.Table:
-        asked.append(run_id)
-        return read(run_id, *given)
-
-    monkeypatch.setattr(history, "readings", count)
-    monkeypatch.setattr("dsocr_core.review.review._AT_ONCE", 1)
-    reasons = {page.name: page.reasons for page in open_review(history, "twice-1").pages}
-    assert asked == ["twice-1"] * 2
-    monkeypatch.undo()
-    assert reasons == {page.name: page.reasons for page in open_review(history, "twice-1").pages}
-
-
-def test_the_two_likeliest_survive_json() -> None:
-    result = replace(make_result("ab"), top_two=(TopTwo((1, 2), (0.5, 0.25)),) * 2)
-    assert result_from_jsonable(json.loads(json.dumps(to_jsonable(result)))) == result
-    older = {key: value for key, value in to_jsonable(result).items() if key != "top_two"}
-    assert result_from_jsonable(older).top_two == ()
 
 
 def test_equal_tokens_have_no_divergence(history: History) -> None:

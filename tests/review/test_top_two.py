@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.cli.main import main
 from dsocr_core.reading.records import OcrResult, TopTwo
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
-from dsocr_core.runs.exporters import export_runs
-from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.readings import reading_table
 from dsocr_core.runs.store import History
 from tests.support.results import make_result
@@ -79,28 +76,6 @@ def test_the_page_shown_has_them_at_every_step(history: History) -> None:
         steps = found.results[side].top_two
         assert all(step.margin == margin for step in steps)
         assert [step.logits[0] for step in steps] == [64.0 + index for index in range(len(steps))]
-
-
-def test_the_command_says_it(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["compare", "run-1", "--history", str(history.storage.location)]
-    main([*arguments, "--json"])
-    rows = {row["image"]: row for row in json.loads(capsys.readouterr().out)["pages"]}
-    assert {name: (row["margins"] or {}).get("tie") for name, row in rows.items()} == {
-        "equal": None, "tie": True, "bug": False, "before": None,
-    }  # fmt: skip
-    main(arguments)
-    printed = " ".join(capsys.readouterr().out.split())
-    assert f"from {STEP}, a tie" in printed and f"from {STEP}, no tie" in printed
-
-
-def test_they_are_the_same_after_a_journey(history: History, tmp_path: Path) -> None:
-    export_runs(history, ["run-1"], tmp_path / "out.zip")
-    with History(tmp_path / "elsewhere") as other:
-        import_paths(other, [tmp_path / "out.zip"])
-        there, here = open_review(other, "run-1"), open_review(history, "run-1")
-        assert document(there)["pages"] == document(here)["pages"]
-        assert there.detail("tie").a == here.detail("tie").a
-        assert here.detail("tie").a.top_two == PAGES["tie"]["eager"].top_two  # type: ignore[union-attr]
 
 
 def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:

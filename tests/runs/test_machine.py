@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import stat
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.runs import machine
-from dsocr_core.runs.machine import CpuTime, MachineWatch, cpu_time, others_share
+from dsocr_core.runs.machine import CpuTime, MachineWatch, cpu_time
 
 
 def write_proc(root: Path, busy: int, processes: dict[int, tuple[int, int]]) -> Path:
@@ -41,14 +40,6 @@ def test_the_time_of_this_process_and_of_those_it_started_is_its_own(
         monkeypatch.setenv(machine.TREE, name)
         of_tree = cpu_time(root)
         assert of_tree is not None and of_tree.own_s * ticks == pytest.approx(own)
-
-
-def test_what_others_take_is_a_share_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    begin = CpuTime(at=10.0, busy_s=100.0, own_s=40.0)
-    assert others_share(begin, CpuTime(at=20.0, busy_s=115.0, own_s=50.0)) == pytest.approx(5 / 20)
-    assert others_share(begin, CpuTime(at=20.0, busy_s=105.0, own_s=50.0)) == 0  # clocks round
-    assert others_share(None, begin) is None and others_share(begin, CpuTime(10.5, 101, 40)) is None
 
 
 def test_a_machine_that_does_not_tell_has_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,22 +74,6 @@ def test_the_gpu_is_as_it_was_while_busy(tmp_path: Path, monkeypatch: pytest.Mon
     assert {name: facts[name] for name in facts if name.startswith(("gpu", "driver"))} == {
         "driver": "580.159.04", "gpu_sm_mhz": 1980, "gpu_memory_mhz": 3201, "gpu_power_w": 685.1,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("ended", [True, False], ids=["told", "forgotten"])
-def test_nothing_asks_the_gpu_on_when_the_watch_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
-) -> None:
-    give_program(tmp_path, monkeypatch, "exec sleep 600")
-    watch = MachineWatch()
-    watch.look()
-    reading = watch._gpu._reading
-    if ended:
-        assert "gpu_power_w" not in watch.facts()
-    del watch
-    gc.collect()
-    reading.join(60)
-    assert not reading.is_alive()
 
 
 def test_a_run_beside_others_is_contended(monkeypatch: pytest.MonkeyPatch) -> None:

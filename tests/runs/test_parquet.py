@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.runs.parquet import read_rows, row_of
+from dsocr_core.runs.parquet import read_rows
 
 STRUCT = pa.struct([("x", pa.int32()), ("y", pa.string())])
 SCHEMA = pa.schema([("later", pa.float64()), ("key", pa.string()), ("number", pa.int64()), ("both", STRUCT)])
@@ -34,12 +34,6 @@ def test_columns_that_came_later_are_empty(file: Path) -> None:
     assert of_bytes == read_rows(file, SCHEMA) and of_bytes.schema == SCHEMA
     assert of_bytes.to_pylist()[2] == {"later": None, "key": "b", "number": 3, "both": {"x": 2, "y": "z"}}
     assert read_rows(file, columns=["key"]).to_pydict() == {"key": ["a", "b", "b"]}
-
-
-def test_a_row_is_found_by_its_value(file: Path) -> None:
-    assert row_of(file, "key", "b", SCHEMA)["number"].to_pylist() == [2]
-    assert row_of(file, "number", 3, SCHEMA)["key"].to_pylist() == ["b"]  # type: ignore[arg-type]
-    assert row_of(file, "key", "c", SCHEMA) == SCHEMA.empty_table()
 
 
 def test_no_thread_outlives_a_read(file: Path) -> None:

@@ -167,20 +167,6 @@ def test_a_whole_tree_and_every_file_of_it_accounted_for(history):
     assert all(by_path(report).values())
 
 
-@with_samples
-def test_a_second_import_changes_nothing(history, tmp_path):
-    first = import_paths(history, [SAMPLES])
-    before = {path: path.read_bytes() for path in (tmp_path / "history").rglob("*") if path.is_file()}
-    # Elsewhere, under another name, with other file times: still the same content.
-    shutil.copytree(SAMPLES, tmp_path / "copy" / "of" / "it")
-    second = import_paths(history, [SAMPLES, tmp_path / "copy"])
-    assert second.imported == []
-    assert {run.run_id for run in second.known} == {run.run_id for run in first.imported}
-    assert len(second.known) == 2 * len(first.imported)
-    assert {path: path.read_bytes() for path in (tmp_path / "history").rglob("*") if path.is_file()} == before
-    assert history.storage.leftovers() == []
-
-
 # --- a run directory with everything, written by hand ---------------------------------------------
 
 METRICS = {
@@ -603,14 +589,6 @@ def test_a_pipe_and_a_link_are_not_read(tmp_path):
 
 
 # --- archives -----------------------------------------------------------------------------------
-
-
-def test_a_folder_and_an_archive_of_nothing_are_named(history, tmp_path):
-    (folder := tmp_path / "folder" / "below").mkdir(parents=True)
-    with zipfile.ZipFile(archive := tmp_path / "none.zip", "w") as zipped:
-        zipped.mkdir("below")
-    report = import_paths(history, [folder.parent, archive])
-    assert by_path(report) == {folder.parent: "nothing in it", archive: "nothing in it"}
 
 
 def test_an_archive_is_a_tree(history, tmp_path, run):

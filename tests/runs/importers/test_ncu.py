@@ -106,16 +106,6 @@ def test_the_stage_is_that_of_the_innermost_range() -> None:
     assert found.stage == Stage.SAM
 
 
-def test_older_tables_have_fewer_columns() -> None:
-    left_out = {"Block Size", "Grid Size", "Device", "CC", "Estimated Speedup Type", "Estimated Speedup"}
-    places = [place for place, name in enumerate(HEAD) if name not in left_out]
-    rows = [tuple(row[place] for place in places if place < len(row)) for row in launch(0)]
-    (found,) = ncu_csv.launches(written(*rows, head=tuple(HEAD[place] for place in places)))
-    assert found.block is None
-    assert [metric.value for metric in found.metrics][:3] == [46970.0, 23.42, 41.49]
-    assert found.rules[0].speedup_percent is None
-
-
 def test_a_raw_page_has_a_row_a_launch_and_its_units_first() -> None:
     head = (*HEAD[:11], "gpu__time_duration.sum", "launch__func_cache_config", "sm__throughput.avg.pct")
     rows = [
@@ -211,13 +201,6 @@ def test_units_and_names_of_other_versions_and_kernels_are_read(
     (found,) = ncu_csv.launches(written(*launch(0, "k", (SPEED, name, unit, text))))
     rows = [{"metric": each.name, "value": each.value, "unit": each.unit} for each in found.metrics]
     assert figures(rows)[figure] == pytest.approx(value)
-
-
-def test_a_section_that_is_missing_leaves_its_figures_unmeasured() -> None:
-    (found,) = ncu_csv.launches(written(*launch(0, "k", (SPEED, "Duration", "us", "2.00"))))
-    row = figures([{"metric": each.name, "value": each.value, "unit": each.unit} for each in found.metrics])
-    assert row["duration_s"] == pytest.approx(2e-6)
-    assert {name for name, value in row.items() if value is not None} == {"duration_s"}
 
 
 def test_launches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.untrusted import Refused
-from dsocr_core.runs.importers import launches, nsys_sqlite
+from dsocr_core.runs.importers import nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.nsys import captured_stage, kernels
 from dsocr_core.runs.store import History
@@ -263,12 +263,6 @@ def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Tak
     with pytest.raises(Refused, match="stands in it twice"):  # the same numbers, of another unit
         kernels(f"{CSV}\n{CSV.replace('(ns)', '(us)')}")
     assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == BOTH
-
-
-def test_names_are_bounded(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "KERNEL_LIMIT", 1)
-    with pytest.raises(AssertionError, match="more than 1 kernels by name"):
-        taken("k.csv", CSV.replace("copy", "another"))
 
 
 def test_a_shortened_kernel_summary_says_so(tmp_path: Path) -> None:
