@@ -6,13 +6,23 @@ sends another origin. Programs that are no browser send no origin: a login befor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.responses import PlainTextResponse
 
+log = logging.getLogger(__name__)
 Scope = dict[str, Any]
+_NOT_ITS_NAME = (
+    "This server is not asked by a name of its own. To serve it under another name, start it with "
+    "--server.allowedHosts NAME, the name that browsers or the proxy before it send as Host."
+)
+_NOT_ITS_ORIGIN = (
+    "This request comes from a page of another origin. Behind a proxy that changes the Host, start the "
+    "server with --server.corsAllowedOrigins ORIGIN, like https://ocr.example.org, as browsers see it."
+)
 
 
 def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> tuple[int, str] | None:
@@ -29,7 +39,7 @@ def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> 
     except ValueError:  # like [ or a port of letters
         known = False
     if not known or parts.netloc != asked or "@" in asked or not any(_is(name, host) for host in hosts):
-        return 400, "This server is not asked by a name of its own."
+        return 400, _NOT_ITS_NAME
     origin = headers.get(b"origin")
     if origin is None or origin in origins:
         return None
@@ -37,7 +47,7 @@ def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> 
         own = urlsplit(origin).netloc.lower() == asked.lower() != ""
     except ValueError:  # like http://[
         own = False
-    return None if own else (403, "This request comes from a page of another origin.")
+    return None if own else (403, _NOT_ITS_ORIGIN)
 
 
 def _is(name: str, host: str) -> bool:
@@ -60,6 +70,7 @@ class OwnAddress:
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
+            log.warning("%s", refused[1])  # a browser shows no reason of a refused connection
             await send({"type": "websocket.close", "code": 1008, "reason": refused[1]})
         else:
             await PlainTextResponse(refused[1], refused[0])(scope, receive, send)

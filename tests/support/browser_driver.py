@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -35,10 +35,18 @@ class Server:
 
 
 @contextmanager
-def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) -> Iterator[Server]:
+def serve(
+    script: Path,
+    log: Path,
+    *arguments: str,
+    config: Path | None = None,
+    options: Sequence[str] = (),
+    base: str = "",
+) -> Iterator[Server]:
     """`streamlit run` on a free port of this machine's own address, the settings those of a YAML file.
 
-    Its runs lie beside its log: what tests run is nobody's past.
+    Its runs lie beside its log: what tests run is nobody's past. `options` are Streamlit's; `base` is the
+    prefix that they give it.
     """
     environment = os.environ | {"DSOCR_RUNS": str(log.parent / "runs")}
     if config is not None:
@@ -50,10 +58,10 @@ def serve(script: Path, log: Path, *arguments: str, config: Path | None = None) 
     began = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--server.address", "127.0.0.1", "--", *arguments],
+            [*command, "--server.address", "127.0.0.1", *options, "--", *arguments],
             cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{port}{base}"
     try:
         while not _healthy(url):
             if process.poll() is not None or time.monotonic() - began > START_S:

@@ -4,6 +4,14 @@
 // wait in any order: the data of a page just left may come after those of the page in sight, and must not replace them.
 const NEWEST = new WeakMap(); // the element of a component -> since when the server means what it shows
 
+// Addresses of the server begin with "/". A proxy or --server.baseUrlPath may put the app under a prefix, which the
+// page's own address has before the name of the page.
+const PAGE_NAME = /\/(compare|review|timing|runs|flops)?\/?$/;
+
+function served(url) {
+  return url.startsWith("/") ? location.pathname.replace(PAGE_NAME, "") + url : url;
+}
+
 export default function ({ data, ...component }) {
   const { parentElement } = component;
   if (data.since < (NEWEST.get(parentElement) ?? 0)) return undefined;

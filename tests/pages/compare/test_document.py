@@ -29,6 +29,7 @@ class Reader:
     """A backend that reads the name of a page; `before` may raise."""
 
     options = SimpleNamespace(drafts=None)
+    checkpoint = SimpleNamespace(model=SimpleNamespace(family=SimpleNamespace(name="another")))
 
     def __init__(self, backend: str, before: Callable[[str], object] = lambda name: None) -> None:
         self.backend, self.before = backend, before

@@ -14,7 +14,7 @@ function draw(item, number) {
   button.title = item.title;
   if (item.url !== undefined) {
     const picture = make(item.url ? "img" : "i", item.url ? "" : "blank");
-    if (item.url) Object.assign(picture, { src: item.url, alt: "" });
+    if (item.url) Object.assign(picture, { src: served(item.url), alt: "" });
     button.append(picture);
   }
   button.append(make("span", "number", number), make("span", "name", item.name));

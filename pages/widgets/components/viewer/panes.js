@@ -7,7 +7,8 @@ const PICTURES = new Map();
 const MOST_PICTURES = 24;
 const MOST_TRIES = 5;
 
-function showPicture(pane, { url, width, height }) {
+function showPicture(pane, { url: asked, width, height }) {
+  const url = served(asked);
   if (pane.image.getAttribute("src") !== url) {
     pane.image.src = url;
     pane.tries = 1;
