@@ -23,11 +23,6 @@ class _Parts:
     arguments: str
 
 
-def kernel_name(full: str) -> str:
-    """A kernel's base name: without result, namespaces, template and arguments."""
-    return _parts(full).base
-
-
 def kernel_names(fulls: Sequence[str]) -> list[str]:
     """Base names; where different kernels share one, with template, then arguments, then namespaces."""
     parts = {full: _parts(full) for full in dict.fromkeys(fulls)}

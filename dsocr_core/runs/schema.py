@@ -110,8 +110,7 @@ TABLES: dict[str, pa.Schema] = {
         number=_INT, kernel=_TEXT, launch=_INT, section=_TEXT, rule=_TEXT, type=_TEXT, text=_TEXT,
         speedup_type=_TEXT, speedup_percent=_REAL,
     ),
-    # Figures of a run as another program reports them: a bench of a server (ttft, tpot, itl and e2e in ms,
-    # rates a second), calls of the host, an evaluation. statistic: mean, p99, total ...
+    # Figures of a run as another program reports them: calls of the host, by nsys. statistic: mean, total ...
     "reported": _schema(
         "subject figure value", subject=_TEXT, figure=_TEXT, statistic=_TEXT, value=_REAL, unit=_TEXT
     ),

@@ -88,14 +88,6 @@ _ask(
     engines=None,
 )
 
-_read(
-    "reported",
-    "figures of runs as other programs report them: benches of servers, calls of the host, evaluations",
-    "reported",
-    "run_id, subject, figure, statistic, value, unit",
-    "subject, figure, statistic",
-)
-
 _ask(
     "flops",
     "FLOPs per run, backend and stage over its pages, measured and by arithmetic",
