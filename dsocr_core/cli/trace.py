@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
-from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.reading.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
 from dsocr_core.reading.trace_records import TraceSummary
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from dsocr_core.trace.run import TracePlan
 
 Way = Literal["eager", "fast", "float32", "vendor"]
-MAX_NAMES_BYTES = 1024 * 1024
 _SHOWN_ROUTERS = 8
 
 
@@ -35,8 +32,6 @@ def trace(
     steps: Annotated[int | None, 0] = None,
     out: Path | None = None,
     only: str | None = None,
-    inject: str | None = None,
-    names: str | None = None,
     save: bool = False,
     json: bool = False,
     console: Console,
@@ -52,29 +47,25 @@ def trace(
         steps: decode steps after the prefill; unless given, up to the first token that differs, or 8
         out: write the tensors to DIR/a and DIR/b
         only: blocks to compare, like clip or sam.block0,decoder.layer1
-        inject: put A's tensor into B there, like A:sam.out; A:blocks is all
-        names: JSON file that maps the second dump's names to the first's; {i} stands for a number
         save: record the summary as a run of the history
     """
     if save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path")
-    blocks, injected = _split(only), _injected(inject)
+    blocks = _split(only)
     with cancelled_by_interrupt() as cancel:
         if len(page) == 2 and all(path.is_dir() for path in page):
-            for name, given in (("out", out), ("inject", inject), ("save", save)):
+            for name, given in (("out", out), ("save", save)):
                 if given:
                     raise SettingsError(f"--{name} goes with a page: two directories are only compared")
             from dsocr_core.trace.run import compare_directories
 
-            summaries = [compare_directories(page[0], page[1], _names(names), blocks, cancel)]
+            summaries = [compare_directories(page[0], page[1], blocks, cancel)]
         else:
             if out and len(page) > 1:
                 raise SettingsError("--out takes one page: each would replace the one before")
-            if names:
-                raise SettingsError("--names goes with two directories: our own names need none")
             from dsocr_core.trace.run import USUAL_STEPS, TracePlan
 
-            plan = TracePlan(a, b, USUAL_STEPS if steps is None else steps, blocks, injected, out)
+            plan = TracePlan(a, b, USUAL_STEPS if steps is None else steps, blocks, out)
             summaries = []
             for path in page:
                 summary, saved = _trace_page(path, settings, plan, steps is None, save and typed, cancel)
@@ -120,28 +111,6 @@ def _trace_page(
 
 def _split(names: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (names or "").split(",") if name.strip())
-
-
-def _injected(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    side, mark, names = text.partition(":")
-    if side != "A" or not mark or not _split(names):
-        raise SettingsError(f"--inject {text}: give A: and names of blocks, like A:sam.out")
-    return _split(names)
-
-
-def _names(file: str | None) -> Mapping[str, str] | None:
-    """The mapping of a file. Raises SettingsError."""
-    if file is None:
-        return None
-    try:
-        names = parse_json(read_bytes(Path(file), MAX_NAMES_BYTES, follow_links=True))
-        if not all(isinstance(name, str) for name in names.values()):
-            raise Refused("not a JSON object of names")
-    except Refused as error:
-        raise SettingsError(f"--names {file}: {str(error)[:120]}; give a JSON object of names") from error
-    return names
 
 
 class _Progress:

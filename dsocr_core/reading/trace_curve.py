@@ -58,9 +58,7 @@ def block_errors(summary: TraceSummary) -> dict[str, dict[int, BlockError]]:
                 len(rows), sum(row.differs for row in rows),
             )  # fmt: skip
             curve.setdefault(block, {})[call] = cell
-            # Where A's tensor took the place of B's, the next block inherits nothing.
-            put_in = any(row.name in summary.injected for row in out)
-            carried[call] = 0.0 if put_in else error
+            carried[call] = error
     return curve
 
 

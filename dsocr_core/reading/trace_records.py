@@ -79,8 +79,6 @@ class TraceSummary:
     only_a: tuple[str, ...] = ()
     """Names that B has no output for."""
     only_b: tuple[str, ...] = ()
-    injected: tuple[str, ...] = ()
-    """Outputs after which B went on with A's tensor."""
 
     @property
     def equal(self) -> bool:
@@ -131,7 +129,6 @@ def summary_from_jsonable(data: Mapping[str, Any]) -> TraceSummary:
             routers=tuple(RouterChange(**change) for change in data["routers"]),
             only_a=tuple(data["only_a"]),
             only_b=tuple(data["only_b"]),
-            injected=tuple(data.get("injected", ())),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a trace's summary ({str(error)[:80]})") from error

@@ -33,7 +33,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
     """
     model = engine.checkpoint.model
     writer = DumpWriter(task.directory, about_engine(engine, "fast") | task.about)
-    recorder = Recorder(writer, task.only, None, task.check)
+    recorder = Recorder(writer, task.only, task.check)
     timer = StageTimer(model.device, marks=Marks.NONE)
     with engine.modes():
         page, pixels = engine.take_in(task.request, None, timer)

@@ -112,11 +112,3 @@ def weights_of(name: str) -> tuple[str, ...]:
         if table and part in table:
             return tuple(prefix.format(found[2] if found else "") for prefix in table[part])
     return ()
-
-
-def is_block_output(name: str) -> bool:
-    """Tell whether it is what one block hands to the next."""
-    found = _BLOCK.fullmatch(name)
-    if found is not None:
-        return found[3] == "out"
-    return name.partition(".")[2] != "in" and name not in ("norm", "logits", "pixels")

@@ -53,7 +53,6 @@ def trace_row(request: OcrRequest, summary: TraceSummary) -> dict[str, object]:
                 "routers": [asdict(change) for change in summary.routers],
                 "only_a": summary.only_a,
                 "only_b": summary.only_b,
-                "injected": summary.injected,
             }
         ),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,6 @@ from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
 from dsocr_core.models.taps.files import Dump, DumpError
-from dsocr_core.models.taps.hooks import Injection
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
@@ -26,10 +25,9 @@ from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
-from dsocr_core.trace.names import in_vision, is_block_output, our_taps
+from dsocr_core.trace.names import in_vision, our_taps
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
 
-ALL_BLOCKS = "blocks"
 USUAL_STEPS = 8
 MOST_STEPS = 500
 """Decode steps of a trace that goes to the first divergence."""
@@ -41,14 +39,13 @@ class TraceError(DsocrError):
 
 @dataclass(frozen=True)
 class TracePlan:
-    """Plan of a trace. `only` and `inject` are names of taps or their beginnings up to a dot; `inject` may be
-    `blocks`: A's tensor into B at the end of every block. `out` keeps the tensors, in `out/a` and `out/b`."""
+    """Plan of a trace. `only` are names of taps or their beginnings up to a dot; `out` keeps the tensors, in
+    `out/a` and `out/b`."""
 
     a: Way = "eager"
     b: Way = "vendor"
     steps: int = USUAL_STEPS
     only: tuple[str, ...] = ()
-    inject: tuple[str, ...] = ()
     out: Path | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +90,7 @@ def trace_page(
         tokens: tuple[int, ...] = ()
         for side, way in zip(SIDES, (plan.a, plan.b), strict=True):
             name = f"{side.upper()} {way}"
-            task = _task(plan, request, directory / side, tokens, dumps, name, progress, cancel)
+            task = _task(plan, request, directory / side, tokens, name, progress, cancel)
             tokens = sides.trace(side, task)
             dumps.append(_opened(task.directory))
         calls = min(dump.calls for dump in dumps)
@@ -101,8 +98,7 @@ def trace_page(
             dumps[0], dumps[1], device, request.name, ways=(plan.a, plan.b), cancel=cancel,
             progress=lambda call: progress("comparing", call, calls),
         )  # fmt: skip
-    injected = task.injection.names if task.injection is not None else ()
-    return replace(summary, injected=tuple(sorted(injected)))
+    return summary
 
 
 def divergence_steps(
@@ -136,17 +132,16 @@ def steps_to(divergence: Divergence | None, otherwise: int) -> int:
 def compare_directories(
     a: Path,
     b: Path,
-    names: Mapping[str, str] | None = None,
     only: tuple[str, ...] = (),
     cancel: CancelToken | None = None,
 ) -> TraceSummary:
-    """Compare dumps made elsewhere; `names` maps B's names to A's. Raises DsocrError."""
+    """Compare dumps made elsewhere, by the names of their tensors. Raises DsocrError."""
     try:
-        summary = compare_dumps(Dump(a), Dump(b, names), page=a.name, only=only, cancel=cancel)
+        summary = compare_dumps(Dump(a), Dump(b), page=a.name, only=only, cancel=cancel)
     except DumpError as error:
         raise TraceError(str(error)) from error
     if not summary.compared:
-        raise TraceError(f"{a} and {b} have no tensor of the same name: give --names, a JSON file of names")
+        raise TraceError(f"{a} and {b} have no tensor of the same name: rename those of one (docs/trace.md)")
     return summary
 
 
@@ -233,15 +228,6 @@ class _Sides:
         for name in plan.only:
             if name not in known:
                 raise TraceError(f"--only {name}: no such block; give one like sam or clip.block0")
-        good = {tap.name for tap in taps if tap.injectable}
-        for name in plan.inject:
-            if name not in (*good, ALL_BLOCKS):
-                raise TraceError(
-                    f"--inject A:{name}: nothing can be put in there; give a block's output like sam.out or "
-                    f"clip.block0.out, or A:{ALL_BLOCKS}"
-                )
-        if plan.inject and "fast" in (plan.a, plan.b):
-            raise TraceError("--inject puts a tensor into a module, and the fast engine runs none: use eager")
 
     def close(self) -> None:
         if not self._borrowed:
@@ -273,32 +259,15 @@ def _sides(settings: Settings, plan: TracePlan, vendor: PublishedBackend | None)
 
 
 def _task(
-    plan: TracePlan, request: OcrRequest, directory: Path, tokens: tuple[int, ...], dumps: list[Dump],
+    plan: TracePlan, request: OcrRequest, directory: Path, tokens: tuple[int, ...],
     side: str, progress: Progress, cancel: CancelToken | None,
 ) -> Task:  # fmt: skip
     steps = plan.calls_needed
-    injection = None
-    if plan.inject and dumps:
-        names = set(plan.inject)
-        if ALL_BLOCKS in names:
-            names = {
-                key for call in range(dumps[0].calls) for key in dumps[0].keys(call) if is_block_output(key)
-            }
-        injection = Injection(dumps[0], frozenset(names))
     return Task(
-        request, steps, directory, tokens, _recorded(plan, bool(dumps)), injection,
+        request, steps, directory, tokens, plan.only,
         lambda call: progress(side, call, steps + 1), cancel,
         about={"page": request.name, "preset": request.preset, "prompt": request.prompt},
     )  # fmt: skip
-
-
-def _recorded(plan: TracePlan, is_b: bool) -> tuple[str, ...]:
-    """List what a side records: A also what is to be put into B."""
-    if not plan.only or is_b:
-        return plan.only
-    if ALL_BLOCKS in plan.inject:
-        return ()
-    return (*plan.only, *plan.inject)
 
 
 def _beginnings(name: str) -> list[str]:

@@ -32,7 +32,6 @@ from dsocr_core.models.family import load_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import DumpWriter
 from dsocr_core.models.taps.hooks import (
-    Injection,
     MixtureTap,
     NewKeys,
     Recorder,
@@ -53,14 +52,13 @@ OnCall = Callable[[int], None]
 @dataclass(frozen=True)
 class Task:
     """Task of a side: so many decode steps after the prefill, with the tokens of the other side if
-    there are any. `only` are the names to record, `injection` what is put in from the other side."""
+    there are any. `only` are the names to record."""
 
     request: OcrRequest
     steps: int
     directory: Path
     forced: tuple[int, ...] = ()
     only: tuple[str, ...] = ()
-    injection: Injection | None = None
     on_call: OnCall = lambda call: None
     cancel: CancelToken | None = None
     about: dict[str, str] = field(default_factory=dict)
@@ -79,7 +77,7 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
     """Read the page on an engine whose modules are hooked; returns the new tokens. Raises DsocrError."""
     model = engine.checkpoint.model
     writer = DumpWriter(task.directory, about_engine(engine, way) | task.about)
-    recorder = Recorder(writer, task.only, task.injection, task.check)
+    recorder = Recorder(writer, task.only, task.check)
     timer = StageTimer(model.device, marks=Marks.NONE)
     tokens: list[int] = []
     with engine.modes(), _exact(way):
@@ -158,8 +156,6 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
         taps=[[tap.name, tap.path, tap.at, tap.layout] for tap in taps],
         forced=list(task.forced),
         only=list(task.only),
-        injected=sorted(task.injection.names) if task.injection else [],
-        injected_from=str(task.injection.source.directory.resolve()) if task.injection else "",
         about={"checkpoint": str(backend.checkpoint), **task.about},
     )
     return tuple(backend.trace(message, f"tracing {request.name}", task.on_call, task.cancel))

@@ -77,7 +77,7 @@ class Trace:
     through this channel.
 
     `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
-    module path, and the two words of `models.taps.hooks.Tap`; `only` and `injected` are names of taps.
+    module path, and the two words of `models.taps.hooks.Tap`; `only` are names of taps.
     """
 
     number: int
@@ -88,8 +88,6 @@ class Trace:
     taps: list[list[str]]
     forced: list[int]
     only: list[str]
-    injected: list[str]
-    injected_from: str
     about: dict[str, str]
 
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
-from dsocr_core.models.taps.files import Dump, DumpWriter
-from dsocr_core.models.taps.hooks import At, Injection, Layout, Recorder, Tap, tapped, weight_prints
+from dsocr_core.models.taps.files import DumpWriter
+from dsocr_core.models.taps.hooks import At, Layout, Recorder, Tap, tapped, weight_prints
 from dsocr_core.vendor.observe import StoppedByCaller, limit_new_tokens, rotary_dtype, short_name
 from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
 
@@ -52,10 +52,7 @@ class TracedInfer:
         """Tap the model inside the block, which ends where `generate` does."""
         request = self.request
         self._writer = DumpWriter(Path(request.directory), about | described(model))
-        injection = None
-        if request.injected:
-            injection = Injection(Dump(Path(request.injected_from)), frozenset(request.injected))
-        recorder = Recorder(self._writer, request.only, injection, self._check)
+        recorder = Recorder(self._writer, request.only, self._check)
         taps = [Tap(name, path, cast(At, at), cast(Layout, how)) for name, path, at, how in request.taps]
         generate = model.generate
         model.generate = lambda *args, **kwargs: self._generate(generate, args, kwargs)

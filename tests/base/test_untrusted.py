@@ -10,7 +10,6 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.untrusted import DEPTH_LIMIT, Refused, parse_json, parse_value, read_bytes
-from dsocr_core.cli.trace import _names
 from dsocr_core.models.taps.files import Dump, DumpError
 from dsocr_core.runs.result_cache import ResultStore
 from dsocr_core.vendor.protocol import ProtocolError, decode
@@ -26,7 +25,6 @@ HOSTILE = {
     "empty": b"",
 }
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "names of a trace": ("names.json", lambda file: _names(str(file))),
     "index of a dump": ("trace.json", lambda file: Dump(file.parent)),
 }
 

@@ -85,10 +85,10 @@ class Dump:
     """The tensors of a directory, mapped and not read until they are used.
 
     Without an index (`trace.json`), as other engines may leave it, each file in the order of its name is a
-    call. `names` maps another engine's names to ours; `{i}` in both stands for a number. Raises DumpError.
+    call. Raises DumpError.
     """
 
-    def __init__(self, directory: Path, names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.about: dict[str, Any] = {}
         self._open: tuple[int, dict[str, Any]] = (-1, {})
@@ -97,7 +97,7 @@ class Dump:
         for files, order in self._listed():
             keys = {key: file for file in files for key in self._keys(file)}
             ordered = [key for key in order if key in keys] or list(keys)
-            self._calls.append({_renamed(key, names): (keys[key], key) for key in ordered})
+            self._calls.append({key: (keys[key], key) for key in ordered})
         if not self._calls:
             raise DumpError(f"{directory}: holds neither {INDEX} nor safetensors files; give a dump")
 
@@ -144,25 +144,6 @@ class Dump:
                 return list(tensors.keys())
         except (OSError, SafetensorError) as error:
             raise DumpError(f"{self.directory / file}: cannot be read as safetensors ({error})") from error
-
-
-def _renamed(key: str, names: Mapping[str, str] | None) -> str:
-    """The key under our name; numbers are carried over from `{i}` to `{i}`."""
-    if not names:
-        return key
-    if key in names:
-        return names[key]
-    parts = key.split(".")
-    for theirs, ours in names.items():
-        pattern = theirs.split(".")
-        if len(pattern) != len(parts):
-            continue
-        pairs = list(zip(pattern, parts, strict=True))
-        if all(one == other or (one == "{i}" and other.isdecimal()) for one, other in pairs):
-            for number in (part for one, part in pairs if one == "{i}"):
-                ours = ours.replace("{i}", number, 1)
-            return ours
-    return key
 
 
 def fingerprint(tensor: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Taps on a model's modules by forward hooks: what goes into a dump, and what another run's tensor replaces.
+"""Taps on a model's modules by forward hooks: what goes into a dump.
 
 Letters: B views or sequences, N tokens, H rows, W columns, C width, h heads, D head dim, T tokens, k experts
 a token.
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dsocr_core.models.taps.files import Dump, DumpWriter, fingerprint
+from dsocr_core.models.taps.files import DumpWriter, fingerprint
 
 At = Literal["output", "input", "keys", "mixture"]
 Layout = Literal["as is", "channels first", "rows", "last row"]
@@ -33,24 +33,6 @@ class Tap:
     at: At = "output"
     layout: Layout = "as is"
 
-    @property
-    def injectable(self) -> bool:
-        """Tell whether another run's tensor can take the place of this one."""
-        return self.at in ("output", "input") and self.layout != "last row"
-
-
-@dataclass(frozen=True)
-class Injection:
-    """Tensors of another run's dump to take the place of this run's at the named taps."""
-
-    source: Dump
-    names: frozenset[str]
-
-    def find(self, call: int, key: str) -> Tensor | None:
-        if key.partition("@")[0] not in self.names or key not in self.source.keys(call):
-            return None
-        return self.source.tensor(call, key)
-
 
 class Recorder:
     """Takes tensors by name, call after call. `only` are the names to take, whole or up to a dot; none: all.
@@ -62,10 +44,9 @@ class Recorder:
         self,
         writer: DumpWriter,
         only: Iterable[str] = (),
-        injection: Injection | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self._writer, self._only, self._injection, self._check = writer, tuple(only), injection, check
+        self._writer, self._only, self._check = writer, tuple(only), check
         self._passes: dict[str, int] = {}
 
     @property
@@ -81,20 +62,14 @@ class Recorder:
         """Tell whether the tap's tensor is recorded."""
         return not self._only or any(name == part or name.startswith(f"{part}.") for part in self._only)
 
-    def uses(self, tap: Tap) -> bool:
-        """Tell whether a hook is needed: to record, or to put another tensor in."""
-        return self.wants(tap.name) or (self._injection is not None and tap.name in self._injection.names)
-
-    def take(self, name: str, value: Tensor, layout: Layout = "as is") -> Tensor | None:
-        """Record a tensor; the one to go on with where another run's takes its place."""
+    def take(self, name: str, value: Tensor, layout: Layout = "as is") -> None:
+        """Record a tensor."""
         self._check()
         number = self._passes.get(name, 0)
         self._passes[name] = number + 1
         key = f"{name}@{number}" if number else name
         if self.wants(name):
             self._writer.add(key, stored(value, layout))
-        found = None if self._injection is None else self._injection.find(self.call, key)
-        return None if found is None else restored(found, value, layout, name)
 
     def write(self, key: str, value: Tensor) -> None:
         """Record a tensor whose key is known, already in its stored layout."""
@@ -112,15 +87,6 @@ def stored(value: Tensor, layout: Layout) -> Tensor:
     return rows[-1:] if layout == "last row" else rows
 
 
-def restored(found: Tensor, like: Tensor, layout: Layout, name: str) -> Tensor:
-    """A dump's tensor in the shape, number type and device of a module's. Raises ValueError."""
-    if layout == "channels first":
-        found = found.permute(0, 3, 1, 2)
-    if found.numel() != like.numel():
-        raise ValueError(f"{name}: cannot put a tensor of {list(found.shape)} in for {list(like.shape)}")
-    return found.reshape(like.shape).to(like.device, like.dtype)
-
-
 @contextmanager
 def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator[list[str]]:
     """Hooks on the modules of `root` by path, inside the block; yields names whose module is not there."""
@@ -128,7 +94,7 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
     absent: list[str] = []
     try:
         for tap in taps:
-            if tap.at != "mixture" and not recorder.uses(tap):
+            if tap.at != "mixture" and not recorder.wants(tap.name):
                 continue
             try:
                 module = root.get_submodule(tap.path)
@@ -149,18 +115,13 @@ def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
         return _mixture_hooks(module, tap.name, recorder)
     if tap.at == "input":
 
-        def before(_module: Any, inputs: tuple[Any, ...]) -> Any:
-            replaced = recorder.take(tap.name, inputs[0], tap.layout)
-            return None if replaced is None else (replaced, *inputs[1:])
+        def before(_module: Any, inputs: tuple[Any, ...]) -> None:
+            recorder.take(tap.name, inputs[0], tap.layout)
 
         return [module.register_forward_pre_hook(before)]
 
-    def after(_module: Any, _inputs: Any, output: Any) -> Any:
-        first = output[0] if isinstance(output, tuple) else output
-        replaced = recorder.take(tap.name, first, tap.layout)
-        if replaced is None:
-            return None
-        return (replaced, *output[1:]) if isinstance(output, tuple) else replaced
+    def after(_module: Any, _inputs: Any, output: Any) -> None:
+        recorder.take(tap.name, output[0] if isinstance(output, tuple) else output, tap.layout)
 
     return [module.register_forward_hook(after)]
 
