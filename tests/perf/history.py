@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dsocr_core.models.family import all_stages, inside_prefill
+from dsocr_core.models.family import FIRST, all_stages, inside_prefill
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.store import History
@@ -117,7 +117,8 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
     )
     with RunWriter(root, record) as run:
         for backend in backends:
-            run.add("readings", _images(random, each, backend))
+            run.add("readings", images := _images(random, each, backend))
+            run.add("stage_flops", _flops(random, images))
             run.add("stage_timings", _timings(random, each, backend, number))
         if number % 20 == 0:
             run.add("kernels", _kernels(random))
@@ -137,9 +138,30 @@ def _images(random: np.random.Generator, pages: int, backend: str) -> pa.Table:
             "height": pa.repeat(1754, pages),
             "sha256": pa.array([f"{number:064x}" for number in range(pages)]),
             "preset": pa.repeat("gundam", pages),
+            "grid_columns": pa.repeat(2, pages),
+            "grid_rows": pa.repeat(3, pages),
             "prompt_tokens": pa.repeat(913, pages),
             "new_tokens": pa.array(tokens),
             "backend": pa.repeat(backend, pages),
+        }
+    )
+
+
+def _flops(random: np.random.Generator, images: pa.Table) -> pa.Table:
+    """Counts of a shape a page: as many as there can be."""
+    shapes = [f"gundam 2x3, 913 + {new} tokens" for new in set(images["new_tokens"].to_pylist())]
+    stages = [stage.value for stage in FIRST.computed]
+    kinds = ("analytic", "measured", "least")
+    count = len(shapes) * len(stages) * len(kinds)
+    flops = np.repeat(random.lognormal(26, 1, count // len(kinds)), len(kinds))
+    return pa.table(
+        {
+            "shape": pa.array(np.repeat(shapes, len(stages) * len(kinds))),
+            "stage": pa.array(np.tile(np.repeat(stages, len(kinds)), len(shapes))),
+            "kind": pa.array(list(kinds) * (count // len(kinds))),
+            "backend": pa.repeat(images["backend"][0].as_py(), count),
+            "flops": pa.array(flops),
+            "bytes": pa.array(flops / 300),
         }
     )
 

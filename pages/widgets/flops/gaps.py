@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -46,6 +46,8 @@ _STAGES = {
 
 Side = tuple[str, str]
 """A run and one of its backends."""
+Cells = dict[tuple[str, str, str], dict[str, Any]]
+"""Rows by stage, run and backend."""
 
 
 def row_name(stage: str) -> str:
@@ -53,31 +55,44 @@ def row_name(stage: str) -> str:
     return "prefill › language model" if stage == Stage.PREFILL else stage_name(stage)
 
 
+@dataclass(frozen=True)
+class _AllRuns:
+    """What the history says of all runs, made once for all browser tabs."""
+
+    rows: pd.DataFrame
+    """Of the query gap_stages, the newest run first."""
+    sql: str
+    missing: pd.DataFrame
+    names: dict[Side, str]
+    bounded: frozenset[Side]
+    """Those with a lower bound."""
+    sentence: str
+
+
 def draw() -> None:
     """The sentence, the map and the chosen run."""
     history = resources.history()
     there = frozenset(shown(history))
-    rows, sql, missing = resources.held("flop gaps", history.state, there, lambda: _asked(history, there))
-    names = _names(rows)
-    if STATE.missing("run", {run for run, _ in names}):
+    found = resources.held("flop gaps", history.state, there, lambda: _asked(history, there))
+    if STATE.missing("run", {run for run, _ in found.names}):
         STATE.say_missing("run", "a run with FLOPs of that name,")
         return
-    known = rows[rows["lower_bound_ms"].notna()]
-    bounded = {*zip(known["run_id"], known["backend"], strict=True)}
-    chosen = _chosen(names, bounded)
-    stages = by_loss(_of(rows, *chosen)) if chosen else rows
-    _sentence(rows, stages, missing)
-    if not chosen:
-        return
-    _map(rows, names, bounded, chosen, sql)
-    _run(history, stages, names, chosen)
+    chosen = _chosen(found)
+    stages = by_loss(_of(found.rows, *chosen)) if chosen else found.rows
+    _sentence(found, stages)
+    if chosen:
+        _map(found, chosen)
+        _run(history, stages, found.names[chosen], chosen)
 
 
-def _asked(history: History, there: frozenset[str]) -> tuple[pd.DataFrame, str, pd.DataFrame]:
+def _asked(history: History, there: frozenset[str]) -> _AllRuns:
     rows, sql = history.query("gap_stages")
     missing, _ = history.query("gap_missing")
     rows = rows[rows["run_id"].isin(there)].assign(backend=rows["backend"].fillna(""))
-    return rows.sort_values("created", ascending=False, kind="stable"), sql, missing
+    rows = rows.sort_values("created", ascending=False, kind="stable")
+    known = rows[rows["lower_bound_ms"].notna()]
+    bounded = frozenset(zip(known["run_id"], known["backend"], strict=True))
+    return _AllRuns(rows, sql, missing, _names(rows), bounded, exact_sentence(rows))
 
 
 def _names(rows: pd.DataFrame) -> dict[Side, str]:
@@ -99,40 +114,35 @@ def _of(rows: pd.DataFrame, run: str, backend: str) -> pd.DataFrame:
     return rows[(rows["run_id"] == run) & (rows["backend"] == backend)]
 
 
-def _chosen(names: Mapping[Side, str], bounded: Collection[Side]) -> Side | None:
+def _chosen(found: _AllRuns) -> Side | None:
     """The run and backend of the link, else the newest with a lower bound, else the newest."""
     run, backend = text("run"), text("backend")
-    fitting = [each for each in names if each[0] == run and backend in ("", each[1])]
-    return next(iter([*fitting, *(each for each in names if each in bounded), *names]), None)
+    fitting = [each for each in found.names if each[0] == run and backend in ("", each[1])]
+    bounded = (each for each in found.names if each in found.bounded)
+    return next(iter(fitting), None) or next(bounded, None) or next(iter(found.names), None)
 
 
-def _sentence(rows: pd.DataFrame, stages: pd.DataFrame, missing: pd.DataFrame) -> None:
-    words = exact_sentence(rows)
-    if len(stages):
-        words += f" {lost_sentence(stages)}"
-    st.markdown(plain(words))
-    if len(missing):
-        reasons = [f"{reason} ({count})" for reason, count in missing["reason"].value_counts().items()]
-        way_out = ""
-        if (missing["reason"] == "recorded without FLOPs").any():
-            way_out = ". dsocr history count RUN counts them"
-        st.caption(plain(f"{plural(len(missing), 'run')} without FLOPs: {', '.join(reasons)}{way_out}."))
+def _sentence(found: _AllRuns, stages: pd.DataFrame) -> None:
+    st.markdown(plain(f"{found.sentence} {lost_sentence(stages)}" if len(stages) else found.sentence))
+    if len(found.missing):
+        counts = found.missing["reason"].value_counts()
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in counts.items())
+        way_out = ". dsocr history count RUN counts them" if "recorded without FLOPs" in counts else ""
+        st.caption(plain(f"{plural(len(found.missing), 'run')} without FLOPs: {reasons}{way_out}."))
 
 
 # --- the map ----------------------------------------------------------------------------------------------
 
 
-def _map(
-    rows: pd.DataFrame, names: dict[Side, str], bounded: Collection[Side], chosen: Side, sql: str
-) -> None:
+def _map(found: _AllRuns, chosen: Side) -> None:
     left, right = st.columns([6, 1], vertical_alignment="bottom")
     left.segmented_control(
         "Map", PARAMETERS["reading"].choices, required=True, key=key("reading"), label_visibility="collapsed"
     )
     with right:
         refresh_button(resources.history())
-    of_time = text("reading") == TIME
-    drawn = [side for side in names if not of_time or side in bounded]
+    of_time, rows = text("reading") == TIME, found.rows
+    drawn = [side for side in found.names if not of_time or side in found.bounded]
     older = min(int(value("older")), max(len(drawn) - 1, 0))
     columns = drawn[older : older + COLUMNS_AT_ONCE]
     words = (
@@ -140,37 +150,37 @@ def _map(
         if of_time
         else "FLOPs by arithmetic against FLOPs counted: red above, blue below, no colour where equal."
     )
-    figure.head(f"{words} Newest commit first; a click opens a run.", sql=[sql], gaps=rows)
-    if len(drawn) < len(names):
-        without = rows[[side not in bounded for side in zip(rows["run_id"], rows["backend"], strict=True)]]
-        counts = without.drop_duplicates(["run_id", "backend"])["no_bound"].value_counts()
+    figure.head(f"{words} Newest commit first; a click opens a run.", sql=[found.sql], gaps=rows)
+    if len(drawn) < len(found.names):
+        firsts = rows.drop_duplicates(["run_id", "backend"])
+        sides = zip(firsts["run_id"], firsts["backend"], strict=True)
+        counts = firsts.loc[[side not in found.bounded for side in sides], "no_bound"].value_counts()
         reasons = ", ".join(f"{why} ({count})" for why, count in counts.items())
         st.caption(f"Left out, because they have no lower bound: {reasons}.")
     order = [stage.value for stage in computed_stages() if stage.value in {*rows["stage"]}]
     order += [stage for stage in dict.fromkeys(rows["stage"]) if stage not in order]
-    cells = rows.set_index(["stage", "run_id", "backend"])
-    styled = _styled(cells, order, columns, of_time)
+    part = rows[rows["run_id"].isin({run for run, _ in columns})].to_dict("records")
+    cells: Cells = {(row["stage"], row["run_id"], row["backend"]): row for row in part}
+    heads = {(row["run_id"], row["backend"]): _head(row) for row in part}
     config: dict[str, Any] = {"stage": st.column_config.TextColumn("stage", pinned=True, width=150)}
     for number, column in enumerate(columns):
-        head = _head(cells, column)
-        config[f"{number}"] = st.column_config.TextColumn(
-            f"▸ {head}" if column == chosen else head, help=plain(names[column]), width=100
-        )
+        head = f"▸ {heads[column]}" if column == chosen else heads[column]
+        config[f"{number}"] = st.column_config.TextColumn(head, help=plain(found.names[column]), width=100)
     st.dataframe(
-        styled, hide_index=True, column_config=config, key="flops map", height="content",
-        selection_mode="single-cell", on_select=lambda: _take(order, columns), placeholder="–",
+        _styled(cells, order, columns, of_time), hide_index=True, column_config=config, key="flops map",
+        height="content", selection_mode="single-cell", on_select=lambda: _take(order, columns),
+        placeholder="–",
     )  # fmt: skip
     _pager(len(drawn), older)
 
 
-def _styled(cells: pd.DataFrame, order: list[str], columns: list[Side], of_time: bool) -> Any:
+def _styled(cells: Cells, order: list[str], columns: list[Side], of_time: bool) -> Any:
     """The map as a frame of words with the colours of its cells."""
     sums = ["page, over its bound"] if of_time else []
     words: dict[str, list[str | None]] = {"stage": [*(row_name(stage) for stage in order), *sums]}
     colours: dict[str, list[str]] = {"stage": [""] * len(words["stage"])}
-    have = dict(zip(cells.index, cells.to_dict("records"), strict=True))
     for number, (run, backend) in enumerate(columns):
-        column = [have.get((stage, run, backend)) for stage in order]
+        column = [cells.get((stage, run, backend)) for stage in order]
         whole = sum(_number(cell, "milliseconds") for cell in column if cell)
         made = [_time(cell, whole) if of_time else _flops(cell) for cell in column]
         if of_time:
@@ -212,11 +222,10 @@ def _shade(colour: str, part: float) -> str:
     return f"background-color: rgb({colour} / {0.08 + 0.52 * part:.2f})"
 
 
-def _head(cells: pd.DataFrame, column: Side) -> str:
-    row = cells.xs(column, level=("run_id", "backend")).iloc[0]
+def _head(row: dict[str, Any]) -> str:
     commit = row["git_commit"]
     when = commit[:7] if isinstance(commit, str) else f"{row['created']:%d %b}"
-    return f"{short(column[1], 8)} {when}".strip()
+    return f"{short(row['backend'], 8)} {when}".strip()
 
 
 def _take(order: list[str], columns: list[Side]) -> None:
@@ -248,11 +257,11 @@ def _pager(count: int, older: int) -> None:
 # --- the chosen run ---------------------------------------------------------------------------------------
 
 
-def _run(history: History, stages: pd.DataFrame, names: dict[Side, str], chosen: Side) -> None:
+def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> None:
     run, _ = chosen
     first = stages.iloc[0]
     shapes = plural(int(first["shapes"]), "shape") + " of page"
-    words = f"{names[chosen]} ({shapes}), by what is lost."
+    words = f"{name} ({shapes}), by what is lost."
     if reasons := stages.loc[stages["lower_bound_ms"].isna(), "no_bound"].dropna().unique().tolist():
         words += f" Without a bound: {', '.join(reasons)}."
     _, sql = history.query("flop_gaps", run_ids=[run])
