@@ -149,6 +149,9 @@ def _draw_results(
     # A page that was not read has no results, and its viewer no boxes.
     pair = comparison or Comparison(choice.request)
     count = sheets.count(pair)
+    turns = address.turns()
+    if address.take_turns(choice.pages.keys, choice.position, count):
+        st.rerun()
     sheet = address.sheet(count)
     rows = rows_of(comparison, sheet)
     shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select, sheet=sheet)
@@ -158,21 +161,15 @@ def _draw_results(
     leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
     report = pair.report
     said = f"{VERDICT_WORDS[report.verdict]}. {'; '.join(report.reasons)}" if report else "no verdict"
-    step, sides = viewer.draw(
+    sides = viewer.draw(
         shown,
         viewer.image_values(f"{choice.page.key}{sheet or ''}", picture, size, "viewer"),
         _pane_words(choice, comparison, job),
         (address.value("mode"), partial(address.put, "mode")),
         f"{choice.page.name}: {said}",
         position={"index": leafing[0], "count": leafing[1]},
+        turns=turns,
     )
-    keys = choice.pages.keys
-    if step and count > 1 and (len(keys) == 1 or 0 <= sheet + step < count):
-        address.show_sheet((sheet + step) % count)
-        st.rerun(scope="fragment")
-    if step:
-        address.show_page(keys[(choice.position + step) % len(keys)])
-        st.rerun()
     if sides and not _running() and _start(choice, sides):
         st.rerun()
     if comparison is not None and comparison.results:

@@ -154,22 +154,6 @@ def test_modes_by_key_and_link(viewer: Viewer) -> None:
     viewer.wait(mode="difference", image="letter_tall:700x1600")
 
 
-def test_the_texts_are_typeset_in_place_of_the_page(viewer: Viewer) -> None:
-    canvas = viewer.root.locator('.pane[data-side="a"] canvas')
-    shot = f"canvas => {{ {DRAWN} }}"
-    viewer.zoom("a", 1)
-    page_drawn = canvas.evaluate(shot)
-    viewer.page.keyboard.press("t")
-    viewer.wait(texts="true")
-    assert canvas.evaluate(shot) > page_drawn + 300
-    sheet = viewer.root.locator(".pane img").first
-    assert "invert" in sheet.evaluate("image => getComputedStyle(image).filter")
-    viewer.page.keyboard.press("3")
-    viewer.wait(mode="overlay", texts="true")
-    viewer.page.keyboard.press("t")
-    viewer.wait(texts="false")
-
-
 def test_the_panel_lists_what_differs_and_marks_its_letters(viewer: Viewer) -> None:
     """A hostile text is among the differences: it is written, never run."""
     viewer.page.keyboard.press("Escape")

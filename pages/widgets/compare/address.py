@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -112,3 +112,35 @@ def selected(count: int) -> int | None:
 
 def select(index: int | None) -> None:
     put("box", "" if index is None else str(index + 1))
+
+
+_TAKEN = "compare taken"
+
+
+def turns() -> dict[str, object]:
+    """Give the viewer the number of the last turn of pages that was taken, and the page that is shown."""
+    return {"taken": st.session_state.setdefault(_TAKEN, 0), "subject": value("page")}
+
+
+def take_turns(keys: Sequence[str], position: int, sheets: int) -> bool:
+    """Turn the pages as the viewer asks since the last time, through the pages of a prompt, then the others.
+
+    Each turn counts, however fast they come and whatever else runs; only what was done is marked as taken.
+    """
+    state: Any = st.session_state.get("viewer")
+    actions = state.get("actions") if state else None
+    found = [each for each in actions if isinstance(each, dict)] if isinstance(actions, list) else []
+    new = [each for each in found if isinstance(n := each.get("n"), int) and n > st.session_state[_TAKEN]]
+    at = sheet(sheets)
+    for action in new:
+        step = 1 if action.get("act") == "next" else -1
+        if sheets > 1 and (len(keys) == 1 or 0 <= at + step < sheets):
+            at = (at + step) % sheets
+            show_sheet(at)
+        else:
+            # Of the next prompt nobody knows yet how many pages it has.
+            position, at, sheets = (position + step) % len(keys), 0, 1
+            show_page(keys[position])
+    if new:
+        st.session_state[_TAKEN] = max(each["n"] for each in new)
+    return bool(new)

@@ -25,7 +25,7 @@ def draw(
     said: str,
     **around: Any,
 ) -> Any:
-    """Draw it; returns what the reader asked for: another page, a run of some sides.
+    """Draw it; returns the sides of which the reader asked a run.
 
     `image` is `image_values`; `mode` the one to show, and what takes another; `said` is for screen readers.
     """

@@ -24,7 +24,7 @@ def show_viewer(
     on_selected: Callable[[], None],
     on_mode: Callable[[], None],
     on_actions: Callable[[], None] = lambda: None,
-) -> tuple[int, tuple[Side, ...]]:
+) -> tuple[Side, ...]:
     """Mount the viewer. States `selected` and `mode` go to the callbacks, read from session state.
 
     `data`: image {id, url, width, height}, position {index, count}, names {a, b: what stands over the
@@ -32,10 +32,10 @@ def show_viewer(
     (`pair.viewer.pair_values`), colours {label: "#rrggbb"}, mode, selected. To mark where the tokens diverge:
     divergence {a, b: index of a pair or None, words}.
 
-    A page with keys of its own gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act
-    or field}, `fields` a selector of what Enter and Escape leave. Pages are then turned by actions, too: the
-    state `actions` lists those {n, act, subject} with n above `taken`; subject is what was shown.
-    Returns (pages to move by, sides to run), what the user asked for just now.
+    Pages are turned by actions, which no rerun loses: the state `actions` lists those {n, act, subject} with
+    n above `taken`; subject is what was shown. A page gives turns {taken, subject}; one with keys of its own
+    gives around {taken, subject, keys, fields, cookie}: keys of {key, does, act or field}, `fields` a
+    selector of what Enter and Escape leave. Returns the sides to run, which the user asked for just now.
     """
     result = mount(
         _HERE,
@@ -45,8 +45,6 @@ def show_viewer(
         on_selected_change=on_selected,
         on_mode_change=on_mode,
         on_actions_change=on_actions,
-        on_page_change=lambda: None,
         on_run_change=lambda: None,
     )
-    step = result.page if result.page in (1, -1) else 0
-    return step, RUNS.get(result.run, ()) if isinstance(result.run, str) else ()
+    return RUNS.get(result.run, ()) if isinstance(result.run, str) else ()

@@ -28,15 +28,17 @@ class Viewer {
     this.find = (selector) => root.querySelector(selector);
     this.listen();
     root.locate = (side, index) => locate(this, side, index);
+    VIEWERS.add(this);
+  }
+
+  take(event) {
+    this.clicked = false;
+    this.key(event);
   }
 
   listen() {
     const { signal } = this.abort;
     const on = (target, type, handler, more) => target.addEventListener(type, handler, { signal, ...more });
-    on(document, "keydown", (event) => {
-      this.clicked = false;
-      this.key(event);
-    });
     on(document, "pointerdown", (event) => {
       this.clicked = true;
       this.closeMenus(event);
@@ -71,6 +73,8 @@ class Viewer {
 
   destroy() {
     this.abort.abort();
+    VIEWERS.delete(this);
+    gone = Date.now();
     this.resizes.disconnect();
     INSTANCES.delete(this.root);
   }
@@ -85,8 +89,9 @@ class Viewer {
     this.names = data.names;
     this.divergence = data.divergence;
     this.around = data.around;
+    this.asks = data.around ?? data.turns;
+    this.actions = this.actions.filter(({ n }) => n > this.asks.taken);
     if (this.around) {
-      this.actions = this.actions.filter(({ n }) => n > this.around.taken);
       const { field, at } = this.around.ask ?? { at: 0 };
       // Only after a click: keys that were pressed meanwhile meant something else.
       if (at > (this.asked ?? at) && this.clicked) document.querySelector(`.st-key-${field} input`)?.focus();
@@ -240,14 +245,13 @@ class Viewer {
   }
 
   turn(step) {
-    if (this.around) this.actAround(step > 0 ? "next" : "previous");
-    else this.fire("page", step);
+    this.actAround(step > 0 ? "next" : "previous");
   }
 
   // For the page around the viewer. Every action is sent until Python says that it has taken it, so that none is
   // lost or falls on another page than the one in sight, however fast they come.
   actAround(act) {
-    const { taken, subject } = this.around;
+    const { taken, subject } = this.asks;
     const n = Math.max(Date.now(), taken + 1, (this.actions.at(-1)?.n ?? 0) + 1);
     this.actions = [...this.actions, { n, act, subject }];
     this.setState("actions", this.actions);
@@ -410,6 +414,30 @@ class Viewer {
   }
 }
 
+// Keys that come while a rerun replaces the viewer wait for the next one, if it comes soon and on the same page.
+const VIEWERS = new Set();
+const WAITING_MS = 2000;
+let waiting = [];
+let gone = 0;
+
+function takeKey(event) {
+  const there = [...VIEWERS].filter(({ root, image }) => root.isConnected && image);
+  if (there.length) return there.forEach((viewer) => viewer.take(event));
+  if (!VIEWERS.size && Date.now() - gone > WAITING_MS) return;
+  const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
+  const path = event.composedPath();
+  const kept = { key, ctrlKey, metaKey, altKey, shiftKey, composedPath: () => path, preventDefault() {} };
+  waiting.push({ kept, at: Date.now(), page: location.pathname });
+}
+
+document.addEventListener("keydown", takeKey);
+
+function takeWaiting(viewer) {
+  const keys = waiting.filter(({ at, page }) => Date.now() - at < WAITING_MS && page === location.pathname);
+  waiting = [];
+  for (const { kept } of keys) viewer.take(kept);
+}
+
 // The field of the page around that a key leads to.
 function fieldOf({ field }) {
   return document.querySelector(`.st-key-${field} input`);
@@ -420,6 +448,7 @@ function show(component) {
   const viewer = INSTANCES.get(root) ?? new Viewer(root);
   INSTANCES.set(root, viewer);
   viewer.update(component.data, component.setStateValue, component.setTriggerValue);
+  takeWaiting(viewer);
   // Streamlit also runs this after a call that newer data overtook: only a viewer that has left the page ends.
   return () => {
     if (!root.isConnected) viewer.destroy();
