@@ -98,7 +98,7 @@ def test_every_documented_command_is_one_that_the_parsers_take(tmp_path: Path) -
 @pytest.mark.parametrize(
     "line",
     [
-        "dsocr why page.png",
+        "dsocr read page.png",
         "dsocr run page.png --no-such 1 | head",
         "python -m dsocr_core flops nothing",
         "nsys profile -o out python -m dsocr_core bench --no-such",
