@@ -53,10 +53,11 @@ resolve: install-dev
 			--python-version 3.11 --python-platform $$platform - >/dev/null || exit 1; \
 	done
 
-# The README's picture: what a newcomer sees first, as the browser test sees it.
+# The pictures of README and docs/review.md, as the browser test sees them.
 picture: install-dev
 	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "browser and not slow" tests/browser/test_first_minutes.py
 	cp build/screenshots/first-compare-1440-light.png docs/compare.png
+	cp build/screenshots/first-signed-off-1440-light.png docs/review.png
 
 # The runs that the pages show at first start; on a machine that does nothing else, some minutes.
 seed-history: install

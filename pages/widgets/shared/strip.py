@@ -83,7 +83,7 @@ def strip_html(strip: Strip) -> str:
 
 def reasons_html(reasons: tuple[str, ...]) -> str:
     """The line below a strip: a sentence each."""
-    sentences = " ".join(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons)
+    sentences = " ".join(f"{reason[:1].upper()}{reason[1:].rstrip('.')}." for reason in reasons)
     return f"<div class='dsocr-reasons'>{escape(sentences)}</div>"
 
 
