@@ -71,7 +71,7 @@ def read_pages(
     report.left_over = session.left_over(sides)
     if done and not report.skipped:
         log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
-    if report.read and not report.boxes:
+    if report.read and not report.boxes and len(sides) == 1:
         again = shlex.join(["compare", *found.words(0), *_setting_words(settings)])
         log.warning("no page of this run has a box; check with: python -m dsocr_core %s", again)
     return report
