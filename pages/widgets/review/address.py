@@ -17,9 +17,9 @@ from pages.widgets.components.viewer import MODES
 from pages.widgets.shared.url_state import LinkedState, Parameter, index_of
 
 TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy", "Whole review")
-MANY = ("parity", "verdicts", "kinds", "labels", "presets", "sizes")
+MANY = ("parity", "verdicts", "kinds")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
-FILTERS = ("failing", *MANY, "text")
+FILTERS = ("failing", *MANY)
 
 
 def _own(default: Any, widget: bool = False) -> Parameter:
@@ -35,7 +35,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "view": Parameter("Page", ("Page", "Grid")),
     "failing": Parameter(False),
     **{name: Parameter([]) for name in MANY},
-    "text": Parameter(""),
     "mode": Parameter(MODES[0], MODES, widget=False),
     "tab": Parameter(TABS[0], TABS),
     "onward": Parameter(False),
@@ -56,8 +55,8 @@ def values() -> dict[str, Any]:
 
 
 def filters() -> Filters:
-    chosen = {name: frozenset(value(name)) for name in MANY}
-    return Filters(failing=value("failing"), text=value("text").strip(), **chosen)
+    parity, verdicts, kinds = (frozenset(value(name)) for name in MANY)
+    return Filters(failing=value("failing"), parity=parity, verdicts=verdicts, kinds=kinds)
 
 
 def clear_filters() -> None:

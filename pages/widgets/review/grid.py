@@ -16,7 +16,7 @@ _PART = 60
 
 def draw(here: Position) -> None:
     """The counts, then the pages that pass; a click opens one."""
-    sidebar.draw_filters(here, sidebar.COUNTED)
+    sidebar.draw_filters(here, address.MANY)
     count, start = len(here.queue), max(here.position, 0) // _PART * _PART
     if count > _PART:
         start = st.selectbox(

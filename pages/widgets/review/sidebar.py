@@ -12,7 +12,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.words import plural
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
-from dsocr_core.review.page import KINDS, SIZE_CLASSES
+from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
 from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
 from dsocr_core.runs.store import EXAMPLE, History
@@ -33,12 +33,7 @@ _FILTERS = {
     "parity": "Parity",
     "verdicts": "Review",
     "kinds": "Difference",
-    "labels": "Label",
-    "presets": "Preset",
-    "sizes": "Size",
 }
-COUNTED = ("parity", "verdicts", "kinds")
-"""Those that the grid has over it."""
 _MOST_PILLS = 14
 """More values than that are in a list to open."""
 _ITSELF = ""
@@ -150,8 +145,7 @@ def draw(here: Position) -> None:
     more = st.expander(f"Filters ({used})" if used else "Filters", key="review filters", on_change="rerun")
     if more.open:
         with more:
-            draw_filters(here, [name for name in MANY if value("view") == "Page" or name not in COUNTED])
-            st.text_input("Name", key=key("text"), placeholder="part of a page's name")
+            draw_filters(here, MANY if value("view") == "Page" else ())
     if used_filters:
         st.button("Clear the filters", on_click=address.clear_filters, width="stretch", key="review clear")
     if value("view") == "Page" and (here.queue or used_filters):
@@ -195,7 +189,7 @@ def _filter(name: str, found: dict[str, int]) -> None:
 
 def _option(name: str, option: str) -> str:
     words: dict[str, dict[Any, str]] = {
-        "parity": {**VERDICT_WORDS}, "kinds": {**KINDS}, "sizes": {**SIZE_CLASSES},
+        "parity": {**VERDICT_WORDS}, "kinds": {**KINDS},
     }  # fmt: skip
     return words.get(name, {}).get(option, short(option, 40))
 

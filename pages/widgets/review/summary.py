@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
@@ -11,9 +10,8 @@ import streamlit as st
 from dsocr_core.base.words import moment
 from dsocr_core.models.family import all_stages
 from dsocr_core.reading.ties import count_ties
-from dsocr_core.review.document import document, headline
+from dsocr_core.review.document import headline
 from dsocr_core.review.html import html_report
-from dsocr_core.review.junit import junit_report
 from dsocr_core.review.page import KINDS
 from dsocr_core.review.queue import UNREVIEWED, verdict_of
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
@@ -96,18 +94,12 @@ def _take_away(review: Review) -> None:
                 "text/html",
                 lambda: html_report(review, words=own.strip()),
             ),
-            ("JSON", "json", "application/json", lambda: _json(document(review))),
-            ("JUnit", "xml", "application/xml", lambda: junit_report(review)),
             ("Verdicts as CSV", "verdicts.csv", "text/csv", review.verdicts.to_csv),
         ):
             st.download_button(
                 words, make, f"review-{review.key.replace('~', '-before-').replace(':', '-')}.{name}", mime,
                 on_click="ignore", icon=":material/download:", key=f"review download {name}",
             )  # fmt: skip
-
-
-def _json(values: dict[str, Any]) -> str:
-    return json.dumps(values, indent=1, ensure_ascii=False, default=str)
 
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -118,7 +110,6 @@ def _rows(review: Review) -> None:
     if not rows:
         return
     with st.expander(f"Every verdict ever given ({len(rows):,})"):
-        fields = ("reviewer", "page", "verdict", "cause", "comment")
         fields = ("reviewer", "page", "verdict", "cause", "comment")
         said = [
             (moment(row.time), row.reviewer, row.page, _verdict(row), row.label, row.comment)
