@@ -1,4 +1,4 @@
-"""Inputs of a model for a page: its views with their hashes, counts of tokens, and what changes on the way.
+"""Inputs of a model for a page: its views with their hashes, and counts of tokens.
 
 Needs no weights and no torch. Letters as in preprocess.py: T tiles, S side of the global view, H and W sides
 of any view; N images of one prompt.
@@ -10,20 +10,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dsocr_core.models.resolution import Preset
 from dsocr_core.page.documents import open_page
-from dsocr_core.page.preprocess import PreparedImage, is_square_view, prepare, views_sha256
+from dsocr_core.page.preprocess import PreparedImage, prepare, views_sha256
 from dsocr_core.page.prompt import build_prompt, prompt_layout
-from dsocr_core.page.resizing import MOST_BANDS, Bytes, padded_area
-from dsocr_core.page.tiling import NO_TILES, Grid, image_token_count, page_grid, tile_count
+from dsocr_core.page.resizing import MOST_BANDS, Bytes
+from dsocr_core.page.tiling import Grid, image_token_count, page_grid, tile_count
 from dsocr_core.reading.records import OcrRequest
 
 Size = tuple[int, int]
 """Width and height in pixels."""
 Encode = Callable[[str], list[int]]
-
-OUT_OF_PROPORTION = 1.1
-"""Ratio of the factors of both sides from which a resized page is said to be squeezed."""
 
 
 @dataclass(frozen=True)
@@ -125,25 +121,3 @@ def _text_tokens(request: OcrRequest, encode: Encode | None) -> int | None:
     text = build_prompt(request.prompt, request.template)
     layout = prompt_layout(encode or (lambda _: []), text, 0, 0, 0)
     return None if encode is None else len(layout.ids)
-
-
-def changes(size: Size, grid: Grid, preset: Preset) -> list[str]:
-    """Say what becomes of a page of that size in its views, where it is more than a smaller copy."""
-    found, side = [], preset.view_size
-    if grid != NO_TILES:
-        columns, rows = grid
-        found += _resized("tiles", size, (columns * preset.tile_size, rows * preset.tile_size))
-    if is_square_view(preset):
-        return found + _resized("global view", size, (side, side))
-    if 0 in padded_area(size, side)[0]:
-        found.append("global view: all grey, as the page's shorter side rounds to no pixel")
-    elif max(size) < side:
-        found.append(f"global view: enlarged, both sides x {side / max(size):.2f}")
-    return found
-
-
-def _resized(what: str, before: Size, after: Size) -> list[str]:
-    x, y = (new / old for old, new in zip(before, after, strict=True))
-    words = ["enlarged"] if max(x, y) > 1 else []
-    words += ["squeezed"] if max(x, y) > OUT_OF_PROPORTION * min(x, y) else []
-    return [f"{what}: {' and '.join(words)}, width x {x:.2f}, height x {y:.2f}"] if words else []
