@@ -43,27 +43,6 @@ Flops = Counter[str]
 
 _CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
 
-OnStage = Callable[[Stage], None]
-"""Called before each stage and each decoded token; what it raises ends the measurement."""
-
-
-def measure_workload(
-    config: ModelConfig,
-    workload: Workload,
-    attention: str = "sdpa",
-    on_stage: OnStage | None = None,
-    device: torch.device = META,
-    fused: bool = False,
-) -> dict[Stage, dict[str, int]]:
-    """FLOPs that torch counts for a workload: stage -> operator -> FLOPs.
-
-    Vision stages are counted apart from prefill, prefill is the language model alone. `on_stage` may raise
-    (base.errors.Cancelled, say) to stop. Raises AttentionUnavailableError for an attention that the
-    device does not have.
-    """
-    measured = Meter(config, device, fused).measure(workload, attention, on_stage)
-    return {stage: dict(flops) for stage, flops in measured.items()}
-
 
 class Meter:
     """Measures workloads of one model; shapes that were measured before are not run again.
@@ -88,25 +67,22 @@ class Meter:
         self._views: dict[tuple[int, int], tuple[dict[Stage, Flops], Tensor]] = {}
         self._tokens: dict[tuple[int, int, int, str, int], Flops] = {}
 
-    def measure(
-        self, workload: Workload, attention: str = "sdpa", on_stage: OnStage | None = None
-    ) -> dict[Stage, Flops]:
-        """Every stage of the workload. See `measure_workload`."""
+    def measure(self, workload: Workload, attention: str = "sdpa") -> dict[Stage, Flops]:
+        """FLOPs of every stage of the workload, by operator; prefill is the language model alone.
+
+        Raises AttentionUnavailableError for an attention that the device does not have.
+        """
         attention_core(attention, self.device, self._dtype)  # one that is not here is refused at once
-        announce = on_stage or (lambda stage: None)
         total: dict[Stage, Flops] = {stage: Counter() for stage in self._model.family.computed}
         features: list[Tensor] = []
         for views, side in workload.view_groups:
-            stages, projected = self._view_stages(side, views * workload.batch, announce)
+            stages, projected = self._view_stages(side, views * workload.batch)
             features.append(projected)
             for stage, flops in stages.items():
                 total[stage] += flops
-        announce(Stage.VISION_FUSION)
         total[Stage.VISION_FUSION] += self._fusion(workload, features)
-        announce(Stage.PREFILL)
         total[Stage.PREFILL] += self.forward(0, workload.sequence_length, workload.batch, attention)
         for step in range(workload.decode_steps):
-            announce(Stage.DECODE)
             context = workload.sequence_length + step
             total[Stage.DECODE] += self.forward(
                 context, 1, workload.batch, attention, workload.sequence_length
@@ -138,7 +114,7 @@ class Meter:
             self._tokens[key] = flops + rest
         return self._tokens[key]
 
-    def _view_stages(self, side: int, count: int, announce: OnStage) -> tuple[dict[Stage, Flops], Tensor]:
+    def _view_stages(self, side: int, count: int) -> tuple[dict[Stage, Flops], Tensor]:
         """The towers and the projector on `count` views of `side` pixels, and the vision tokens."""
         key = (side, count)
         if key not in self._views:
@@ -146,7 +122,6 @@ class Meter:
             flops: dict[Stage, Flops] = {}
             outputs = [pixels]
             for stage, part in zip(self._model.family.vision, self._model.parts, strict=True):
-                announce(stage.name)
                 output, flops[stage.name] = self._count(part, *outputs)
                 outputs.append(output)
             self._views[key] = flops, outputs[-1]

@@ -10,13 +10,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from analytic_model import ops, verify
-from analytic_model.measure import META, Meter, by_name, measure_workload
+from analytic_model.measure import META, Meter, by_name
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.verify import CONFIGS, Row, Verification, page_cases, small_cases
 from analytic_model.workload import Workload
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
-from dsocr_core.base.errors import Cancelled
 from dsocr_core.cli.main import main as dsocr
 from dsocr_core.models.blocks.attention import AttentionUnavailableError
 from dsocr_core.models.config import ModelConfig
@@ -37,6 +36,14 @@ PAGE = Workload(views=(128, 128, 192), grid=(2, 1), prompt_tokens=5, decode_toke
 
 def verified(options: Sequence[str]) -> int:
     return dsocr(["flops", "verify", *options])
+
+
+def measure_workload(
+    config: ModelConfig, workload: Workload, attention: str = "sdpa", device: torch.device = META,
+    fused: bool = False,
+) -> dict[Stage, dict[str, int]]:  # fmt: skip
+    measured = Meter(config, device, fused).measure(workload, attention)
+    return {stage: dict(flops) for stage, flops in measured.items()}
 
 
 def total(measured: dict[Stage, dict[str, int]]) -> dict[Stage, int]:
@@ -107,20 +114,6 @@ def test_cudas_attention_kernels_cost_what_two_products_do(kernel: str) -> None:
         attention(q, k, k, *([None, False] if kernel == "efficient" else []))
     counts = by_name(counter.get_flop_counts()["Global"])
     assert counts == {"scaled_dot_product_attention": 2 * 2 * (2 * 3) * 8 * 24 * 16}
-
-
-def test_progress_is_told_and_can_stop_the_measurement() -> None:
-    told: list[Stage] = []
-    measure_workload(TINY, PAGE, on_stage=told.append)
-    towers = [Stage.SAM, Stage.CLIP, Stage.PROJECTOR]
-    assert told == [*towers, *towers, Stage.VISION_FUSION, Stage.PREFILL, *[Stage.DECODE] * 3]
-
-    def stop(stage: Stage) -> None:
-        if stage == Stage.PREFILL:
-            raise Cancelled
-
-    with pytest.raises(Cancelled):
-        measure_workload(TINY, PAGE, on_stage=stop)
 
 
 def test_flash_attention_needs_a_gpu() -> None:
