@@ -154,4 +154,4 @@ def sentence(workload: Workload, needed: Requirements) -> str:
     able = needed.first_possible
     if able is None:
         return f"{words}; no device of the list reaches it"
-    return f"{words}; {able.hardware.name} reaches it at {percent(100 * able.share)} of what it can do"
+    return f"{words}; {able.hardware.name} reaches it at {percent(100 * able.share)} of its limit"
