@@ -82,7 +82,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser, document_fil
 
 def choose_second(page: Page, viewer: Viewer) -> None:
     """The pager leads to the second page; its boxes are selected, not the first page's."""
-    page.locator("body").press("j")
+    page.get_by_role("button", name="Next page").click()
     page.locator('.viewer[data-image*="three-pages.pdf#1-31:"]').wait_for()
     viewer.wait(a="2", b="2")
     viewer.click("a", 1)
@@ -104,7 +104,7 @@ def test_compare_shows_a_document_page_by_page(
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         page.screenshot(path=screenshots / f"pages-together-{scheme}.png", full_page=True)
-    page.locator("body").press("j")
+    page.get_by_role("button", name="Next page").click()
     viewer.wait(a="1", b="1", selected="")
 
 
