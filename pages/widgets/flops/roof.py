@@ -48,7 +48,8 @@ def svg(stages: pd.DataFrame, ink: str) -> str:
         if x0 <= 10.0**exponent <= x1:
             parts.append(_text(x(10.0**exponent), _HEIGHT - 16, f"{10.0**exponent:g}", "middle"))
     parts.append(_text((_LEFT + WIDTH) / 2, _HEIGHT - 2, "FLOP per byte that has to move", "middle"))
-    placed: list[tuple[float, float, float]] = []
+    # No word lies on a dot.
+    placed = [(x(at) - 6, x(at) + 6, y(up) + 4) for at, up in zip(known["intensity"], reached, strict=True)]
     for row, speed, bound in sorted(
         zip(known.itertuples(), reached, bounds, strict=True), key=lambda each: -each[1]
     ):
