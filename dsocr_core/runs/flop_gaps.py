@@ -38,7 +38,7 @@ def by_loss(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def exact_sentence(rows: pd.DataFrame) -> str:
-    """How many runs' FLOPs are exact, and the largest gap of others: "FLOPs of 34 of 34 runs are exact."."""
+    """Count exact runs, with the largest gap of others: "FLOPs of 34 of 34 runs are exact."."""
     known = rows[rows["gap_flops"].notna()]
     if known.empty:
         return "No run has FLOPs that were counted."
@@ -52,7 +52,7 @@ def exact_sentence(rows: pd.DataFrame) -> str:
 
 
 def lost_sentence(stages: pd.DataFrame) -> str:
-    """What a run loses and where: `stages` are `by_loss` of one run and backend."""
+    """Say what a run loses and where: `stages` are `by_loss` of one run and backend."""
     bounded = stages[stages["lost_ms"].notna()]
     if bounded.empty:
         reasons = stages["no_bound"].dropna()

@@ -57,10 +57,10 @@ def row_name(stage: str) -> str:
 
 @dataclass(frozen=True)
 class _AllRuns:
-    """What the history says of all runs, made once for all browser tabs."""
+    """Figures of all runs from the history, made once for all browser tabs."""
 
     rows: pd.DataFrame
-    """Of the query gap_stages, the newest run first."""
+    """Rows of the query gap_stages, the newest run first."""
     sql: str
     missing: pd.DataFrame
     names: dict[Side, str]
@@ -96,7 +96,7 @@ def _asked(history: History, there: frozenset[str]) -> _AllRuns:
 
 
 def _names(rows: pd.DataFrame) -> dict[Side, str]:
-    """What is told of each run and backend, the newest first."""
+    """Words of each run and backend, the newest first."""
     firsts = rows.drop_duplicates(["run_id", "backend"]).itertuples()
     parts = {
         (row.run_id, row.backend): " · ".join(

@@ -1,4 +1,4 @@
-"""What if: the cost of a page of any size, by arithmetic alone."""
+"""Cost of a page of any size, by arithmetic alone."""
 
 from __future__ import annotations
 
