@@ -441,3 +441,30 @@ def test_chosen_runs_open_on_the_other_pages(history: History) -> None:
     assert two.session_state["review request"] == {"review": f"{older}~{newer}"}  # A is what was before
     three = {button.key for button in open_page(runs=[FAST, EAGER, STRANGE]).button}
     assert "runs timing" in three and not {"runs review", "runs flops", "runs compare"} & three
+
+
+@pytest.mark.parametrize(
+    ("settings", "dtypes"),
+    [
+        ({"dtype": "auto"}, {"dtype": "bfloat16"}),  # which here would be another one
+        ({"dtype": "float32", "b": {"spec": "vendor", "dtype": "float16"}},
+         {"dtype": "float32", "dtype_b": "float16"}),
+        ({"dtype": "float32", "a": {"spec": "eager", "dtype": "bfloat16"}},
+         {"dtype": "bfloat16", "dtype_b": "float32"}),
+    ],
+)  # fmt: skip
+def test_compare_opens_on_a_runs_page_under_its_preset_and_dtype(
+    own: History, settings: dict[str, object], dtypes: dict[str, str]
+) -> None:
+    made_runs.add(
+        own, "made", "2026-11-20T08:00:00+00:00", pages=1, dtype="bfloat16", preset="gundam",
+        settings=made_runs.SETTINGS | settings | {"preset": "auto", "attention": "eager"},
+    )  # fmt: skip
+    test = open_page(runs="made")
+    test.button(key="runs compare").click().run()
+    asked = {"preset": "gundam", "attention": "eager"} | dtypes
+    assert test.session_state["compare request"] == {
+        "page": "",
+        "path": "scans/page-0.png",
+        "settings": asked,
+    }

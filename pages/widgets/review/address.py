@@ -16,7 +16,7 @@ from dsocr_core.review.verdicts import REVIEWER_LIMIT
 from pages.widgets.components.viewer import MODES
 from pages.widgets.shared.url_state import LinkedState, Parameter, index_of
 
-TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy", "Whole review")
+TABS = ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Whole review")
 MANY = ("parity", "verdicts", "kinds")
 """Filters of which several values may be chosen, as `queue.Filters` names them."""
 FILTERS = ("failing", *MANY)

@@ -191,10 +191,14 @@ def _compare(history: History, run_id: str) -> None:
     if not rows:
         show_error(f"run {run_id} has no page on record")
         return
-    page, settings = rows[0], dict(flattened(history.record(run_id).settings))
+    record = history.record(run_id)
+    page, settings = rows[0], dict(flattened(record.settings))
+    # "auto" means another dtype on another machine: what the run was read in is on its record.
+    dtype = record.dtype if settings.get("dtype") in (None, "auto") else settings["dtype"]
     asked = {
-        "preset": page["preset"], "dtype": settings.get("dtype"), "attention": settings.get("attention"),
-        "dtype_b": settings.get("b.dtype"),
+        "preset": page["preset"] or record.preset, "dtype": settings.get("a.dtype") or dtype,
+        "attention": settings.get("attention"),
+        "dtype_b": settings.get("b.dtype") or (dtype if settings.get("a.dtype") else None),
     }  # fmt: skip
     known = {name: str(text) for name, text in asked.items() if text}
     sample = str(page.get("page") or "").rpartition(".")[0]
