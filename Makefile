@@ -31,12 +31,10 @@ SEED ?= 0
 hostile: install-dev
 	$(BIN)/python -m tests.hostile.campaign --minutes $(MINUTES) --seed $(SEED)
 
-# Times of a large history, of every page of the app, and many sessions at a time, on a machine that does nothing else.
+# Times of a large history and of every page of the app, on a machine that does nothing else.
 perf: install-dev
 	$(BIN)/python -m tests.perf.history --runs 1000
 	$(BIN)/python -m tests.perf.pages --repeat 10 --runs 1000
-	$(BIN)/python -m tests.perf.panning
-	$(BIN)/python -m tests.perf.sessions --users 20 --minutes 3
 
 check: install-dev
 	$(BIN)/ruff check .

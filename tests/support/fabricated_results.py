@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -150,7 +149,6 @@ class FabricatedPipeline:
         self.blocks, self.pace, self.differ = blocks, pace, differ
         self.fail: Side | None = None
         self.refusal = ""
-        self.other: dict[str, list] = {}
         self.results: dict[tuple[Side, OcrRequest], OcrResult] = {}
         self.calls = 0
         self.closed = False
@@ -159,8 +157,6 @@ class FabricatedPipeline:
         blocks = self.blocks[request.image.name]
         if side == "b" and self.differ(request.image.name):
             blocks = disturbed(blocks)
-        if side == "b":
-            blocks = self.other.get(request.image.name, blocks)
         with Image.open(request.image) as image:
             return result_of(BACKENDS[side], request, blocks, image.size)
 
@@ -261,22 +257,3 @@ def draw_grid(path: Path, count: int) -> list[Block]:
         )
     page.save(path)
     return blocks
-
-
-def draw_text(path: Path, characters: int) -> list[Block]:
-    """A page of paragraphs of 500 characters, with so many characters in all."""
-    count, height = -(-characters // 500), 60
-    Image.new("RGB", (1200, count * height), (255, 255, 255)).save(path)
-    words = "".join(f"word{number:04d} " for number in range(-(-characters // 9)))[:characters]
-    return [
-        ("text", (20, at * height + 4, 1180, (at + 1) * height - 4), words[at * 500 : (at + 1) * 500].strip())
-        for at in range(count)
-    ]
-
-
-def misread(blocks: list[Block], differences: int) -> list[Block]:
-    """The same with one digit misread in so many words, spread over all blocks."""
-    each = differences // len(blocks)
-    return [
-        (label, box, re.sub(r"word(\d{3})\d", r"word\1x", text, count=each)) for label, box, text in blocks
-    ]

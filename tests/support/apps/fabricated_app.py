@@ -1,7 +1,6 @@
 """The Compare page on made-up pages and backends: they differ, are slow or break.
 
-Started by the browser tests with the folder for the pages as its argument, by `tests.perf.panning` also with
-the boxes of its page "many" and the characters and differences of another, "long".
+Started by the browser tests with the folder for the pages as its argument.
 """
 
 import runpy
@@ -19,7 +18,8 @@ from pages.widgets.shared import resources, sources  # noqa: E402
 from pages.widgets.shared.runner import Runner  # noqa: E402
 from tests.support import fabricated_results as fabricated  # noqa: E402
 
-MANY, *LONG = map(int, sys.argv[2:] or ["1000"])
+MANY = 1000
+"""Boxes of the page of that name."""
 
 
 @st.cache_resource
@@ -27,12 +27,8 @@ def stage(folder: str) -> Runner:
     samples = Path(folder)
     blocks = fabricated.make_samples(samples)
     blocks["many.png"] = fabricated.draw_grid(samples / "many.png", MANY)
-    if LONG:
-        blocks["long.png"] = fabricated.draw_text(samples / "long.png", LONG[0])
     pipeline = fabricated.FabricatedPipeline(blocks, pace=1.0, differ=lambda name: name.startswith("letter"))
-    if LONG:
-        pipeline.other = {"long.png": fabricated.misread(blocks["long.png"], LONG[1])}
-    for name in ("invoice.png", "letter_tall.png", "many.png", *["long.png"] * bool(LONG)):
+    for name in ("invoice.png", "letter_tall.png", "many.png"):
         request = Settings(preset="small").request(samples / name, name)
         pipeline.record(request)
     sources.SAMPLES = samples
