@@ -207,8 +207,9 @@ class Store:
             self.fs.invalidate_cache()
             found = self.fs.ls(self.path(folder), detail=False)
             return sorted(name for path in found if (name := str(path).rstrip("/").rpartition("/")[2]))
-        if self.root is not None and os.path.lexists(self.root / folder):
-            raise StorageError(f"{self.root / folder}: not a folder")
+        # Asked of its kind alone: a folder may have been made since it was not there.
+        if self.root is not None and ((place := self.root / folder).is_symlink() or place.is_file()):
+            raise StorageError(f"{place}: not a folder")
         return []
 
     def files(self, folder: str) -> list[str]:
