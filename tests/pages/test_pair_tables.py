@@ -7,12 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dsocr_core.models.family import FIRST
-from dsocr_core.models.stages import Stage
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import parity
 from dsocr_core.reading.parity_records import BoxPair, input_line
-from dsocr_core.reading.records import OcrRequest, StageTiming, TopTwo
+from dsocr_core.reading.records import OcrRequest, TopTwo
 from pages.widgets.pair import tables
 from pages.widgets.pair.shown import lone_pairings, pairings
 from pages.widgets.pair.viewer import pair_values
@@ -31,21 +29,6 @@ def results(tmp_path: Path):
     return a, b
 
 
-def test_every_measured_stage_has_a_bar_and_vision_lies_inside_prefill(results) -> None:
-    a, _ = results
-    spans = tables.timing_spans({"a": a}).set_index("stage")
-    assert set(spans.index) == {stage.value for stage in FIRST.stages}
-    prefill = spans.loc["prefill"]
-    for stage in FIRST.computed[:-2]:
-        part = spans.loc[stage]
-        assert part["inside"]
-        assert part["start_ms"] >= prefill["start_ms"]
-        assert part["start_ms"] + part["ms"] <= prefill["start_ms"] + prefill["ms"]
-    outer = spans[~spans["inside"].astype(bool)]
-    assert outer["ms"].sum() == pytest.approx(a.total_ms)
-    assert (outer["start_ms"] + outer["ms"]).max() == pytest.approx(a.total_ms)
-
-
 def test_tokens_are_marked_where_they_differ(results) -> None:
     a, b = results
     table = tables.token_table({"a": a, "b": b})
@@ -57,39 +40,12 @@ def test_tokens_are_marked_where_they_differ(results) -> None:
     assert table["same"].iloc[-1] == "✗"  # the shorter side has no token there
 
 
-def test_tokens_of_one_side_and_of_a_backend_that_cannot_tell_texts(results) -> None:
-    a, _ = results
-    assert "same" not in tables.token_table({"a": a})
-    mute = tables.token_table({"b": replace(a, backend="vendor", token_texts=())})
-    assert set(mute["B text"]) == {"not known"}
-    assert tables.token_table({}).empty
-
-
 def test_margins_stand_beside_the_tokens_of_the_side_that_recorded_logits() -> None:
     a = replace(make_result("ab"), top_two=(TopTwo((97, 3), (9.5, 9.25)),))
     table = tables.token_table({"a": a, "b": make_result("ab", "vendor")})
     assert table["A margin"][0] == 0.25 and table["A margin"].isna().tolist() == [False, True]
     assert table["A ULP"][0] == 0.25 / (2**3 / 2**23)  # float32 between 8 and 16
     assert "B margin" not in table
-
-
-def test_the_two_best_of_both_sides() -> None:
-    a = make_result("ab")
-    table = tables.best_table({"a": TopTwo((97, 3), (23.875, 23.75)), "b": None}, [a])
-    assert table.iloc[:1].to_dict("records") == [
-        {"side": "A", "chosen": "97 a", "chosen logit": 23.875, "runner-up": "3", "runner-up logit": 23.75,
-         "margin": 0.125},
-    ]  # fmt: skip
-    assert table.iloc[1].drop("side").isna().all()
-
-
-def test_inputs_carry_marks(results) -> None:
-    lines = parity(*results).inputs
-    table = tables.input_table(lines).set_index("input")["same"]
-    assert table["grid"] == "✓"
-    assert table["attention"] == "–"
-    single = tables.single_input_table(results[0].inputs).set_index("input")["value"]
-    assert single["image tokens"] == "111"
 
 
 def test_an_input_that_a_side_does_not_know_is_neither_equal_nor_different() -> None:
@@ -122,18 +78,6 @@ def test_the_box_table_follows_reading_order_and_its_csv_is_safe(results) -> Non
     assert tables.box_table([]).empty
 
 
-def test_the_viewer_gets_plain_values(results) -> None:
-    import json
-
-    report = parity(*results)
-    values = pair_values(pairings(report.pairs))
-    assert json.loads(json.dumps(values)) == values
-    assert values[3]["b"] is None
-    assert values[4]["a"] is None
-    lone = pair_values(lone_pairings(results[0].boxes, "a"))
-    assert {value["state"] for value in lone} == {"single"}
-
-
 def test_boxes_that_match_but_hold_another_text_are_differences() -> None:
     def box(index: int, text: str) -> Box:
         return Box(index, "text", 0, 0, 10, 10, text, (0, 0, 9, 9))
@@ -157,13 +101,3 @@ def test_very_long_text_is_cut_before_it_is_sent(results) -> None:
     box = replace(results[0].boxes[0], text="x" * 100_000)
     assert len(pair_values(lone_pairings([box], "a"))[0]["a"]["text"]) == 20_000
     assert sum(len(value["a"]["text"]) for value in pair_values(lone_pairings([box] * 4000, "a"))) == 400_000
-
-
-def test_a_stage_timed_in_pieces_is_one_bar() -> None:
-    request = OcrRequest(Path("p.png"))
-    result = fabricated.result_of("eager", request, [], (10, 10))
-    result = replace(result, timings=(StageTiming(Stage.DECODE, 5.0, 3),))
-    spans = tables.timing_spans({"a": result})
-    assert spans.to_dict("records") == [
-        {"side": "A", "backend": "eager", "stage": "decode", "start_ms": 0.0, "ms": 5.0, "inside": False}
-    ]

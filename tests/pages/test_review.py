@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 import streamlit as st
 from PIL import Image
@@ -18,12 +17,10 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
-from dsocr_core.review.page import Hint
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.store import SEED_LOCATION, History
 from pages.widgets.review import address, position
 from pages.widgets.review import view as review_view
-from pages.widgets.review.summary import stage_table
 from pages.widgets.shared import resources, url_state
 from tests.support.opened_page import address_of, bodies, checked, mounted, opened, words
 from tests.support.review_sides import BLOCKS, both, changed, markup, record, write
@@ -164,22 +161,6 @@ def test_pages_of_one_run_alone_are_one_line_and_come_after_real_differences(
     assert review.pages[0].name == MOVED  # the report's order too
 
 
-def test_two_runs_without_a_shared_page_say_so(own: History) -> None:
-    write(own, "run-3", {"new.png": both(markup())}, created="2026-02-03T03:04:05+00:00")
-    test = open_page(review="run-3~run-1")
-    assert "These two runs share no page: 1 page only in A, 6 pages only in B." in words(test)
-    assert not [button for button in test.button if button.key == "review clear all"]
-
-
-def test_the_cause_stands_before_its_consequences(history: History) -> None:
-    page = resources.review("run-1").page(MOVED)
-    assert page.reasons
-    hinted = replace(page, hints=(Hint("preset", "the presets differ: tiny and small"),))
-    said = review_view.cause_first(hinted)
-    assert said.startswith("the presets differ: tiny and small → ") and said.endswith("; ".join(page.reasons))
-    assert review_view.cause_first(replace(page, hints=())) == "; ".join(page.reasons)
-
-
 def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
     test = open_page(page=MOVED, kinds="moved")
     checked(test.selectbox(key="review b").set_value("run-2").run())
@@ -257,12 +238,6 @@ def test_a_moved_box_is_moved_on_both_sides_of_the_viewer(history: History) -> N
     assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrcm")
 
 
-def test_a_text_that_differs_is_a_difference_to_jump_to(history: History) -> None:
-    pairs = mounted(open_page(page=RETOLD), "viewer")["pairs"]
-    assert [pair["differs"] for pair in pairs] == [False, True, False, False, False]
-    assert [pair["state"] for pair in pairs] == ["matched", "text", "matched", "matched", "matched"]
-
-
 def test_a_page_one_side_could_not_read(history: History) -> None:
     data = mounted(open_page(page=FAILED), "viewer")
     assert "could not read it" in data["sides"]["a"]["message"]
@@ -309,30 +284,7 @@ def test_the_tokens_say_whether_rounding_explains_the_divergence(own: History) -
     assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Differences"))
 
 
-def test_stages_compare_a_with_b() -> None:
-    stages = pd.DataFrame(
-        [
-            {"stage": "decode", "runs_a": 3, "runs_b": 4, "pages": 5, "median_a": 100.0, "median_b": 131.0,
-             "ratio": 1.31, "low": 1.2, "high": 1.4, "verdict": "slower", "why": ""},
-            {"stage": "sam", "runs_a": 1, "runs_b": 1, "pages": 5, "median_a": None, "median_b": 2.0,
-             "ratio": None, "low": None, "high": None, "verdict": "inconclusive", "why": "one run a side"},
-        ]
-    )  # fmt: skip
-    table = stage_table(stages)
-    assert table["stage"].tolist() == ["sam", "decode"]
-    assert table["verdict"].tolist() == ["inconclusive", "slower"]
-
-
 # --- the queue ------------------------------------------------------------------------------------
-
-
-def test_flags_that_are_none_under_load_are_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Streamlit has them while a script is stopped; without a page, as its test driver knows no None."""
-    held: dict[str, Any] = {address.key(name): None for name in ("failing", "tab", "onward")}
-    monkeypatch.setattr(url_state.st, "session_state", held | {"review values": standard()})
-    assert address.value("failing") is False and address.value("onward") is False
-    assert address.value("tab") == address.TABS[0]
-    assert address.used_filters() == 0 and address.filters().failing is False
 
 
 def test_filters_leave_what_they_say(history: History) -> None:
@@ -346,13 +298,6 @@ def test_filters_leave_what_they_say(history: History) -> None:
     assert queued(test) == [FAILED]
     assert address_of(test) | {"failing": ["on"], "kinds": ["failed"]} == address_of(test)
     checked(test.button(key="review clear").click().run())
-    assert queued(test) == WORST_FIRST
-
-
-def test_no_page_passes(history: History) -> None:
-    test = open_page(kinds=["no such kind"])
-    assert "No page passes the filters." in words(test)
-    checked(test.button(key="review clear all").click().run())
     assert queued(test) == WORST_FIRST
 
 
@@ -444,15 +389,6 @@ def test_two_reviewers_and_an_undo(own: History) -> None:
     assert "you : same" not in " ".join(words(test).split())
     assert "Took back “same”" in words(test)
     assert list(resources.review("run-1").verdicts.current()[MOVED]) == ["Ben"]
-
-
-def test_words_after_the_verdict_belong_to_it(own: History) -> None:
-    test = say(named(open_page(page=MOVED), "Ann"), "acceptable")
-    checked(test.text_input(key="review words").set_value("fine by me").run())
-    row = resources.review("run-1").verdicts.current()[MOVED]["Ann"]
-    assert (row.verdict, row.comment) == ("acceptable", "fine by me")
-    again = named(open_page(page=MOVED), "Ann")
-    assert again.text_input(key="review words").value == "fine by me"
 
 
 def test_the_next_page_comes_by_itself_when_asked_for(own: History) -> None:

@@ -15,10 +15,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Multiselect
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
-from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.labels import checkout_words, run_labels
 from dsocr_core.runs.store import History
@@ -26,7 +24,6 @@ from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.export import exported
 from pages.widgets.runs.import_runs import take_uploads
-from pages.widgets.runs.tables import run_table
 from pages.widgets.shared import resources
 from pages.widgets.shared.table import csv_of
 from tests.support import listed_runs as made_runs
@@ -117,15 +114,6 @@ def test_a_link_with_filters_keeps_them_and_they_are_taken_away(
     assert address_of(test) == {}
 
 
-def test_filters_stand_beside_a_list_alone_and_come_back_with_it(history: History) -> None:
-    test = open_page(commit=[COMMITS[0]])
-    checked(test.button_group(key="runs view").set_value("Import").run())
-    assert not test.multiselect
-    checked(test.button_group(key="runs view").set_value("Runs").run())
-    assert test.multiselect(key="runs commit").value == [COMMITS[0]]
-    assert {*listed(test)} == {EAGER, PROFILED}
-
-
 def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with History(tmp_path / "none") as empty:
         monkeypatch.setattr(resources, "history", lambda: empty)
@@ -178,21 +166,6 @@ def test_runs_without_a_difference_say_so(history: History) -> None:
     assert "No settings were recorded with this run." in words(open_page(runs=IMPORTED))
 
 
-def test_a_commit_of_which_nobody_knows_whether_it_was_changed_is_shown(tmp_path: Path) -> None:
-    with History(tmp_path) as history:
-        for number, dirty in enumerate((True, False, None)):
-            made_runs.add(
-                history, f"run-{number}", f"2026-11-0{number + 1}T08:00:00+00:00", 1, git_dirty=dirty
-            )
-        runs = history.runs()
-        pace, _ = history.query("pace", run_ids=None)
-        table = run_table(runs, verdict_counts(history), pace, pace.iloc[:0].assign(baseline_ms=0.0))
-    commit = COMMITS[0][:8]
-    assert table.set_index("run")["commit"].to_dict() == {
-        "run-0": f"{commit} + changes", "run-1": commit, "run-2": commit,
-    }  # fmt: skip
-
-
 # --- tags and notes -------------------------------------------------------------------------------
 
 
@@ -225,21 +198,6 @@ def test_what_others_write_while_a_form_is_filled_takes_no_words_of_it(own: Hist
     row = own.runs().set_index("run_id").loc[EAGER]
     assert ({*row["tags"]}, row["note"]) == ({"baseline", "theirs"}, "mine")
     assert test.text_area[0].value == "mine" and "theirs" in test.dataframe[1].value["value"].tolist()
-
-
-def test_saving_nothing_writes_nothing_and_tags_of_many_are_those_all_have(own: History) -> None:
-    own.tag(FAST, "baseline")
-    own.tag(FAST, "own")
-    before = len(own.query("annotations", run_id=FAST)[0])
-    run_marks.save(own, [FAST, EAGER], ["baseline"], ["baseline"], None)
-    assert len(own.query("annotations", run_id=FAST)[0]) == before
-    test = open_page(runs=[FAST, EAGER], tab="Tags and notes")
-    assert tags_of(test).value == ["baseline"]
-    run_marks.save(own, [FAST, EAGER], ["baseline"], [" both ", ""], None)
-    tags = {row.run_id: list(row.tags) for row in own.runs().itertuples()}
-    assert (tags[FAST], tags[EAGER]) == (["both", "own"], ["both"])
-    with pytest.raises(DsocrError, match="has 4000 characters"):
-        run_marks.save(own, [FAST], [], ["y" * 4000], None)
 
 
 # --- trash ----------------------------------------------------------------------------------------

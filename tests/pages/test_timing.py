@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs import timings
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.store import History
 from pages.widgets.shared import resources
-from pages.widgets.shared.stages import spans
 from pages.widgets.timing import charts
 from tests.support import timed_history
 from tests.support.opened_page import bodies, checked, figures, opened
@@ -156,49 +154,6 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
     assert "INCONCLUSIVE" in strip(same) and "runs of one commit" in strip(same)
 
 
-def test_pages_that_a_bench_took_again_are_said_as_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = History(SEED_LOCATION)
-    monkeypatch.setattr(resources, "history", lambda: opened)
-    test = open_page(view="B against A", a="20261123-120441-1a805bfd", b="20261123-230156-9efb4d4a")
-    assert "512 pages of 32 images" in strip(test) and "512 of 512 pages compared" in strip(test)
-
-
-def test_means_alone_are_inconclusive(history: History) -> None:
-    test = open_page(view="B against A", a="run-13", b="means")
-    table = test.dataframe[0].value.set_index("stage")
-    assert set(table["verdict"]) == {"inconclusive"}
-    assert table.loc["decode", "why"] == "only a mean is recorded"
-    assert table.loc["sam", "why"] == "not measured in B"
-    assert "profiler" in test.warning[0].value
-
-
-def test_a_run_against_itself_takes_its_other_backend(history: History) -> None:
-    test = open_page(view="B against A", a="cpu-both", backend_a="vendor", b="cpu-both", backend_b="eager")
-    assert "One run a side" in strip(test)
-    same = open_page(view="B against A", a="cpu-both", backend_a="eager", b="cpu-both", backend_b="eager")
-    assert "same run and backend" in same.info[0].value
-
-
-def test_kernels_are_read_of_the_chosen_run_alone(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[tuple[str, tuple[str, ...]]] = []
-    files = history.files
-
-    def watched(table: str, run_ids: Iterable[str]) -> list[str]:
-        read.append((table, tuple(run_ids)))
-        return files(table, read[-1][1])
-
-    monkeypatch.setattr(history, "files", watched)
-    test = open_page(view="Kernels")
-    chosen = test.selectbox(key="timing run").value
-    assert len(history) > 10 and {*read} == {("kernels", (chosen,))}
-
-
-def test_a_link_without_a_view_opens_that_of_its_parameters(history: History) -> None:
-    assert open_page(runs="run-03").session_state["timing view"] == "Stages"
-    assert open_page(stage="sam").session_state["timing view"] == "Trend"
-    assert open_page(backend="fast").session_state["timing view"] == "Regressions"
-
-
 @pytest.mark.parametrize(
     ("figure", "expected"),
     # The last runs: pages of 0.6 to 1.7 times 1,996 ms, decode 1.3 times as fast (415 ms less).
@@ -212,10 +167,6 @@ def test_rates_and_times_of_pages_have_a_trend(history: History, figure: str, ex
     assert _numbers(last["y"])[-1] == pytest.approx(expected, rel=0.03)
     (change,) = test.dataframe[0].value["change"]
     assert change.endswith("faster") and float(change.split("x")[0]) == pytest.approx(1996 / 1580.6, rel=0.02)
-
-
-def test_a_figure_of_pages_of_which_nothing_is_known_says_so(history: History) -> None:
-    assert open_page(view="Trend", stage="MFU").info
 
 
 def test_hostile_names_are_values_and_no_sql(history: History) -> None:
@@ -274,8 +225,3 @@ def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
     legend = re.findall(r"<i style='background:(#\w+)'></i>(?:prefill › )?(\w+)<", html)
     assert [name for _, name in legend] == ["preprocess", "sam", "clip", "prefill", "decode"]
     assert {name: colour for colour, name in legend}.items() <= stage_colours().items()
-
-
-def test_vision_without_prefill_takes_its_own_time() -> None:
-    found = spans([("vision", 5.0, True, ""), ("decode", 100.0, False, "")])
-    assert [(start, part[0]) for start, part in found] == [(0, "vision"), (5, "decode")]

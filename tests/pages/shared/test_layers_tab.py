@@ -10,7 +10,7 @@ import streamlit as st
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.reading.trace_records import RouterChange, TraceSummary
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.store import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from dsocr_core.trace import run
@@ -18,10 +18,9 @@ from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan
 from pages.widgets.shared import resources
 from pages.widgets.shared.app_session import AppSession
-from pages.widgets.shared.layers_tab import outputs_table
 from pages.widgets.shared.runner import Runner
 from pages.widgets.shared.trace_charts import trace_figure
-from tests.support.made_up_trace import FOUND, output, summary
+from tests.support.made_up_trace import FOUND
 from tests.support.opened_page import bodies, checked, opened
 
 BLOCKS = ["sam.out", "clip.block0", "decoder.layer0", "logits"]
@@ -43,24 +42,6 @@ def test_the_first_difference_is_marked_in_its_cell() -> None:
     (mark,) = figure.layout.shapes
     assert (mark.x0, mark.x1, mark.y0, mark.y1) == (-0.5, 0.5, 0.5, 1.5)
     assert figure.layout.annotations[0].text == "first: clip.block0 fc2"
-
-
-def test_equal_sides_have_no_mark_and_no_amounts() -> None:
-    figure = trace_figure(summary(output("sam.out"), output("logits"), output("logits", 1)))
-    assert not figure.layout.shapes and not figure.layout.annotations
-    assert all(value is None for row in figure.data[1].z for value in row)
-
-
-def test_the_outputs_that_differ_are_listed_with_their_view() -> None:
-    table = outputs_table(summary(output("sam.out", error=0.1), output("sam.out", error=0.2, view=1)))
-    assert list(table["view"]) == ["tiles", "global view"]
-    one_view = outputs_table(summary(output("sam.out", error=0.1)))
-    assert "view" not in one_view and list(one_view["differs"]) == [0.5]
-
-
-def test_a_summary_without_outputs_draws_nothing_wrong() -> None:
-    empty = replace(summary(), routers=(RouterChange("decoder.layer1.router.ids", 0, 10, 1, 1),))
-    assert outputs_table(empty).empty and not empty.equal
 
 
 def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

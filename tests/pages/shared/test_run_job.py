@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrRequest, Side
 from dsocr_core.settings import Settings, VendorSettings
-from pages.widgets.shared.run_job import ReadJob, _SideWatch
+from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import Runner
 from tests.support.fabricated_results import BACKENDS, result_of
 
@@ -30,9 +29,7 @@ class GatedPipeline:
     def __init__(self) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()
         self.fail: dict[Side, Exception] = {}
-        self.wait_for = ""
         self.recorded_sides: tuple[Side, ...] = ()
-        self.lookups = 0
         self.closed = False
         self.stop_at: Side | None = None
         self.stored: list[Comparison] = []
@@ -47,10 +44,6 @@ class GatedPipeline:
         on_wait: Callable[[str], None] | None = None,
     ) -> Comparison:  # fmt: skip
         (side,) = sides
-        if self.wait_for:
-            on_wait(self.wait_for)
-            self.reached.set()
-            self._stop(cancel)
         watch = observers[side]
         watch.stage_started(Stage.PREFILL)
         watch.stage_ended(Stage.PREFILL, 20.0)
@@ -81,7 +74,6 @@ class GatedPipeline:
         return self.not_recorded
 
     def recorded(self, request: OcrRequest, sides: Sequence[Side] = ()) -> Comparison | None:
-        self.lookups += 1
         if not sides or not set(sides) <= set(self.recorded_sides):
             return None
         results = {side: result_of(BACKENDS[side], request, [], (10, 10)) for side in sides}
@@ -127,20 +119,6 @@ def test_stages_and_text_are_read_while_they_happen(runner: Runner, pipeline: Ga
     assert stored.a and stored.b and stored is job.comparison
     assert job.comparison.a is not None
     assert job.comparison.b is not None
-
-
-def test_pieces_of_a_stream_without_stages_are_characters_and_no_tokens() -> None:
-    watch = _SideWatch("b", threading.Lock())
-    watch.begin()
-    for piece in ("a whole line of text\n", "and more"):
-        watch.text(piece)
-    view = watch.view(time.monotonic())
-    assert (view.state, view.stages, view.tokens, view.characters) == ("running", (), 0, 29)
-    watch = _SideWatch("a", threading.Lock())
-    watch.begin()
-    watch.stage_started(Stage.DECODE)
-    watch.text("a token")
-    assert watch.view(time.monotonic()).tokens == 1
 
 
 def test_cancel_ends_a_run_that_would_wait_forever(runner: Runner, pipeline: GatedPipeline) -> None:
@@ -246,26 +224,6 @@ def test_recorded_results_complete_a_run_and_are_named(runner: Runner, pipeline:
     assert runner.page_results(Settings(), other, job).recorded == ("a", "b")
 
 
-def test_another_tab_sees_what_a_run_recorded_meanwhile(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_sides = ("a", "b")
-    older = runner.page_results(Settings(), REQUEST, None)
-    job = runner.start(Settings(), REQUEST)
-    assert runner.page_results(Settings(), REQUEST, None).comparison is older.comparison  # not over yet
-    pipeline.gate.set()
-    finished(job)
-    newer = runner.page_results(Settings(), REQUEST, None)
-    assert newer.comparison is not older.comparison
-    finished(runner.start(Settings(), OcrRequest(Path("other.png"), "small")))
-    assert runner.page_results(Settings(), REQUEST, None).recorded == ("a", "b")
-
-
-def test_one_recorded_side_is_shown_alone(runner: Runner, pipeline: GatedPipeline) -> None:
-    pipeline.recorded_sides = ("b",)
-    found = runner.page_results(Settings(), REQUEST, None)
-    assert found.recorded == ("b",)
-    assert found.comparison.report is None
-
-
 def test_only_the_last_idle_pipelines_stay_open() -> None:
     made: list[GatedPipeline] = []
 
@@ -284,15 +242,6 @@ def test_only_the_last_idle_pipelines_stay_open() -> None:
     finished(job)
     with runner.using(first) as session:
         assert session is made[0]
-
-
-def test_a_session_is_not_closed_between_its_choice_and_its_job() -> None:
-    runner = Runner(lambda settings: GatedPipeline())
-    with runner.using(Settings(attention="eager")) as session:
-        for timeout in (1.0, 2.0, 3.0):
-            with runner.using(Settings(vendor=VendorSettings(timeout_s=timeout))):
-                pass
-        assert not session.closed
 
 
 def test_a_side_that_failed_is_not_covered_by_an_older_success(
