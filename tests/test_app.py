@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 
 from dsocr_core.base.paths import PROJECT_ROOT
 
@@ -22,3 +23,9 @@ def test_a_run_of_the_script_leaves_the_path_of_imports_as_it_is() -> None:
     command = [sys.executable, "-c", RUN_A_SCRIPT]
     done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_an_unforeseen_error_shows_its_type_alone_and_no_link() -> None:
+    """A message may hold paths or text of the model; the links would send it to a search engine."""
+    config = tomllib.loads((PROJECT_ROOT / ".streamlit" / "config.toml").read_text("utf-8"))
+    assert config["client"]["showErrorDetails"] == "type" and config["client"]["showErrorLinks"] is False

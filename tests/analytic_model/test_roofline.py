@@ -18,7 +18,6 @@ from analytic_model.roofline import bound, least_work
 from analytic_model.stage_cost import OperatorCost, StageCost
 from analytic_model.workload import Workload
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import Stage
 
 TOY = Hardware("toy", 100.0, 10.0, 1000, None, "nowhere")  # 100 TFLOP/s, 1 TB/s: ridge at 100 FLOP/B
@@ -65,12 +64,6 @@ def test_measured_times_are_above_their_bounds(published: ModelConfig) -> None:
         assert work.limit == "compute"
         assert 0 < work.time_ms < measured_ms
     assert roofline.prefill_ms(prediction, device) < 76
-
-
-def test_prefill_waits_for_vision(published: ModelConfig) -> None:
-    prediction = predict(published, Workload.single_view())
-    parts = [bound(prediction.stages[part], TOY, "bfloat16").time_ms for part in FIRST.computed[:-1]]
-    assert roofline.prefill_ms(prediction, TOY) == pytest.approx(sum(parts))
 
 
 def test_least_work_is_the_least(published: ModelConfig) -> None:

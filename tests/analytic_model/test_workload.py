@@ -23,21 +23,6 @@ def test_span_is_the_prompts(preset: str, width: int, height: int) -> None:
     assert workload.image_tokens == image_token_count(PRESETS[preset], grid)
 
 
-def test_gundam_two_by_two() -> None:
-    workload = Workload.from_image(1300, 1300, "gundam", prompt_tokens=10, decode_tokens=500)
-    assert workload.views == (640, 640, 640, 640, 1024)
-    assert (workload.num_views, workload.tile_count, workload.grid) == (5, 4, (2, 2))
-    assert workload.view_groups == ((4, 640), (1, 1024))
-    assert workload.tokens_per_view == (100, 100, 100, 100, 256)
-    assert workload.vision_tokens == 656
-    assert workload.row_ends == 20 + 16
-    assert workload.image_tokens == 693  # 420 local, 272 global, the separator
-    assert workload.sequence_length == 703
-    assert workload.decode_steps == 499
-    assert workload.final_length == 1203
-    assert workload.cached_length == 1202
-
-
 @pytest.mark.parametrize(
     ("fields", "name"),
     [
