@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-import dsocr_core.cli.examine as examine
 import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.base.errors import Cancelled
@@ -227,18 +226,6 @@ def test_bench_prints_tables_and_ends_with_one_json_line(
     assert (document["engines"][0]["stages"], document["device"]["copy_bytes_per_s"]) == ({}, None)
 
 
-def test_a_missing_package_is_named_before_anything_is_measured(
-    checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for module in ("dsocr_core.runs.writer", "dsocr_core.measure.bench_record"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setattr("dsocr_core.measure.bench.bench", lambda *_: pytest.fail("it measured"))
-    assert run(*BENCH, "--checkpoint", checkpoint, "--save") == BAD_USAGE
-    words = "".join(capsys.readouterr())
-    assert "pyarrow is not installed" in words and len(words.strip().splitlines()) <= 2
-
-
 def test_settings_come_from_yaml_and_options_win(
     page: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,16 +247,6 @@ def test_doctor_names_what_is_missing(
     assert found["checkpoint"]["state"] == "ok"
     assert run("doctor", "--checkpoint", tmp_path / "none") == FAILED
     assert "no config.json" in " ".join(capsys.readouterr().out.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("version", "state"),
-    [(None, "missing"), ("4.46.3", "ok"), ("4.47.1", "ok"), ("4.48.0", "optional"), ("5.17.0", "optional")],
-)
-def test_doctor_says_which_transformers_the_vendor_needs(version: str | None, state: str) -> None:
-    finding = examine._transformers(version)
-    assert finding.state == state
-    assert (finding.advice == "") == (state == "ok")
 
 
 def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> None:

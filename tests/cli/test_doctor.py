@@ -11,12 +11,11 @@ import pytest
 
 from dsocr_core.base.system import unbounded
 from dsocr_core.base.temporary import PREFIX
-from dsocr_core.cli.examine import Finding, _checkpoint, _history, examine
+from dsocr_core.cli.examine import Finding, _history, examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing, write_run
-from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 KILLED = """
 import os, sys
@@ -111,32 +110,11 @@ def test_a_writer_at_work_is_left_alone(history: Path) -> None:
         assert sorted(history.run_ids()) == ["new", "whole"]
 
 
-def test_doctor_lists_leftovers_until_they_are_cleared(
-    history: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for options, states in (((), ["optional"]), (("--clear",), ["ok"]), ((), [])):
-        assert main(["doctor", "--history", str(history), "--json", *options]) == 0
-        found = json.loads(capsys.readouterr().out)["findings"]
-        assert [row["state"] for row in found if row["subject"] == "leftover"] == states
-
-
 def test_a_history_that_cannot_be_read_is_missing() -> None:
     (bad,) = _history(Settings(history="nosuch://place"), False)
     assert bad.state == "missing" and "nosuch" in bad.detail
     (none,) = _history(Settings(history=""), False)
     assert none.state == "optional"
-
-
-def test_a_quantised_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    write_seeded_checkpoint(tiny_config() | {"quantization_config": {"quant_method": "fp8"}}, tmp_path)
-    found = _checkpoint(Settings(checkpoint=str(tmp_path)))
-    assert found.state == "missing" and "\n" not in found.detail
-    assert "quantization_config 'fp8' is not read; give one in bfloat16, or serve this one" in found.detail
-
-
-def test_every_package_is_named_once() -> None:
-    subjects = [finding.subject for finding in examine(Settings(history=""))]
-    assert len(subjects) == len({*subjects}) and "transformers" in subjects
 
 
 def test_what_the_system_has_no_limit_for_and_no_wheel_of_is_said(

@@ -41,11 +41,6 @@ def test_every_command_and_option_has_a_sentence_and_no_object_of_the_program() 
         assert len(text.split("\n\n")[0].splitlines()) < 5, f"{name}: its first lines have options"
 
 
-def test_settings_come_last() -> None:
-    text = helps("compare")["dsocr compare"]
-    assert text.index("--again") < text.index("Settings of a run:") < text.index("--checkpoint")
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_parser_of_one_command_takes_what_it_takes_among_all(command: str) -> None:
     of_all = helps()

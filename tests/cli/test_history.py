@@ -110,25 +110,6 @@ def test_an_import_that_takes_nothing_fails(
     assert "not a file of a format" in capsys.readouterr().out
 
 
-def test_files_that_were_not_taken_are_summed_up_by_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for number in range(300):
-        (tree / f"{number:03d}.txt").write_text("not a run")
-    for number in range(3):
-        (tree / f"empty{number}.txt").write_text("")
-    history = str(tmp_path / "h")
-    call("import", str(tree), "--history", history)
-    short = capsys.readouterr().out
-    assert f"{tree / '000.txt'} and 299 more: not a file of a format" in short
-    assert f"{tree / 'empty0.txt'} and 2 more: empty" in short
-    assert len(short.splitlines()) < 8 and "303 skipped" in short and "--verbose" in short
-    call("import", str(tree), "--history", history, "--verbose")
-    assert len(capsys.readouterr().out.splitlines()) > 303
-
-
 @pytest.mark.parametrize("option", ["--time-limit-s=0", "--time-limit-s=-1", "--memory-limit-mib=-1"])
 def test_limits_of_sql_are_above_zero(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

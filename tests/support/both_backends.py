@@ -57,12 +57,12 @@ def noise_page(directory: Path, width: int, height: int) -> Path:
 
 def check(backends: tuple[EagerEngine, VendorBackend], page: Path, preset: str) -> None:
     ours, vendor = backends
-    request = OcrRequest(page, preset, max_new_tokens=NEW_TOKENS)
+    request = OcrRequest(page, preset, max_new_tokens=NEW_TOKENS, test_compress=True)
     a, b = ours.recognize(request), vendor.recognize(request)
     report = parity(a, b)
     assert [line for line in report.inputs if line.decides and line.state != "equal"] == []
     if report.first_divergence is None:
-        assert a.text_raw == b.text_raw
+        assert (a.text_raw, a.text_tokens) == (b.text_raw, b.text_tokens) and a.text_tokens is not None
         return
     step = report.first_divergence.index
     assert a.inputs.dtype == "bfloat16", f"float32 tokens differ at {step}: {report.first_divergence}"

@@ -101,16 +101,6 @@ def test_a_trace_goes_to_the_first_divergence_with_each_sides_own_settings() -> 
     assert summary.first is not None and summary.first.name.startswith("decoder.layer0")
 
 
-def test_the_published_code_is_traced_under_its_sides_own_settings(
-    request_: OcrRequest, interpreter: Path
-) -> None:
-    own = {"spec": "vendor", "dtype": "float32", "interpreter": str(interpreter)}
-    settings = replace(SETTINGS, dtype="bfloat16", b=own)
-    found = trace_page(settings, request_, TracePlan(steps=0, only=("pixels", "logits")))
-    assert {(row.dtype_a, row.dtype_b) for row in found.tensors} == {("bfloat16", "float32")}
-    assert found.first is not None and "bfloat16 on A and float32 on B" in found.sentence
-
-
 def test_the_oracle_differs_by_rounding_and_exit_code_one_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     code = run(
         "trace", PAGE, *QUICK, "--a", "float32", "--b", "eager", "--steps", 1, "--only", "clip", "--json"
@@ -135,15 +125,6 @@ def test_what_is_printed_names_the_block_the_cause_and_the_curve(
     assert re.search(r"Equal up to CLIP block 1; its fc1 differs in 0\.09\d% of elements", said)
     assert "other weights: model.vision_model.transformer.layers.1.mlp.fc1.weight." in said
     assert "clip.block0 │ 0 │ equal" in said and "decoder.layer5" in said
-
-
-def test_nothing_is_left_on_an_engine_that_was_traced(
-    engine: EagerEngine, request_: OcrRequest, tmp_path: Path
-) -> None:
-    trace_engine(engine, Task(request_, 0, tmp_path))
-    for module in engine.checkpoint.model.modules():
-        assert not module._forward_hooks and not module._forward_pre_hooks
-        assert not {"route", "run"} & vars(module).keys()
 
 
 def test_a_cancelled_trace_ends_between_two_blocks(request_: OcrRequest) -> None:
@@ -202,15 +183,3 @@ def test_dumps_without_a_name_in_common_are_refused(
         writer.close()
     assert run("trace", tmp_path / "a", tmp_path / "b") == 2
     assert "no tensor of the same name: rename those of one" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_pdf_is_refused_with_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("trace", "paper.pdf") == 2
-    assert "give a picture of the PDF's page" in " ".join(capsys.readouterr().out.split())
-
-
-def test_two_directories_that_are_no_dumps_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("trace", tmp_path, tmp_path) == 2
-    assert "holds neither trace.json nor safetensors" in " ".join(capsys.readouterr().out.split())

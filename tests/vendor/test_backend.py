@@ -33,7 +33,6 @@ from dsocr_core.vendor.errors import (
     VendorOutOfMemory,
     VendorTimeout,
 )
-from dsocr_core.vendor.process import WorkerProcess
 from tests.support.paths import ROOT
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -166,17 +165,6 @@ def test_noise_on_the_standard_streams_disturbs_nothing(backend: VendorBackend, 
         backend.recognize(request(page, "<image>\nNOISE and RAISE"))
     assert "a child speaks" in failure.value.stderr_tail
     assert "not for you" in failure.value.stderr_tail
-
-
-def test_vendors_own_limits_are_left_alone_when_nothing_else_is_asked(
-    backend: VendorBackend, page: Path
-) -> None:
-    cancel = threading.Event()
-    with pytest.raises(Cancelled):
-        backend.recognize(request(page, tokens=None), Watcher(Stage.DECODE, cancel.set), cancel)
-    result = backend.recognize(OcrRequest(page, "small", max_new_tokens=4, no_repeat_ngram_size=35))
-    assert (result.inputs.max_new_tokens, result.inputs.no_repeat_ngram_size) == (4, 35)
-    assert result.environment["overridden"] == "max_new_tokens, no_repeat_ngram_size"
 
 
 def test_what_fails_after_the_text_leaves_the_tokens_and_is_said(
@@ -456,20 +444,6 @@ def test_a_silent_worker_is_not_waited_for_beyond_the_limit(
     with pytest.raises(VendorTimeout, match=r"loading .*: no result within 0\.2 s; the worker was ended"):
         backend.recognize(request(page))
     assert pid_of(backend) is None
-
-
-def test_what_was_printed_before_a_failure_is_in_its_tail_however_late_it_is_read(
-    checkpoint: Path, page: Path, fake_interpreter: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(WorkerProcess, "_drain", lambda self, stream: None)  # the reader has not had its turn
-    failure = '{"type":"Failure","number":0,"kind":"failed","message":"no model","usable":false}'
-    script = f"echo last words >&2; echo '{failure}'; cat"
-    backend = VendorBackend(
-        checkpoint, interpreter=fake_interpreter(script), trusted_directories=(checkpoint,)
-    )
-    with pytest.raises(VendorFailed, match="no model") as error:
-        backend.recognize(request(page))
-    assert error.value.stderr_tail == "last words\n"
 
 
 def test_worker_dies_with_its_caller(checkpoint: Path, page: Path, tmp_path: Path) -> None:

@@ -120,13 +120,6 @@ def test_what_the_published_code_would_read_otherwise_is_refused(ocr2: Path, tmp
         VendorBackend(ocr2, attention="sdpa", trusted_directories=(ocr2,)).check()
 
 
-def test_the_last_cast_rounds_the_rotary_frequencies(both: Both, ocr2: Path, tmp_path: Path) -> None:
-    result = both[1].recognize(request_of(ocr2, noise_page(tmp_path, 300, 200), "768", 1))
-    kind = str(both[0].checkpoint.model.dtype).removeprefix("torch.")
-    assert result.required_inputs.rotary_dtype == kind
-    assert both[0].rotary_dtype == getattr(torch, kind)
-
-
 def test_a_ring_that_has_turned_is_equal_tap_by_tap(tmp_path: Path, interpreter: Path) -> None:
     """Under a window of 8, bfloat16, 20 steps; the rule is `infer`'s own argument, and so is `max_length`."""
     checkpoint = write_seeded_checkpoint(tiny_unlimited_config(8), tmp_path / "tiny_unlimited")

@@ -10,9 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from PIL import Image
 
-from dsocr_core.page.tiling import crop_grid
 from dsocr_core.reading.parity import parity
 from dsocr_core.settings import Settings
 from tests.support.both_backends import noise_page, open_backends
@@ -56,31 +54,6 @@ def test_an_n_gram_is_forbidden_where_it_lies_within_the_window(
     scores = reference.WindowRule(4, window)(ids, torch.zeros(1, 10))
     assert (scores[0, 1].item() == -float("inf")) == banned
     assert torch.isinf(scores).sum() == banned
-
-
-def test_grids_of_up_to_32_tiles_are_the_engines(reference: ModuleType) -> None:
-    sizes = [(w, h) for w in (300, 641, 1000, 1240, 2550) for h in (400, 640, 1000, 1754, 3508)]
-    assert [reference.choose_grid(*size) for size in sizes] == [crop_grid(*size, 32) for size in sizes]
-
-
-def test_a_page_is_written_as_published(reference: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    text = "<|det|>image [0, 0, 500, 500]<|/det|>a<|ref|>text<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>b"
-    made, boxed = reference.processed(text, Image.new("RGB", (999, 999)), tmp_path, "page_1_")
-    assert made == "![](images/page_1_0.jpg)\nab" and boxed.size == (999, 999)
-    assert [file.name for file in (tmp_path / "images").iterdir()] == ["page_1_0.jpg"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("window", [4, 16, 128])
-def test_300_steps_are_equal_at_any_window(tmp_path: Path, interpreter: Path, window: int) -> None:
-    directory = write_seeded_checkpoint(tiny_unlimited_config(window), tmp_path / "unlimited")
-    request = Settings(checkpoint=str(directory), preset="base").request(noise_page(tmp_path, 500, 700))
-    with open_backends(directory, "cpu", "float32", interpreter) as sides:
-        a, b = (side.recognize(replace(request, max_new_tokens=300)) for side in sides)
-    assert a.token_ids == b.token_ids and len(a.required_tokens) == 300
-    logits = [torch.tensor([step.logits for step in each.top_two]) for each in (a, b)]
-    torch.testing.assert_close(*logits, rtol=0, atol=1e-5)
 
 
 def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(

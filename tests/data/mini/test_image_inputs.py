@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -27,35 +25,11 @@ def image_inputs() -> ModuleType:
     return remote_module("image_inputs")
 
 
-def test_candidates_are_those_of_the_published_set(image_inputs: ModuleType) -> None:
-    pairs = {
-        (i, j) for n in range(2, 10) for i in range(1, n + 1) for j in range(1, n + 1) if 2 <= i * j <= 9
-    }
-    assert list(image_inputs.GRIDS) == sorted(pairs, key=lambda pair: pair[0] * pair[1])
-
-
 def test_grid_of_every_published_size(image_inputs: ModuleType) -> None:
     table = json.loads((PUBLISHED / "grids.json").read_text())
     assert len(table) == 317
     wrong = [row for row in table if image_inputs.choose_grid(row[0], row[1]) != (row[2], row[3])]
     assert wrong == []
-
-
-@pytest.mark.parametrize(
-    ("size", "grid"),
-    [
-        ((640, 640), (1, 1)),  # both sides small: not cut
-        ((641, 641), (2, 2)),  # 1/1 ties with 2/2 and 3/3; only 2 tiles x 2 are filled by half
-        ((1100, 1100), (2, 2)),
-        ((2000, 2000), (3, 3)),  # large enough for the later candidate
-        ((700, 1400), (1, 2)),  # 1/2 ties with 2/4: 980,000 px < half of 8 tiles
-        ((1400, 2800), (2, 4)),
-    ],
-)
-def test_exact_ties_go_to_the_later_grid_only_when_the_page_fills_it(
-    image_inputs: ModuleType, size: tuple[int, int], grid: tuple[int, int]
-) -> None:
-    assert image_inputs.choose_grid(*size) == grid
 
 
 def _published_cases() -> list[Any]:
@@ -89,32 +63,6 @@ def test_ids_are_bos_text_image_text(image_inputs: ModuleType) -> None:
         + tokenizer.encode("\nthis.")
     )  # fmt: skip
     assert inputs.input_ids.tolist() == expected
-
-
-def test_page_is_turned_upright_and_made_rgb(image_inputs: ModuleType, tmp_path: Path) -> None:
-    image = Image.fromarray(np.arange(6 * 4, dtype=np.uint8).reshape(4, 6) * 10)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # rotate by 90 degrees clockwise to show
-    image.save(tmp_path / "turned.png", exif=exif)
-    page = image_inputs.load_page(tmp_path / "turned.png")
-    assert (page.mode, page.size) == ("RGB", (4, 6))
-    assert np.array_equal(np.asarray(page)[..., 0], np.rot90(np.asarray(image), -1))
-
-
-@pytest.mark.parametrize(
-    ("size", "tiles", "mode", "expected"),
-    [
-        ((1000, 500), 0, (1024, 640, True), 128),
-        ((1000, 500), 2, (1024, 640, True), 328),
-        ((1000, 500), 0, (1280, 1280, False), 200),
-        ((1000, 500), 0, (640, 640, False), 100),
-        ((1000, 500), 0, (512, 512, False), 64),
-    ],
-)
-def test_valid_image_tokens(
-    image_inputs: ModuleType, size: tuple[int, int], tiles: int, mode: tuple[int, int, bool], expected: int
-) -> None:
-    assert image_inputs.valid_image_tokens(size, tiles, *mode) == expected
 
 
 def _sha256(tensor: torch.Tensor) -> str:

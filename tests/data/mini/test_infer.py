@@ -110,15 +110,5 @@ def test_cached_decoding_equals_one_pass_over_the_whole_sequence(
     assert predicted.tolist() == new.tolist()
 
 
-def test_casting_to_bfloat16_rounds_the_rotary_frequencies(model: Any) -> None:
-    rotary = model.model.rotary_emb.inv_freq
-    assert rotary.dtype == model.dtype
-
-
-def test_missing_prompt_is_refused(model: Any, tokenizer: Any, page: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="prompt"):
-        model.infer(tokenizer, "", page, str(tmp_path))
-
-
 def _load(page: str) -> Image.Image:
     return Image.open(page).convert("RGB")
