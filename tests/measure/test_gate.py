@@ -16,8 +16,8 @@ import pytest
 from dsocr_core.cli.main import main, parse
 from dsocr_core.cli.options import settings_of as settings_on_the_line
 from dsocr_core.measure import processes
-from dsocr_core.measure.gate import Judged, Question, Row, looks, metrics_of
-from dsocr_core.measure.processes import GateError, Work
+from dsocr_core.measure.gate import Judged, Question, Row, looks
+from dsocr_core.measure.processes import Work
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.statistics import ratio_of_runs
 from dsocr_core.runs.store import History
@@ -25,13 +25,10 @@ from dsocr_core.settings import InferSettings, Settings
 from tests.support.fabricated_benches import (
     BASE_MS,
     Benches,
-    bench_document,
     install,
     made_clone,
     worktrees,
-    write_bench,
 )
-from tests.support.made_up_runs import record
 
 
 @pytest.fixture(autouse=True)
@@ -90,16 +87,6 @@ def test_outcomes_and_exit_codes(
     with History(history) as opened:  # what was measured is there
         runs = [*document["before"]["runs"], *document["after"]["runs"]]
         assert sorted(runs) == sorted(opened.run_ids())
-
-
-def test_a_rate_falls_by_what_its_time_grows(
-    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    install(monkeypatch, clone, Benches({"1": {Stage.DECODE: 1.25}}, noise=1e-6))
-    _, document = told(capsys, history, "--repeats=2", "--on=tokens/s")
-    [row] = document["metrics"]
-    assert row["change"] == pytest.approx(-0.2, abs=1e-3) and row["low"] <= row["change"] <= row["high"]
-    assert (row["before"], row["after"]) == (pytest.approx(247.5, rel=1e-3), pytest.approx(198, rel=1e-3))
 
 
 def test_processes_take_turns_and_stop_when_all_is_known(
@@ -166,15 +153,6 @@ def test_a_stop_leaves_no_checkout_and_keeps_what_was_measured(
 # --- a recorded baseline ----------------------------------------------------------------------------
 
 
-def recorded(history: Path, count: int = 4, host: str = "lab-1", name: str = "old", **work: int) -> str:
-    """Benches of one commit, made before; returns the newest's id."""
-    random = np.random.default_rng(7)
-    for number in range(count):
-        run = record(f"{name}-{number}", created=f"2026-01-0{number + 1}", host=host, git_commit="a" * 40)
-        write_bench(history, run, {}, random, 1e-4, **work)
-    return f"{name}-{count - 1}"
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -224,22 +202,7 @@ def test_a_checkout_runs_its_own_code_whatever_the_environment_puts_first(
     assert code == 1 and "in place of the code in" in last
 
 
-def test_a_bench_that_fails_says_what_it_said(
-    clone: Path, history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    install(monkeypatch, clone, Benches())
-    failed = (2, "", "error: no such checkpoint")
-    monkeypatch.setattr(processes.Code, "run", lambda *_: failed)
-    assert main(["gate", f"--history={history}"]) == 2
-    said = " ".join(capsys.readouterr().out.split())
-    assert "gate: the bench of" in said and "error: no such checkpoint" in said
-
-
 # --- the rule -----------------------------------------------------------------------------------------
-
-
-def test_looks_are_half_way_and_at_the_end() -> None:
-    assert [looks(most) for most in (2, 3, 4, 10)] == [(2,), (2, 3), (2, 4), (5, 10)]
 
 
 def drawn_gate(
@@ -289,15 +252,6 @@ def test_a_slow_stage_is_found_where_processes_differ_little(planted: float, few
     assert not any("slower" in each[:2] + each[3:] for each in gates)
 
 
-def test_metrics_of_a_bench() -> None:
-    document = bench_document(BASE_MS)
-    assert metrics_of(document, "eager") == ("tokens/s", "prefill", "sam", "pages/s")
-    assert metrics_of(document, "eager", ["clip", "clip"]) == ("clip",)
-    assert metrics_of(bench_document(BASE_MS, batch=8), "eager") == ("tokens/s", "pages/s")
-    with pytest.raises(GateError):
-        metrics_of(document, "eager", ["nope"])
-
-
 def test_a_whole_that_is_slower_waits_for_the_stage() -> None:
     def judged(**verdicts: Any) -> Judged:
         rows = [Row(name, 1, 1, 1, 1, 1, each, "", 2, 2, 5) for name, each in verdicts.items()]
@@ -345,35 +299,3 @@ def test_reports_say_the_same_to_people_and_programs(
     assert text.startswith("### Speed gate: SLOWER: prefill") and "<b>" not in text
     assert len(rows) == 6 and {row.replace("\\|", "").count("|") for row in rows} == {7}
     assert any(row.startswith("| sam | 60") and row.endswith("| slower |") for row in rows)
-
-
-def test_what_is_inconclusive_is_an_error_of_junit(
-    clone: Path, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(monkeypatch, clone, Benches(noise=0.5, parity=1, seed=2))
-    junit = tmp_path / "gate.xml"
-    assert main(["gate", "page.png", f"--history={history}", "--repeats=2", f"--junit={junit}"]) == 1
-    [suite] = ElementTree.parse(junit).getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("5", "1", "4")
-
-
-@pytest.mark.slow
-def test_a_gate_of_two_commits_of_this_clone(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real processes with the embedded checkpoint: two checkouts, four benches."""
-    commits = [processes.commit_of(name) for name in ("HEAD~1", "HEAD")]
-    if None in commits:
-        pytest.skip("this clone has no two commits")
-    before = {line.split()[0] for line in worktrees(processes.PROJECT_ROOT)}
-    code, document = told(
-        capsys, history, "data/samples/01-letter.png", "--baseline=HEAD~1", "--commit=HEAD", "--repeats=2",
-        "--preset=tiny", "--size=64x64", "--tokens=4", "--passes=1", "--infer.max-new-tokens=20",
-        "--contended",
-    )  # fmt: skip
-    assert code == document["exit_code"] == 4, "two processes a side tell nothing"
-    assert document["parity"]["equal"] and document["rounds"] == 2
-    assert all(row["before"] > 0 and row["after"] > 0 for row in document["metrics"])
-    with History(history) as opened:
-        assert len(opened) == 4
-        for side, commit in zip(("before", "after"), commits, strict=True):
-            assert {opened.record(run).git_commit for run in document[side]["runs"]} == {commit}
-    assert {line.split()[0] for line in worktrees(processes.PROJECT_ROOT)} <= before
