@@ -66,11 +66,6 @@ def test_the_decoder_may_stand_in_language_config_only(data: dict[str, Any]) -> 
     assert parse_config(data) == expected
 
 
-def test_the_top_level_is_what_counts(data: dict[str, Any]) -> None:
-    data["language_config"]["num_hidden_layers"] = 99
-    assert parse_config(data).decoder.layers != 99
-
-
 def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
     assert parse_config(change(data, "max_position_embeddings", ...)).decoder.max_positions is None
     assert parse_config(change(data, "max_position_embeddings", None)).decoder.max_positions is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from dsocr_core.engine import device as devices_of_engine
 from dsocr_core.engine.device import resolve_device
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
 from dsocr_core.models import devices
-from dsocr_core.models.devices import Gpu, current, device_name, no_gpu
+from dsocr_core.models.devices import Gpu, no_gpu
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import CheckpointError, _require_gpu, weight_bytes
 from dsocr_core.settings import Settings
@@ -125,20 +124,3 @@ def test_the_fast_engine_asks_for_bf16_in_hardware(monkeypatch: pytest.MonkeyPat
         else:
             require_fast_engine("cuda:0")
     assert devices_of_engine.no_gpu is no_gpu
-
-
-def test_a_cpu_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = device_name(torch.device("cpu"))
-    assert named.endswith(f", {torch.get_num_threads()} threads") and not named.startswith(",")
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "processor : 0\n")  # as on Arm
-    devices._processor.cache_clear()
-    try:
-        assert device_name(torch.device("cpu")).startswith(f"{platform.machine()}, ")
-    finally:
-        devices._processor.cache_clear()
-
-
-def test_the_block_of_a_gpu_is_of_that_gpu() -> None:
-    block = current(torch.device("cuda:1"))
-    assert isinstance(block, torch.cuda.device) and block.idx == 1
-    assert not isinstance(current(torch.device("cpu")), torch.cuda.device)

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from dsocr_core.models.blocks import sam
 from dsocr_core.models.blocks.attention import (
@@ -22,10 +20,8 @@ from dsocr_core.models.blocks.attention import (
 )
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.decoder import Decoder
-from dsocr_core.models.blocks.layers import LayerNorm2d, RmsNorm, resize_position_grid
 from dsocr_core.models.blocks.moe import MixtureOfExperts
-from dsocr_core.models.blocks.sam import SamAttention, join_windows, relative_positions, split_windows
-from dsocr_core.models.blocks.vision_tokens import fuse_views
+from dsocr_core.models.blocks.sam import SamAttention
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import parse_config
 from tests.support.seeded_weights import tiny_config
@@ -40,37 +36,6 @@ def fill(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     return module.requires_grad_(False)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rms_norm_is_transformers_own(dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    x, gain = torch.randn(2, 5, 64, dtype=dtype), torch.randn(64, dtype=dtype)
-    ours, theirs = RmsNorm(64, 1e-6).to(dtype), LlamaRMSNorm(64, 1e-6).to(dtype)
-    ours.weight.data.copy_(gain)
-    theirs.weight.data.copy_(gain)
-    assert torch.equal(ours(x), theirs(x))
-
-
-def test_layer_norm_2d_is_a_layer_norm_over_channels() -> None:
-    norm = fill(LayerNorm2d(8))
-    x = torch.randn(2, 8, 3, 5)
-    expected = F.layer_norm(x.permute(0, 2, 3, 1), (8,), norm.weight, norm.bias, 1e-6).permute(0, 3, 1, 2)
-    torch.testing.assert_close(norm(x), expected)
-
-
-@pytest.mark.parametrize("frequency_dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("start", [0, 17])
-def test_rotary_is_transformers_own_also_rounded(frequency_dtype: torch.dtype, start: int) -> None:
-    torch.manual_seed(0)
-    width = DECODER.hidden_size
-    theirs = LlamaRotaryEmbedding(config=LlamaConfig(hidden_size=width, num_attention_heads=DECODER.heads))
-    theirs.inv_freq = theirs.inv_freq.to(frequency_dtype)
-    q = torch.randn(1, DECODER.heads, 9, DECODER.head_dim)
-    cos, sin = theirs(q, torch.arange(start, start + 9)[None])
-    expected, _ = apply_rotary_pos_emb(q, q, cos, sin)
-    ours = Rotary(DECODER, 64, frequency_dtype, torch.float32, CPU).rotate(q, start)
-    assert torch.equal(ours, expected)
 
 
 @settings(max_examples=25, deadline=None)
@@ -154,25 +119,6 @@ def test_prefill_and_steps_give_what_one_pass_gives() -> None:
         decoder(x[:, :1], cache, rotary, sdpa_core)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 3), st.integers(1, 20), st.integers(1, 20), st.integers(1, 9))
-def test_windows_split_and_join_back(batch: int, rows: int, columns: int, window: int) -> None:
-    x = torch.arange(batch * rows * columns * 2.0).view(batch, rows, columns, 2)
-    windows = split_windows(x, window)
-    assert windows.shape[0] == batch * math.ceil(rows / window) * math.ceil(columns / window)
-    assert torch.equal(join_windows(windows, window, rows, columns), x)
-    assert windows.sum() == x.sum()  # the padding is zero
-
-
-def test_relative_positions_count_from_the_far_negative_offset() -> None:
-    table = torch.arange(7.0)[:, None]  # offsets -3..3 for a side of 4
-    grid = relative_positions(table, 4)[..., 0]
-    assert grid.tolist() == [[3, 2, 1, 0], [4, 3, 2, 1], [5, 4, 3, 2], [6, 5, 4, 3]]
-    wider = relative_positions(table, 8)
-    assert wider.shape == (8, 8, 1)
-    assert wider[0, 0] == pytest.approx(3.0)  # the middle stays the middle
-
-
 def test_sam_attention_adds_the_bias_of_row_and_column_offsets() -> None:
     attention = fill(SamAttention(CONFIG.sam, side=5))
     x = torch.randn(2, 5, 5, CONFIG.sam.width)
@@ -205,23 +151,3 @@ def test_sam_attention_in_parts_has_the_bits_of_one_call(
     found = sam.attend_in_parts(q, k, v, along_rows, along_columns)
     assert torch.equal(found, expected)
     assert found.stride() == expected.stride()
-
-
-def test_position_grid_keeps_its_own_size_and_its_mean() -> None:
-    table = torch.randn(8, 8, 4)
-    assert resize_position_grid(table, 8) is table
-    assert resize_position_grid(torch.full((8, 8, 4), 2.5), 5).allclose(torch.tensor(2.5))
-
-
-def test_fusion_lays_tiles_out_as_the_page_is_cut() -> None:
-    """2 columns x 1 row of tiles of 2x2 tokens; each token's value says where it must land."""
-    left, right = torch.tensor([0.0, 1, 10, 11]), torch.tensor([2.0, 3, 12, 13])
-    tiles = torch.stack([left, right]).unsqueeze(-1)
-    whole = torch.tensor([[100.0, 101, 110, 111]]).unsqueeze(-1)
-    newline, separator = torch.tensor([-1.0]), torch.tensor([-2.0])
-    fused = fuse_views(tiles, (2, 1), whole, newline, separator)
-    local = [0, 1, 2, 3, -1, 10, 11, 12, 13, -1]
-    assert fused[:, 0].tolist() == [*local, 100, 101, -1, 110, 111, -1, -2]
-    assert fuse_views(None, (1, 1), whole, newline, separator)[:, 0].tolist() == [
-        100, 101, -1, 110, 111, -1, -2,
-    ]  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import preset_named
-from dsocr_core.models.resolution import TILE_SIZE, tokens_per_side
+from dsocr_core.models.resolution import tokens_per_side
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,6 @@ def test_presets_have_the_published_sizes(
     assert PRESETS[name] is preset
 
 
-def test_there_are_five_and_the_tile_is_fixed() -> None:
-    assert len(PRESETS) == 5 and TILE_SIZE == 640
-
-
 def test_names_in_any_case() -> None:
     assert preset_named("Gundam") is preset_named("GUNDAM") is PRESETS["gundam"]
 
@@ -39,10 +35,3 @@ def test_unknown_names_are_told_the_known_ones(name: str) -> None:
         preset_named(name)
     with pytest.raises(ValueError, match="unknown preset"):
         preset_named(name)
-
-
-@pytest.mark.parametrize(
-    ("size", "tokens"), [(16, 1), (64, 1), (80, 2), (640, 10), (650, 10), (656, 11), (1280, 20)]
-)
-def test_tokens_per_side_round_patches_down_and_tokens_up(size: int, tokens: int) -> None:
-    assert tokens_per_side(size) == tokens

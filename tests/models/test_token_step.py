@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from dsocr_core.engine import read_ahead
 from dsocr_core.engine.checkpoint import load_checkpoint
@@ -87,33 +86,6 @@ def test_reading_a_weight_before_its_product_changes_no_bit(
     monkeypatch.setattr(token_step, "reads_ahead", ahead)
     monkeypatch.setattr(token_step, "READ_AHEAD_BYTES", largest)
     assert_same_bits(model_of(), sdpa_core)
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize(("pass_s", "ahead"), [(1.0, True), (3.0, False)])
-def test_a_weight_is_read_ahead_where_that_is_faster(
-    pass_s: float, ahead: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a processor whose product takes 3 s, or 1 s after a pass over its weight: 2 or 4 s in all for 3."""
-    clock, dot, mm, passed = [0.0], torch.dot, torch.mm, [0]
-
-    def slow_dot(values: Tensor, other: Tensor) -> Tensor:
-        clock[0] += pass_s
-        passed[0] = values.data_ptr()
-        return dot(values, other)
-
-    def slow_mm(x: Tensor, columns: Tensor, out: Tensor) -> Tensor:
-        clock[0] += 1.0 if passed[0] == columns.data_ptr() else 3.0
-        passed[0] = 0
-        return mm(x, columns, out=out)
-
-    monkeypatch.setattr(torch, "dot", slow_dot)
-    monkeypatch.setattr(torch, "mm", slow_mm)
-    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr(read_ahead, "_timed", False)
-    monkeypatch.setattr(token_step, "reads_ahead", not ahead)
-    prefilled(model_of(), sdpa_core).following(model_of())
-    assert token_step.reads_ahead is ahead
 
 
 @torch.inference_mode()

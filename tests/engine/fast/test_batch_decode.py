@@ -28,15 +28,6 @@ from dsocr_core.reading.records import NgramPolicy
 from tests.support.batch_pages import Page, mixed_pages, prefill
 from tests.support.small_decoder import DEVICE, VOCABULARY, small_model
 
-
-@pytest.mark.parametrize(
-    ("slots", "splits"), [(1, 32), (8, 32), (16, 16), (32, 8), (64, 4), (128, 4), (256, 4), (400, 4)]
-)
-def test_few_slots_split_attention_more(slots: int, splits: int) -> None:
-    """At 10 heads: some 2,560 programs, and no fewer than 4 splits."""
-    assert BatchLaunches().splits_for(slots, 10) == splits
-
-
 FEW = BatchLaunches(Launch(64, 4), 1, 1, Launch(2048), Launch(1), Launch(64))
 
 
@@ -196,29 +187,6 @@ def test_a_finished_slot_stays_as_it_is_while_others_go_on(model: OcrModel) -> N
 
 
 @torch.inference_mode()
-def test_what_is_held_does_not_grow(model: OcrModel) -> None:
-    decoder = batch(model, 3, 4)
-    most, pages = 0, [replace(page, limit=2) for page in mixed_pages(60, 9)]
-    waiting = list(pages)
-    storage = {id(value): value.data_ptr() for value in vars(decoder.step).values() if torch.is_tensor(value)}
-    ended = 0
-    while waiting or decoder.busy:
-        while waiting and decoder.free:
-            page = waiting.pop()
-            slot, cache = decoder.take()
-            decoder.begin(
-                slot, page.key, page.ids, page.limit, page.ngram_size, prefill(model, page.ids, cache)
-            )
-        ended += len(decoder.advance())
-        most = max(most, len(decoder._running) + len(decoder._leaving))
-    assert ended == 60
-    assert most <= 2 * 3
-    assert storage == {
-        id(value): value.data_ptr() for value in vars(decoder.step).values() if torch.is_tensor(value)
-    }
-
-
-@torch.inference_mode()
 def test_a_broken_off_run_leaves_nothing(model: OcrModel) -> None:
     decoder, page = batch(model, 2, 4), Page(0, (3, 4, 5), 40, 0)
     for _ in range(2):
@@ -248,15 +216,3 @@ def test_what_a_slot_takes(model: OcrModel) -> None:
     published = replace(model.config.decoder, layers=12, heads=10, hidden_size=1280, vocab_size=129280)
     assert slot_bytes(published, 1000, 1000, torch.bfloat16) == 1000 * (61440 + 12) + 2 * 129280
     assert slot_bytes(published, 1000, 405, torch.bfloat16) == 405 * 61440 + 1000 * 12 + 2 * 129280
-
-
-def test_weights_are_joined_and_experts_are_not_copied(model: OcrModel) -> None:
-    packed = PackedDecoder.of(model.decoder)
-    joined = BatchWeights.of(packed)
-    dense, mixture = joined.layers
-    assert dense.routed is None and mixture.routed is not None
-    assert mixture.routed.gate.data_ptr() == packed.layers[1].mixture.routed.gate.data_ptr()  # type: ignore[union-attr]
-    # By hand: hidden 64, vocabulary 40, dense 96, 4 experts x 48, shared 96; float32.
-    attention, norms = 4 * 64 * 64, 2 * 64
-    wanted = 2 * (attention + norms) + 3 * 64 * 96 + (4 * 64 + 4 * 3 * 64 * 48 + 3 * 64 * 96) + 64 + 40 * 64
-    assert joined.bytes_a_step() == 4 * wanted

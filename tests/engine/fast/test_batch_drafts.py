@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast import batch_decode, batch_step
+from dsocr_core.engine.fast import batch_decode
 from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
 from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
@@ -40,9 +40,6 @@ def windowed(model: OcrModel, window: int | None) -> OcrModel:
     """The same weights with another window."""
     decoder = replace(model.config.decoder, window=window)
     return random_model(replace(model.config, decoder=decoder), DEVICE, torch.float32, seed=2)
-
-
-WINDOWS = pytest.mark.parametrize("window", [None, 3], ids=["", "ring"])
 
 
 def new_step(
@@ -185,36 +182,6 @@ def test_the_kernels_logits_are_those_of_single_steps_bit_for_bit(
         assert torch.equal(one, two)
     for state in states:
         assert state[ACCEPTED] >= 3 and state[PASSES] >= 3 and state[WRONG] >= 2 and state[RIGHT] >= 6
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("kept", [True, False])
-def test_tokens_are_others_where_a_pass_is_not_rolled_back(model: OcrModel, kept: bool) -> None:
-    """The check of the checks: a position that stays where the rows ended shows in the tokens."""
-
-    def accept(best: object, tokens: Tensor, states: Tensor, *others: object) -> None:
-        at, done = states[:, POSITION].clone(), states[:, DONE].clone()
-        PLAIN.accept(best, tokens, states, *others)
-        if not kept:
-            live = (done == 0) & (states[:, DONE] == 0)
-            states[live, POSITION] = at[live] + 4
-
-    kernels = replace(PLAIN, accept=accept)
-    plain, drafted, _ = rolled(model, kernels, slips, [*[4] * 3, *[1] * 14])
-    assert (drafted[0] == plain[0]) == kept
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_ring_without_places_to_spare_is_not_rolled_back(
-    model: OcrModel, kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The check of the checks: rows that take the places of older tokens show in the logits."""
-    if not kept:
-        monkeypatch.setattr(batch_step, "spare_places", lambda *given: 0)
-    plain, drafted, _ = rolled(windowed(model, 3), PLAIN, slips, [*[4] * 3, *[1] * 14])
-    close = (torch.allclose(*each, atol=1e-4) for each in zip(plain[1], drafted[1], strict=True))
-    assert all(close) == kept
 
 
 def test_passes_are_made_while_drafts_together_are_worth_them() -> None:

@@ -18,7 +18,6 @@ import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
 import dsocr_core.engine.fast.engine as fast_engine
 import dsocr_core.engine.page as page
-import dsocr_core.read.prefetch as prefetch
 import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
@@ -33,10 +32,10 @@ from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import Pixels, PreparedPage
 from dsocr_core.engine.source import Prefetch
-from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
-from dsocr_core.models.family import FIRST, preset_named
+from dsocr_core.models.family import preset_named
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 from dsocr_core.read.pages import read_pages, slots_for
@@ -327,44 +326,6 @@ def test_cancel_tells_of_what_ended_and_leaves_the_slots_usable(
     assert isinstance(found, OcrResult) and found.token_ids == alone[0].token_ids
 
 
-def test_an_error_of_the_listener_ends_the_run(engine: EagerEngine, requests: list[OcrRequest]) -> None:
-    def full_disk(_: object, __: object) -> None:
-        raise OSError("no room")
-
-    reader = BatchReader(engine, 2, ignore_eos=True, kernels=PLAIN)
-    with pytest.raises(OSError, match="no room"):
-        reader.read(Listed(engine, [replace(r, max_new_tokens=2) for r in requests]), full_disk)
-
-
-def test_the_end_token_ends_a_page(
-    checkpoint: Checkpoint, requests: list[OcrRequest], alone: list[OcrResult]
-) -> None:
-    first = alone[0].token_ids
-    tokenizer = checkpoint.tokenizer
-    before, tokenizer.eos_token_id = tokenizer.eos_token_id, first[0]
-    try:
-        engine = EagerEngine(checkpoint)
-        found = read(BatchReader(engine, 2, kernels=PLAIN), engine, [requests[0]])[0]
-    finally:
-        tokenizer.eos_token_id = before
-    assert isinstance(found, OcrResult)
-    assert (found.token_ids, found.finish_reason) == (first[:1], "eos")
-
-
-def test_ranges_alone_read_no_clock(
-    checkpoint: Checkpoint, requests: list[OcrRequest], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.push_range", told.append)
-    monkeypatch.setattr("dsocr_core.engine.stage_timer.nvtx.pop_range", lambda: None)
-    for module in ("stage_timer", "fast.batch_decode"):
-        monkeypatch.setattr(f"dsocr_core.engine.{module}.time.perf_counter", lambda: pytest.fail("a clock"))
-    engine = EagerEngine(checkpoint, EngineOptions(marks=Marks.RANGES))
-    found = read(BatchReader(engine, 2, kernels=PLAIN), engine, requests[:2])
-    assert all(isinstance(one, OcrResult) and one.timings == () for one in found.values())
-    assert set(told) == {stage.value for stage in FIRST.stages}
-
-
 GIB = 2**30
 
 
@@ -471,38 +432,6 @@ def test_a_run_together_writes_what_a_run_one_by_one_does(
     again, lines = run(given, "together", None, resume=True)
     assert (again.stopped, again.failed, again.skipped) == (0, 1, 6)
     assert len(lines) == 7
-
-
-def test_a_run_of_documents_in_one_prompt_is_read_in_slots_of_the_longest(
-    unlimited: str, pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = [Image.open(page) for page in pages]
-    longest = tmp_path / "longest.tiff"
-    first.save(longest, save_all=True, append_images=others[:3])
-    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
-    monkeypatch.setattr(EngineBackend, "reads_many", True)
-    infer = InferSettings(max_new_tokens=12)
-    settings = Settings(checkpoint=unlimited, dtype="float32", device="cpu", infer=infer)
-
-    def read_all(batch: int) -> list[dict[str, Any]]:
-        session, out = Session(settings, Opening(tmp_path / "known")), tmp_path / str(batch)
-        backend = session.side("a")
-        assert isinstance(backend, EngineBackend)
-        if batch > 1:
-            backend._reader = BatchReader(backend.engine, batch, kernels=PLAIN)
-        plan = RunPlan((*pages[:3], longest), out, batch=batch, together=4)
-        read_pages(session, plan, Progress(Console(quiet=True)))
-        written = map(json.loads, (out / "predictions.jsonl").read_text().splitlines())
-        return sorted(written, key=lambda line: str(line["source"]))
-
-    alone = read_all(1)
-    monkeypatch.setattr(prefetch, "IMAGES_AHEAD", 3)
-    in_slots = read_all(2)
-    assert [line["environment"].get("batch") for line in in_slots] == ["2"] * 2
-    assert [line["environment"].get("overlapped") for line in alone] == ["preprocess"] * 2
-    assert [line["environment"].get("overlapped") for line in in_slots] == [None, "preprocess"]
-    for name in ("source", "text_raw", "tokens", "finish_reason", "key"):
-        assert [line[name] for line in in_slots] == [line[name] for line in alone], name
 
 
 def test_how_many_are_read_together() -> None:

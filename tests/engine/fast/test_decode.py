@@ -196,34 +196,3 @@ def test_the_rule_reaches_back_into_the_prompt(model: OcrModel, before: tuple[in
     step.begin(tokens, limit=9, ngram=3)
     step.run()
     assert (step._banned_at == len(tokens) - 1).nonzero().flatten().tolist() == [3, 5]
-
-
-def test_weights_are_views_and_what_a_token_reads_of_them(model: OcrModel) -> None:
-    packed = PackedDecoder.of(model.decoder)
-    held = {parameter.data_ptr() for parameter in model.parameters()}
-    tensors = [packed.embedding, packed.norm, packed.head]
-    for layer in packed.layers:
-        tensors += [layer.norm, *vars(layer.attention).values(), *vars(layer.shared).values()]
-        if layer.mixture is not None:
-            tensors += [layer.mixture.router, *vars(layer.mixture.routed).values()]
-    assert all(tensor.data_ptr() in held for tensor in tensors)
-    assert packed.layers[0].mixture is None
-    # By hand: hidden 64, vocabulary 40, dense 96, experts 2 of 4 x 48, shared 96; float32.
-    attention, norms = 4 * 64 * 64, 2 * 64
-    dense, mixture = 3 * 64 * 96, 4 * 64 + 2 * 3 * 64 * 48 + 3 * 64 * 96
-    outside = 64 + 64  # norm and one embedding
-    head = 40 * 64 + 2 * 4 * 40  # in 8 bits, with scales and reaches
-    assert packed.bytes_a_token(2) == 4 * (2 * (attention + norms) + dense + mixture + outside) + head
-
-
-def test_what_does_not_fit_is_refused(model: OcrModel, fast: FastDecoder) -> None:
-    step = DecodeStep(PackedDecoder.of(model.decoder), model.config.decoder, 16, torch.float32, 1, FEW)
-    with pytest.raises(ValueError, match="17 positions do not fit a cache of 16"):
-        step.begin((1, 2, 3), limit=16, ngram=0)
-    with pytest.raises(ValueError, match="nothing to decode"):
-        step.begin((1,), limit=4, ngram=0)
-    with pytest.raises(ValueError, match="group of 0"):
-        FastDecoder(model, 1, torch.float32, FEW, group=0)
-    foreign = Sequence.start(model, PROMPT, 4, 0, sdpa_core, torch.float32)
-    with pytest.raises(ValueError, match="not the one"):
-        fast.decode(foreign, PROMPT, torch.zeros(40), 4, lambda _: None, None)

@@ -26,23 +26,11 @@ from dsocr_core.kernels.decode.split_attention import (
     split_attention,
     split_attention_reference,
 )
-from dsocr_core.kernels.launch import Launch, chunk_width
+from dsocr_core.kernels.launch import Launch
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.random_tensors import DTYPES, Random, assert_close
 
 EPS = 1e-6
-
-
-@pytest.mark.parametrize(
-    ("width", "chunk"), [(1280, 256), (896, 128), (856, 128), (320, 64), (224, 32), (48, 16), (7, 16)]
-)
-def test_chunks_pad_little(width: int, chunk: int) -> None:
-    assert chunk_width(width) == chunk
-
-
-def test_blocks_are_powers_of_two() -> None:
-    with pytest.raises(ValueError, match="rows 12"):
-        Launch(12)
 
 
 # (hidden, heads, head dim, capacity, position)
@@ -124,18 +112,6 @@ def test_a_ring_takes_its_slots_in_turn(splits: int, dtype: torch.dtype, device:
         added = attention_output_reference(mixed[None], torch.zeros(1, heads, device=device), output, x)
         attention_output(partial, log_sums, output, x, state, 2, Launch(8), 4)
         assert_close(x, added)
-
-
-def test_parts_are_at_least_what_is_read_at_once(device: torch.device) -> None:
-    """By hand: 40 positions, 16 at once, fill 3 of 4 parts; read 8 at once they are 4 parts of 10."""
-    new = Random(14, torch.float32, device)
-    q, keys, values = new.normal(1, 16), new.normal(1, 41, 16), new.normal(1, 41, 16)
-    filled = []
-    for tiles in (2, 1):
-        partial, log_sums = new.normal(4, 1, 16), new.normal(4, 1)
-        split_attention(q, keys, values, new.state(40), partial, log_sums, tiles, Launch(8))
-        filled.append(log_sums.isfinite().flatten().tolist())
-    assert filled == [[True, True, True, False], [True, True, True, True]]
 
 
 @DTYPES
@@ -340,17 +316,6 @@ def test_window_and_whitelist_are_those_of_the_rule(
     policy = NgramPolicy(size, window, tuple(exempt), over)
     sequence = torch.tensor(ids, dtype=torch.int32)
     _stamps_are_the_rules(policy, sequence, prompt, Random(12, torch.float32, device), device)
-
-
-def test_a_window_forgets_and_a_whitelist_lets_pass(device: torch.device) -> None:
-    """The same sequence under three rules: each with fewer forbidden tokens than the one before."""
-    sequence = torch.tensor(
-        [0, 1, 2, 0, 1] + [0, 1, 2, 3, 4, 5, 4, 3] * 2 + [0, 1, 2, 0, 1], dtype=torch.int32
-    )
-    new = Random(12, torch.float32, device)
-    policies = NgramPolicy(3), NgramPolicy(3, 11), NgramPolicy(3, 11, (2, 3))
-    hits = [_stamps_are_the_rules(policy, sequence, 5, new, device) for policy in policies]
-    assert hits[0] > hits[1] > hits[2] > 0
 
 
 def test_nan_stays_inside_the_weights(device: torch.device) -> None:

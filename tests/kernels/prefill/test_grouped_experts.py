@@ -16,8 +16,6 @@ from dsocr_core.kernels.prefill.grouped_experts import (
     grouped_down_reference,
     grouped_gate_up,
     grouped_gate_up_reference,
-    grouped_launches,
-    most_tiles,
 )
 from dsocr_core.kernels.prefill.route_tokens import route_tokens, route_tokens_reference
 from dsocr_core.models.blocks.layers import RmsNorm
@@ -54,13 +52,6 @@ def test_slots_are_ordered_by_expert(tokens: int, each: int, experts: int, devic
     expected = order_by_expert_reference(chosen, experts)
     assert torch.equal(slots, expected[0])
     assert torch.equal(starts, expected[1])
-
-
-def test_the_order_by_hand(device: torch.device) -> None:
-    chosen = torch.tensor([[2, 0], [0, 2], [3, 0]], dtype=torch.int32, device=device)
-    slots, starts = order_by_expert_reference(chosen, 4)
-    assert slots.tolist() == [1, 2, 5, 0, 3, 4]
-    assert starts.tolist() == [0, 3, 3, 5, 6]
 
 
 @DTYPES
@@ -140,33 +131,6 @@ def test_grouped_products_match_their_reference(
     place = int((slots == 0).nonzero())
     first = down[int(chosen[0, 0])].float() @ expected[place].float()
     assert_close(routed[0, 0], first.to(dtype))
-
-
-def test_the_grid_holds_the_worst_case() -> None:
-    """By hand: 7 slots of 3 experts, 4 rows a tile: 5 + 1 + 1 slots take 2 + 1 + 1 tiles."""
-    assert most_tiles(7, 3, 4) >= 4
-    for counts in ((5, 1, 1), (7, 0, 0), (4, 3, 0), (1, 1, 5)):
-        assert sum(-(-count // 4) for count in counts) <= most_tiles(7, 3, 4)
-    assert most_tiles(2, 64, 16) == 2
-
-
-def test_an_expert_with_more_rows_has_a_larger_tile(device: torch.device) -> None:
-    tiles = [grouped_launches(tokens * 6, 64, torch.float32, device)[0].rows for tokens in (64, 256, 703)]
-    assert tiles == [16, 32, 128]
-
-
-def test_tiles_of_a_roomy_device_fit_its_shared_memory(
-    monkeypatch: pytest.MonkeyPatch, device: torch.device
-) -> None:
-    """By hand: a stage holds rows of the left side and of one or two right sides, two bytes a number."""
-    monkeypatch.setattr("dsocr_core.kernels.prefill.grouped_experts.is_roomy", lambda _: True)
-    tall = []
-    for tokens in (64, 256, 400, 921, 3684):
-        tiles = grouped_launches(tokens * 6, 64, torch.bfloat16, device)
-        tall.append(tiles[0].rows)
-        for right_sides, at in zip((2, 1), tiles, strict=True):
-            assert (at.rows + right_sides * at.columns) * at.depth * 2 * at.stages <= 200 << 10
-    assert tall == [16, 32, 64, 128, 128]
 
 
 @DTYPES
