@@ -1,168 +1,123 @@
-"""A kill, a full disk and a read-only one, at every write: nothing saved is lost or seen in part."""
+"""A disk that fails from any sync, link or rename on: what was saved stays, and the job can be done again."""
 
 from __future__ import annotations
 
-import hashlib
+import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dsocr_core.runs.annotations import read_annotation_files
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.runs.store import History
-from tests.support import history_writes
-from tests.support.write_faults import FAULTS, Fault, Faults, sample, unavailable
+from tests.support import directory_writes
+from tests.support.made_up_runs import timing, write_run
+from tests.support.results import make_result
 
-WHY_NOT = unavailable()
-pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-
-BASES: dict[str, Callable[[Path], None]] = {
-    "write": history_writes.base,
-    "read_in": history_writes.base,
-    "export": history_writes.base,
-    "annotate": history_writes.base_noted,
-    "delete": history_writes.base_trashed,
-}
-"""Each job, and what it is done on."""
-HIDDEN = ("temporary", "history/unfinished")
-"""What no reader looks at."""
+Job = Callable[[Path], object]
 
 
-@dataclass
-class Seen:
-    """All that somebody finds in a history."""
-
-    runs: dict[str, Any]
-    notes: list[tuple[Any, ...]]
-
-
-def seen(root: Path) -> Seen:
+def base(root: Path) -> None:
+    """A run with a note, one in the trash, one in a zip, a run directory and a result in the cache."""
+    directory_writes.base_read(root)
+    for place, name in (("history", "old"), ("history", "trashed"), ("elsewhere", "new")):
+        write_run(root / place, name, [timing("p", "decode", 1.0)])
+    with History(root / "elsewhere") as other:
+        export_runs(other, ["new"], root / "new.zip")
     with History(root / "history") as history:
-        return _seen(history)
+        history.note("old", "a note")
+        history.trash(["trashed"])
+    cache(root, "first")
 
 
-def _seen(history: History) -> Seen:
-    assert not history.problems, history.problems
-    runs = {
-        run_id: (
-            history.record(run_id),
-            {name: table.to_pylist() for name, table in history.tables(run_id).items()},
-            {name: history.file(run_id, name).read_bytes() for name in history.file_names(run_id)},
-        )
-        for run_id in history.run_ids()
-    }
-    files = [(0, name) for name in history.storage.annotation_versions()]
-    rows = read_annotation_files([history.storage], files, files)[0]
-    rows.sort(key=lambda row: row["position"])
-    return Seen(runs, [(row["kind"], row["page"], row["value"]) for row in rows])
-
-
-def exported(root: Path) -> dict[str, str] | None:
-    """The files in an export; None where there is none."""
-    target = root / "exported"
-    if not target.is_file():
-        return None
-    with zipfile.ZipFile(target) as archive:
-        return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
-
-
-class Bench:
-    """A job, what it is done on, and what there is to see before and after it."""
-
-    def __init__(self, faults: Faults, root: Path, job: str) -> None:
-        self._faults, self._root, self.job = faults, root, job
-        shutil.copytree(_base(BASES[job], root.parent), root / "base")
-        self.before = seen(root / "base")
-        done = self._copy("done")
-        ended = faults.run(job, done)
-        assert ended.end == "done", ended.text
-        self.writes = ended.writes
-        self.after, self.exported = seen(done), exported(done)
-        self._checked: set[str] = set()
-
-    def _copy(self, name: str) -> Path:
-        target = self._root / name
-        shutil.rmtree(target, ignore_errors=True)
-        return Path(shutil.copytree(self._root / "base", target, symlinks=True))
-
-    def look(self, fault: Fault, at: int) -> None:
-        """Let the fault happen, and look at what it left; then do the job again, without."""
-        root = self._copy("tried")
-        ended = self._faults.run(self.job, root, fault, at)
-        what = f"{self.job}, {fault} at {at} ({ended.writes[at : at + 1]}): {ended.end} {ended.text}"
-        assert ended.end in (("killed", "done") if fault == "kill" else ("refused", "done")), what
-        assert "\n" not in ended.text and "None" not in ended.text, what
-        assert fault != "full" or not any(root.glob(".part-*")), what
-        state = _state(root)
-        if state in self._checked and ended.end != "done":
-            return
-        self._checked.add(state)
+def in_history(act: Callable[[History, Path], object]) -> Job:
+    def job(root: Path) -> None:
         with History(root / "history") as history:
-            found = _seen(history)
-            self._check(found, what)
-            assert exported(root) in (None, self.exported), what
-            if ended.end == "done":
-                assert (found, exported(root)) == (self.after, self.exported), what
-            history.storage.leftovers(clear=True)
-            assert not any((root / "history" / "unfinished").glob("*")), what
-        if found.runs == self.after.runs and self.job == "write":
-            return  # a run is written once
-        if exported(root) is None:
-            again = self._faults.run(self.job, root)
-            assert again.end == "done", f"{what}; then {again.text}"
-            assert (seen(root).runs, exported(root)) == (self.after.runs, self.exported), what
+            act(history, root)
 
-    def _check(self, found: Seen, what: str) -> None:
-        before, after = self.before.runs, self.after.runs
-        assert before.keys() & after.keys() <= found.runs.keys() <= before.keys() | after.keys(), what
-        for run_id, content in found.runs.items():
-            assert content in (before.get(run_id), after.get(run_id)), f"{what}: {run_id}"
-        assert found.notes in (self.before.notes, self.after.notes), what
+    return job
 
 
-def _base(make: Callable[[Path], None], folder: Path) -> Path:
-    """What jobs are done on, made once for all of them."""
-    base = folder / make.__name__
-    if not base.exists():
-        base.mkdir()
-        make(base)
-    return base
+def read_in(history: History, root: Path) -> None:
+    report = import_paths(history, [root / "new.zip"])
+    if report.skipped:
+        raise DsocrError(report.skipped[0].reason)
 
 
-def _state(root: Path) -> str:
-    """What a reader finds, to look at it once."""
-    state = hashlib.sha256()
-    for file in sorted(root.rglob("*")):
-        name = file.relative_to(root).as_posix()
-        if not name.startswith(HIDDEN):
-            state.update(f"{name} {file.stat().st_size if file.is_file() else ''}\n".encode())
-    return state.hexdigest()
+def cache(root: Path, text: str) -> None:
+    result = make_result(text, image=Path("a.png"))
+    ResultStore(root / "results").save("key", RecordedResult(result, "2026-01-02"))
 
 
-@pytest.fixture(scope="module")
-def faults() -> Iterator[Faults]:
-    with Faults("history_writes") as started:
-        yield started
+JOBS: dict[str, Job] = {
+    "write": lambda root: write_run(root / "history", "new", [timing("p", "decode", 1.0)]),
+    "import": in_history(read_in),
+    "export": in_history(lambda history, root: export_runs(history, ["old"], root / "exported.zip")),
+    "annotate": in_history(lambda history, _: history.annotate_all("old", "verdict", [("p", "a", "good")])),
+    "delete": in_history(lambda history, _: history.empty_trash()),
+    "read again": directory_writes.read_again,
+    "cache": lambda root: cache(root, "second"),
+}
 
 
-@pytest.fixture(scope="module", params=BASES)
-def bench(request: pytest.FixtureRequest, faults: Faults, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench(faults, tmp_path_factory.mktemp(request.param), request.param)
+def seen(root: Path) -> list[Any]:
+    """What a reader finds in each place."""
+    with History(root / "history") as history:
+        assert not history.problems
+        tables = {run_id: (history.record(run_id), history.tables(run_id)) for run_id in history.run_ids()}
+        notes = [history.storage.read_annotation(name) for name in history.storage.annotation_versions()]
+        trashed = list(history.trashed())
+    archives = [(file.name, zipfile.ZipFile(file).namelist()) for file in root.glob("exported.zip")]
+    with directory_writes.opened(root) as directory:
+        done = directory.done()
+    cached = ResultStore(root / "results").find("key")
+    return [tables, len(notes), trashed, archives, done, cached and cached.result.text_raw]
 
 
-@pytest.mark.parametrize("bench", BASES, indirect=True)
-def test_a_fault_loses_nothing(bench: Bench) -> None:
-    """At a few writes of each job; the slow test has all."""
-    for fault, at in sample(bench.job, list(BASES).index(bench.job), bench.writes, HIDDEN):
-        bench.look(fault, at)
+def fail_from(patch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Let that call, and each after it, fail; returns a list that they are written into."""
+    calls: list[str] = []
+
+    def failing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **named: Any) -> Any:
+            calls.append(name)
+            if len(calls) > number:
+                raise OSError(28, "No space left on device")
+            return call(*given, **named)
+
+        return called
+
+    for owner, name in ((os, "fsync"), (os, "link"), (Path, "rename"), (Path, "replace")):
+        patch.setattr(owner, name, failing(name, getattr(owner, name)))
+    return calls
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_every_write_loses_nothing(bench: Bench, fault: Fault) -> None:
-    for at in range(len(bench.writes)):
-        bench.look(fault, at)
+@pytest.mark.parametrize("job", JOBS)
+def test_a_failing_disk_loses_nothing(job: str, tmp_path: Path) -> None:
+    base(tmp_path / "base")
+    before, root = seen(tmp_path / "base"), tmp_path / "tried"
+    shutil.copytree(tmp_path / "base", root)
+    with pytest.MonkeyPatch.context() as patch:
+        calls = fail_from(patch, 10**6)
+        JOBS[job](root)
+    after = seen(root)
+    assert calls and after != before
+    for number in range(len(calls)):
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "base", root)
+        with pytest.MonkeyPatch.context() as patch, suppress(DsocrError):
+            fail_from(patch, number)
+            JOBS[job](root)
+        found = seen(root)
+        assert all(one in pair for one, *pair in zip(found, before, after, strict=True)), calls[number]
+        if found == before:
+            JOBS[job](root)
+            assert seen(root) == after, calls[number]

@@ -1,4 +1,4 @@
-"""What writes into a run directory and into the result cache, one function a job."""
+"""What writes into a run directory, one function a job."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from pathlib import Path
 from PIL import Image
 
 from dsocr_core.backends.backend import Opening
-from dsocr_core.read.prefetch import PageFailed, PageToRead
+from dsocr_core.read.prefetch import PageToRead
 from dsocr_core.read.recorders import Recorders, RunDirectory
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrRequest, PageFile
 from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
@@ -24,7 +23,7 @@ BACKENDS = ("eager",)
 
 def base(root: Path) -> None:
     """Two pictures, and nothing read."""
-    (root / "temporary").mkdir()
+    root.mkdir(exist_ok=True)
     for number, name in enumerate(PAGES):
         Image.new("RGB", (64, 48), (number, 0, 0)).save(root / name)
 
@@ -65,15 +64,3 @@ def read(root: Path) -> None:
 def read_again(root: Path) -> None:
     """One of the pages with other settings."""
     _read(root, "second", PAGES[:1])
-
-
-def fail_again(root: Path) -> None:
-    """A page that was read before cannot be read."""
-    with opened(root) as directory:
-        directory.add_failure(PageFailed(PAGES[0], "damaged", root / PAGES[0]))
-
-
-def cache(root: Path) -> None:
-    store = ResultStore(root / "out")
-    store.save("key", RecordedResult(make_result("first", image=Path("a.png")), "2026-01-02"))
-    store.save("key", RecordedResult(make_result("second", image=Path("a.png")), "2026-01-02"))
