@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from socket import socket
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -20,30 +21,45 @@ def pictures_come(page: Page) -> None:
             image.evaluate("image => image.decode()")
 
 
-@pytest.mark.parametrize(("strips", "keeps_host"), [(False, True), (True, False)])
+def origin_of(proxy: socket) -> str:
+    return f"http://127.0.0.1:{proxy.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["prefix stripped", "prefix kept"])
+def origins(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, browser: Browser
+) -> Iterator[dict[bool, str]]:
+    """Origins of two proxies before one app: of one that keeps the Host, and of one that changes it."""
+    strips = request.param
+    folder = tmp_path_factory.mktemp("prefix")
+    (folder / "settings.yaml").write_text(f"history: {folder / 'history'}\n")
+    with listening() as keeping, listening() as changing:
+        # Only where the Host is changed does the app have to know the proxy's origin.
+        options = ["--server.corsAllowedOrigins", origin_of(changing)]
+        options += [] if strips else ["--server.baseUrlPath", PREFIX.strip("/")]
+        base, config = "" if strips else PREFIX, folder / "settings.yaml"
+        with serve(ROOT / "app.py", folder / "log", config=config, options=options, base=base) as server:
+            port = int(server.url.rpartition(":")[2].partition("/")[0])
+            forward(keeping, port, strips, keeps_host=True)
+            forward(changing, port, strips, keeps_host=False)
+            yield {True: origin_of(keeping), False: origin_of(changing)}
+
+
+@pytest.mark.parametrize("keeps_host", [True, False])
 def test_pictures_and_links_of_compare_and_review_have_the_prefix(
-    strips: bool, keeps_host: bool, tmp_path: Path, browser: Browser, open_page
+    origins: dict[bool, str], keeps_host: bool, open_page
 ) -> None:
-    (tmp_path / "settings.yaml").write_text(f"history: {tmp_path / 'history'}\n")
-    with listening() as proxy:
-        origin = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-        options = [] if strips else ["--server.baseUrlPath", PREFIX.strip("/")]
-        if not keeps_host:
-            options += ["--server.corsAllowedOrigins", origin]
-        base = "" if strips else PREFIX
-        config = tmp_path / "settings.yaml"
-        with serve(ROOT / "app.py", tmp_path / "log", config=config, options=options, base=base) as server:
-            forward(proxy, int(server.url.rpartition(":")[2].partition("/")[0]), strips, keeps_host)
-            page = open_page(f"{origin}{PREFIX}/")
-            page.locator(".viewer .pane img").first.wait_for(state="attached")
-            pictures_come(page)
-            page.locator('.gallery button[data-key="01-letter"]').click()
-            page.locator('.viewer[data-image^="01-letter:"]').wait_for()
-            pictures_come(page)
-            page.wait_for_url(f"{origin}{PREFIX}/?*page=01-letter*")
-            again = open_page(page.url)
-            again.locator('.viewer[data-image^="01-letter:"]').wait_for()
-            page.get_by_test_id("stSidebarNavLink").filter(has_text="Review").click()
-            page.locator('.queue button[aria-selected="true"]').wait_for()
-            pictures_come(page)
-            page.wait_for_url(f"{origin}{PREFIX}/review?*")
+    origin = origins[keeps_host]
+    page = open_page(f"{origin}{PREFIX}/")
+    page.locator(".viewer .pane img").first.wait_for(state="attached")
+    pictures_come(page)
+    page.locator('.gallery button[data-key="01-letter"]').click()
+    page.locator('.viewer[data-image^="01-letter:"]').wait_for()
+    pictures_come(page)
+    page.wait_for_url(f"{origin}{PREFIX}/?*page=01-letter*")
+    again = open_page(page.url)
+    again.locator('.viewer[data-image^="01-letter:"]').wait_for()
+    page.get_by_test_id("stSidebarNavLink").filter(has_text="Review").click()
+    page.locator('.queue button[aria-selected="true"]').wait_for()
+    pictures_come(page)
+    page.wait_for_url(f"{origin}{PREFIX}/review?*")
