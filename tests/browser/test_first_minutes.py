@@ -165,6 +165,7 @@ def test_five_minutes(
     verdict.wait_for()
     page.keyboard.press("b")
     viewer.wait(selected="0")
+    page.wait_for_url("**box=*")
     first = page.url
     for number in (2, 3):
         page.locator("body").press("j")
@@ -211,7 +212,7 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     page.locator(".js-plotly-plot .annotation", has_text="faster").first.wait_for()
     picture("trend")
     page.get_by_role("tab", name="B against A").click()
-    page.locator(".dsocr-bars .dot").first.wait_for()
+    page.locator(".dsocr-strip").filter(visible=True).first.wait_for()
     page.get_by_role("tab", name="Kernels").click()
     page.locator(".js-plotly-plot .point").first.wait_for()
     picture("kernels")

@@ -1,4 +1,4 @@
-"""A kernel tuner's work by the mouse: what became slower, its stage, its kernel, the roof, a report."""
+"""A kernel tuner's work by the mouse: what became slower, its stage, its kernel, the roof."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROFILE = "20261123-230246-ncu-fast"
 SLOWER = "_split_attention"
 ROW = 35
 """Pixels of a table's row."""
-CLICKS = 6
+CLICKS = 5
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def table_of(page: Page) -> Locator:
     return table
 
 
-def test_from_a_red_gate_to_a_report_in_six_clicks(tuned: Server, open_page, screenshots: Path) -> None:
+def test_from_a_red_gate_to_a_kernel_in_five_clicks(tuned: Server, open_page, screenshots: Path) -> None:
     clicks = 0
 
     def click(place: Locator, row: int | None = None) -> None:
@@ -89,16 +89,10 @@ def test_from_a_red_gate_to_a_report_in_six_clicks(tuned: Server, open_page, scr
     expect(page.get_by_text("12 kernels in both, 0 new in B, 0 gone")).to_be_visible()
     click(table_of(page), row=0)
     expect(page.get_by_text("1 kernel: A open, B filled, under the roof of H200 SXM")).to_be_visible()
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
     chart = page.locator(".js-plotly-plot").filter(visible=True)
+    chart.locator(".point").first.wait_for()
     chart.scroll_into_view_if_needed()
     assert ink(chart) > 0.005
     page.screenshot(path=screenshots / "tuning-kernel.png", full_page=True)
-    with page.expect_download() as download:
-        click(page.get_by_role("button", name="Report"))
-    report = Path(download.value.path()).read_text(encoding="utf-8")
-    assert "| decode |" in report and "1.08x slower" in report
-    kernels = report.split("## Kernels")[1].splitlines()
-    assert next(line for line in kernels if line.startswith("| \\_")).startswith(
-        "| \\_split\\_attention | decode |"
-    )
     assert clicks <= CLICKS and page.locator(".stException").count() == 0

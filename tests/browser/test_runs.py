@@ -50,7 +50,7 @@ def test_every_mode_and_tab_is_drawn_in_the_dark_too(fabricated_server: Server, 
         page.locator('[role="tab"][aria-selected="true"]', has_text=tab).wait_for()
         if tab == "Timings":
             page.locator(".stTabs .dsocr-bars-track i").first.wait_for()
-        if tab in ("Boxes", "Tokens", "Inputs", "Files"):
+        if tab in ("Boxes", "Tokens", "Inputs"):
             page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
         page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
         page.locator(".stTabs").scroll_into_view_if_needed()

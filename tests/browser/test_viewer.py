@@ -157,7 +157,7 @@ def test_modes_by_key_and_link(viewer: Viewer) -> None:
 def test_the_panel_lists_what_differs_and_marks_its_letters(viewer: Viewer) -> None:
     """A hostile text is among the differences: it is written, never run."""
     viewer.page.keyboard.press("Escape")
-    change = viewer.root.locator(".inspector .changes button", has_text="<script>")
+    change = viewer.root.locator(".inspector .changes button", has_text="owned")
     change.first.click()
     viewer.wait(selected="2")
     assert "<script>" in "".join(viewer.root.locator('.inspector [data-side="b"] .letter').all_inner_texts())
@@ -212,7 +212,7 @@ def test_keys_fire_unless_one_is_typing(viewer: Viewer) -> None:
     viewer.page.keyboard.press("Escape")
     viewer.root.locator(".keys").wait_for(state="hidden")
     viewer.page.get_by_text("More settings").click()
-    field = viewer.page.get_by_role("textbox", name="Most new tokens")
+    field = viewer.page.get_by_role("textbox", name="Max new tokens")
     field.click()
     viewer.page.keyboard.type("34dj?")
     assert viewer.state()["mode"] == "2-up"
