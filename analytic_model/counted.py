@@ -28,9 +28,9 @@ from analytic_model.policy import DTYPE_BYTES, Policy
 from analytic_model.predict import predict
 from analytic_model.roofline import least_work
 from analytic_model.workload import Workload
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import cache_directory
-from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import parse_config, preset_named, row_of
 from dsocr_core.models.stages import Stage
@@ -219,7 +219,7 @@ def _digest(config: ModelConfig) -> str:
 def _read(file: Path) -> dict[str, Counts]:
     try:
         document = parse_json(read_bytes(file, _CACHE_LIMIT))
-    except Refused:
+    except InvalidFile:
         return {}
     good = isinstance(document, dict) and all(_is_counts(counts) for counts in document.values())
     return document if good else {}

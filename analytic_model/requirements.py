@@ -16,7 +16,7 @@ from analytic_model.policy import Policy
 from analytic_model.predict import StageCost, decode_step, predict
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import amount, percent
+from dsocr_core.base.formatting import amount, percent
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.stages import Stage
 

@@ -23,9 +23,9 @@ from analytic_model.measure import META, Flops, Meter, count_parameters
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages, load_config, preset_named
@@ -232,7 +232,7 @@ def _against_index(config: ModelConfig, index: Path) -> Iterator[tuple[str, int,
     try:
         document = parse_json(read_bytes(index, _INDEX_BYTES, follow_links=True))
         names, size = set(document["weight_map"]), document.get("metadata", {}).get("total_size")
-    except (Refused, KeyError, AttributeError, TypeError) as error:
+    except (InvalidFile, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
     with META:
         ours = {name for name, _ in published_parameters(build(config))}

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
+from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs.conversion import SettingRefused, converted
 from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, VendorSpec
 from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_backends
-from dsocr_core.base.visible import encodable, name_text
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
 from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, UnknownPresetError, cut

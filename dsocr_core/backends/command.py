@@ -16,9 +16,9 @@ from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import size_of, text_result
 from dsocr_core.base.child import Child
 from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.sanitise import name_text, visible
 from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.base.visible import name_text, visible
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.texts.by_name import ByName

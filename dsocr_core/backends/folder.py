@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.left_behind import read_left_behind, text_result
 from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs.kinds import FolderSpec
-from dsocr_core.base.visible import name_text
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
 from dsocr_core.runs.texts.folders import read_folder

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_of
-from dsocr_core.base.visible import visible
 
 MOST_LINE_BYTES = 16 * 1024 * 1024
 TAIL_BYTES = 16 * 1024

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from dsocr_core.base.visible import json_line, name_text, visible
+from dsocr_core.base.sanitise import json_line, name_text, visible
 
 
 class SafeConsole(Console):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import RUNS_DIRECTORY
-from dsocr_core.base.visible import visible
+from dsocr_core.base.sanitise import visible
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.base.visible import name_text
 from dsocr_core.cli import compare_outputs
 from dsocr_core.cli.again import recorded_run
 from dsocr_core.cli.compare_runs import CompareError, compare_runs, location_and_id, may_be_run, reported

@@ -15,8 +15,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from dsocr_core.base.console import PageTable, SafeConsole
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import json_line
 from dsocr_core.base.system import cores
-from dsocr_core.base.visible import json_line
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from dsocr_core.base.console import PageTable
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import json_line
-from dsocr_core.base.words import duration
+from dsocr_core.base.formatting import duration
+from dsocr_core.base.sanitise import json_line
 from dsocr_core.cli.read import Compared
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, sprea
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, print_json, titled_table
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import visible
-from dsocr_core.base.words import amount, percent
+from dsocr_core.base.formatting import amount, percent
+from dsocr_core.base.sanitise import visible
 from dsocr_core.cli.history import Where, records
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig

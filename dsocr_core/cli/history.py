@@ -18,8 +18,8 @@ from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, print_json
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import json_line, visible
 from dsocr_core.base.system import memory_limit
-from dsocr_core.base.visible import json_line, visible
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.settings import Settings, history_location

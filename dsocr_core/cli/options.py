@@ -26,8 +26,8 @@ from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter,
 
 from dsocr_core.base.console import OK, cancelled_by_interrupt
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import visible
 from dsocr_core.base.specs.parsing import BackendChoice
-from dsocr_core.base.visible import visible
 from dsocr_core.cli.sides import choice_of
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, SettingsError

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, print_json
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import duration
 from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.base.system import cores
-from dsocr_core.base.words import duration
 from dsocr_core.cli.options import require_packages
 from dsocr_core.cli.read import PageOptions
 from dsocr_core.settings import Settings, SettingsError

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
 MANIFEST_SUFFIXES = (".txt", ".list", ".parquet")

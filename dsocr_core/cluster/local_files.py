@@ -9,7 +9,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from dsocr_core.base.errors import one_line
-from dsocr_core.base.visible import text_name
+from dsocr_core.base.sanitise import text_name
 from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, pdf_page_count
 from dsocr_core.page.opener import render_page

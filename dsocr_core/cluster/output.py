@@ -23,7 +23,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.base.visible import json_bytes
+from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.shards import PageRef, Shard, shard_key
 from dsocr_core.reading.records import CancelToken

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.console import titled_table
-from dsocr_core.base.words import duration
+from dsocr_core.base.formatting import duration
 from dsocr_core.cluster.status import Figures, causes_words
 
 SHOWN_WORKERS = 16

@@ -19,9 +19,9 @@ from typing import Any
 import dask
 import distributed  # noqa: F401 - its defaults are in Dask's configuration then
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.untrusted import Refused, parse_json
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.reading.records import result_from_jsonable
 from dsocr_core.runs.sharded import PageReading
@@ -277,7 +277,7 @@ class _Process:
                     self._heard = time.monotonic()
                     self._take(message)
                     self._changed.notify_all()
-        except (Refused, LookupError, TypeError, ValueError):
+        except (InvalidFile, LookupError, TypeError, ValueError):
             if self._child.alive:  # else it was cut off by its death
                 self.end("wrote what is no message")
         except ChildGone:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from dsocr_core.base.visible import text_name
+from dsocr_core.base.sanitise import text_name
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.sharded import PageReading
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from analytic_model.counted import run_rows
-from dsocr_core.base.visible import json_bytes
+from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.measure.bench import DRAWN, BenchPlan
 from dsocr_core.measure.bench_report import Bench
 from dsocr_core.runs.record import record_run

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.base.console import titled_table
-from dsocr_core.base.words import percent, significant
+from dsocr_core.base.formatting import percent, significant
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.reading.records import OcrResult
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.base.errors import Cancelled, one_line
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.measure.processes import (
     RATES,
     Code,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, PageTable
-from dsocr_core.base.words import NOT_MEASURED, amount, duration, percent, plural
+from dsocr_core.base.formatting import NOT_MEASURED, amount, duration, percent, plural
 from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
 from dsocr_core.models.stages import Stage

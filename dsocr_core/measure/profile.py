@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.ncu import NCU_LIMIT, launch_rows
 from dsocr_core.runs.importers.ncu_csv import Launch, launches
@@ -112,9 +112,9 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> tuple[Launch, 
         ) from error
     try:
         measured = launches(as_text(read_bytes(table, NCU_LIMIT)))
-    except Refused as error:
+    except InvalidFile as error:
         said = done.stderr
-        with suppress(Refused):
+        with suppress(InvalidFile):
             said = read_bytes(table, NCU_LIMIT) or said
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
         raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error

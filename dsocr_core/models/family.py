@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.base.bounded_json import InvalidFile, Missing, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.models.config import ConfigError, ModelConfig, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
@@ -71,7 +71,7 @@ def read_config(path: Path) -> tuple[Any, str]:
         return parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True), str(file)
     except Missing:
         raise ConfigError(f"{file}: no config.json here; give a DeepSeek-OCR directory") from None
-    except Refused as error:
+    except InvalidFile as error:
         raise ConfigError(f"{file}: {error}") from error
 
 

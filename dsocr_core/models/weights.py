@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.config import QUANTISED_ADVICE, ModelConfig
 from dsocr_core.models.devices import Gpu
 from dsocr_core.models.family import row_of
@@ -212,7 +212,7 @@ def _shards(directory: Path) -> dict[str, Path]:
         try:
             table = parse_json(read_bytes(index, _INDEX_LIMIT, follow_links=True))["weight_map"]
             names = {str(name): str(file) for name, file in table.items()}
-        except (Refused, KeyError, AttributeError) as error:
+        except (InvalidFile, KeyError, AttributeError) as error:
             raise CheckpointError(f"{index}: not a safetensors index ({error})") from error
         for file in sorted(set(names.values())):
             # A shard is beside its index; anything else is refused.

@@ -19,8 +19,8 @@ from typing import overload
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.base.visible import name_text
 from dsocr_core.page.decoding import Unreadable, cause
 from dsocr_core.page.opener import Opened, count_pages, open_image, render_page
 

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_value
 from dsocr_core.base.child import Child, module_command, module_environment
 from dsocr_core.base.system import SharedMemory, first_bytes
-from dsocr_core.base.untrusted import Refused, parse_value
 from dsocr_core.page.decoding import MODE_BYTES, MODES, NOTICES, PIXEL_BYTES, Unreadable, gray_as_rgb, mapped
 from dsocr_core.page.opener_answers import (
     COUNTED,
@@ -103,7 +103,7 @@ def page_text(path: Path, number: int) -> PageText:
             raise ValueError
         width, height, runs = found
         return PageText(float(width), float(height), [_run(*run) for run in runs[:MOST_RUNS]])
-    except (Refused, ValueError, TypeError, IndexError, KeyError, OverflowError):
+    except (InvalidFile, ValueError, TypeError, IndexError, KeyError, OverflowError):
         raise Unreadable(_NO_SENSE) from None
 
 

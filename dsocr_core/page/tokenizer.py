@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from dsocr_core.base.bounded_json import InvalidFile, Missing, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.untrusted import Missing, Refused, parse_json, read_bytes
 from dsocr_core.reading.records import IMAGE_PLACEHOLDER
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -56,7 +56,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_str(content.decode("utf-8"))
         except Missing:
             raise TokenizerError(f"{file}: missing; is this a DeepSeek-OCR checkpoint?") from None
-        except Refused as error:
+        except InvalidFile as error:
             raise TokenizerError(f"{file}: {error}") from error
         except Exception as error:  # the library raises Exception itself for every damage
             raise TokenizerError(f"{file}: not a tokenizer ({one_line(error, 200)})") from error
@@ -92,7 +92,7 @@ def _special_texts(directory: Path) -> dict[str, str]:
             data: Any = parse_json(read_bytes(file, _FILE_LIMIT, follow_links=True), any_number=True)
         except Missing:
             continue
-        except Refused as error:
+        except InvalidFile as error:
             raise TokenizerError(f"{file}: {error}") from error
         for key in ("bos_token", "eos_token", "pad_token"):
             value = data.get(key)

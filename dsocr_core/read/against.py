@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dsocr_core.base.console import Name, PageTable, verdict_text
-from dsocr_core.base.visible import json_line
+from dsocr_core.base.sanitise import json_line
 from dsocr_core.page.documents import expand
 from dsocr_core.read.loop import read_each
 from dsocr_core.read.plan import RunPlan

@@ -21,7 +21,7 @@ from PIL import Image
 
 from dsocr_core.base.error_log import unforeseen
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import text_name
+from dsocr_core.base.sanitise import text_name
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, ReadyPage
 from dsocr_core.read.session import Session
 from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, prediction

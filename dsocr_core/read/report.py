@@ -12,8 +12,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from dsocr_core.base.console import Name, PageTable, verdict_text
-from dsocr_core.base.visible import json_line, visible
-from dsocr_core.base.words import duration, percent
+from dsocr_core.base.formatting import duration, percent
+from dsocr_core.base.sanitise import json_line, visible
 from dsocr_core.engine.drafts.given import Given
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression

@@ -19,7 +19,7 @@ from typing import IO, Any
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import json_bytes, name_text
+from dsocr_core.base.sanitise import json_bytes, name_text
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.row import Markup
 from dsocr_core.models.stages import Stage

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from typing import Any, NamedTuple
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.models.row import Markup
 
 PAGE = "<PAGE>"

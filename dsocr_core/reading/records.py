@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import name_text, text_name
+from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.models.family import FAMILIES, FIRST, Family, all_stages, family_named, preset_named
 from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.models.stages import TOP_LEVEL, Stage

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.input_parity import GLOBAL_HASH, IMAGE, LIMIT, TILES_HASH, inputs_words
 from dsocr_core.reading.parity_records import InputLine, Tolerance, Verdict
 from dsocr_core.reading.records import FinishReason

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.parity_row import parity_document
 from dsocr_core.reading.ties import count_ties, ties_document

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import duration, percent
+from dsocr_core.base.formatting import duration, percent
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.text_diff import named, text_changes
 from dsocr_core.reading.text_runs import Runs, text_difference

@@ -16,7 +16,7 @@ from typing import IO
 import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.visible import json_bytes
+from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.record import RunRecord, time_of
 from dsocr_core.runs.schema import TABLES

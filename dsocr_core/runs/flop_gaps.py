@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import duration, percent, plural, significant
+from dsocr_core.base.formatting import duration, percent, plural, significant
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.store import History
 

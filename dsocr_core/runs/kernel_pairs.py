@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.words import amount, plural, signed, significant
+from dsocr_core.base.formatting import amount, plural, signed, significant
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_profiles import plain_name
 from dsocr_core.runs.profiled import by_kernel, profile_rows

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR_TOKEN_CEILING
 from dsocr_core.runs.record import RunRecord
 

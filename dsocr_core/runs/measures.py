@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dsocr_core.base.words import amount, duration, percent, significant, speed_ratio
+from dsocr_core.base.formatting import amount, duration, percent, significant, speed_ratio
 
 
 @dataclass(frozen=True)

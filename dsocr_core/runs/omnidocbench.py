@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePath
 
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.reading.markup import parse
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.runs.exporters import ExportError

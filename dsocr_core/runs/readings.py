@@ -12,8 +12,8 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.base.untrusted import Refused, parse_json
-from dsocr_core.base.visible import name_text, text_name
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
+from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
@@ -179,7 +179,7 @@ def result_of(row: Row) -> OcrResult | None:
     if row["exact"] is not None:
         try:
             return result_from_jsonable(parse_json(row["exact"], any_number=True))
-        except (Refused, ValueError, LookupError, TypeError, AttributeError):
+        except (InvalidFile, ValueError, LookupError, TypeError, AttributeError):
             pass  # another program's: the columns count
     if row["error"] is not None or row["text_raw"] is None:
         return None

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.untrusted import Refused, parse_json
 from dsocr_core.models.family import read_config
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import VENDOR, OcrResult
@@ -318,7 +318,7 @@ def read_document(content: bytes) -> dict[str, Any]:
     """The JSON object of a file that may be anybody's, its size checked before. Raises RecordError."""
     try:
         return parse_json(content, any_number=True)
-    except Refused as error:
+    except InvalidFile as error:
         raise RecordError(str(error)) from error
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dsocr_core.base.errors import Cancelled, one_line
-from dsocr_core.base.visible import encodable, name_text
+from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.records import BackendName, OcrResult

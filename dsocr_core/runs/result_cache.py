@@ -18,9 +18,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
-from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
 from dsocr_core.models.family import FIRST
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import code_version, required_files, result_key, shared_fingerprint
@@ -57,7 +57,7 @@ class ResultStore:
     def find(self, key: str) -> RecordedResult | None:
         try:
             return self._row(key) or self._of_run(key)
-        except (Refused, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError):
+        except (InvalidFile, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError):
             return None
 
     def _row(self, key: str) -> RecordedResult | None:

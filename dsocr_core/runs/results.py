@@ -86,7 +86,7 @@ class Stored:
 
 
 def readings_in(directory: Path) -> Readings:
-    """Results and failures of a run by its directory, which may be anybody's. Raises Refused."""
+    """Results and failures of a run by its directory, which may be anybody's. Raises InvalidFile."""
     run = read_own_run(directory)
     table = run.tables.get("readings")
     rows = table.to_pylist() if isinstance(table, pa.Table) else []

@@ -23,9 +23,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dsocr_core.base.bounded_json import parse_value
 from dsocr_core.base.errors import one_line
-from dsocr_core.base.untrusted import parse_value
-from dsocr_core.base.visible import name_text, text_name
+from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.reading.clean import FOLDER as CLEAN
 from dsocr_core.reading.clean import CleanPage, clean_path
 from dsocr_core.reading.records import BackendName, OcrResult

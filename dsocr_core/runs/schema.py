@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import encodable
+from dsocr_core.base.sanitise import encodable
 
 
 class SchemaError(DsocrError):

@@ -23,9 +23,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.untrusted import Refused, parse_json
-from dsocr_core.base.visible import encodable
+from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import KNOWN_INPUT
 from dsocr_core.reading.records import (
@@ -260,7 +260,7 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 
 def _marker(content: bytes) -> Marker:
-    """The marker of a file: its values are of their types, none below 0. Raises TypeError, Refused."""
+    """The marker of a file: its values are of their types, none below 0. Raises TypeError, InvalidFile."""
     values = parse_json(content)
     if values.pop("digest", None) != _digest(values):
         raise TypeError("not what was written")
@@ -304,7 +304,7 @@ class ShardedRun:
         try:
             content = self.store.read(name, SMALL_BYTES)
             return None if content is None else parse_json(content)
-        except Refused as error:
+        except InvalidFile as error:
             raise OutputError(f"{self.store.location}/{name}: {error}") from error
 
     def marker(self, name: str) -> Marker | None:
@@ -325,10 +325,10 @@ class ShardedRun:
             for name, content in self.store.read_many(names):
                 try:
                     yield _marker(content)
-                except (Refused, TypeError, AttributeError) as error:
+                except (InvalidFile, TypeError, AttributeError) as error:
                     where = f"{self.store.location}/{name}"
                     raise OutputError(f"{where}: no marker of a shard; remove it") from error
-        except Refused as error:
+        except InvalidFile as error:
             raise OutputError(f"{error}: no marker of a shard; remove it") from error
 
     def table(self, marker: Marker) -> pa.Table:
@@ -359,7 +359,7 @@ class ShardedRun:
     def _content(self, marker: Marker, name: str, sha256: str) -> bytes:
         try:
             content = self.store.read(name)
-        except Refused:
+        except InvalidFile:
             content = b""
         if content is None or hashlib.sha256(content).hexdigest() != sha256:
             what = "not there" if content is None else "damaged"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 
 Verdict = Literal["faster", "slower", "within", "inconclusive"]
 """Outcome of B against A: beyond the neutral band, inside of it, or neither."""

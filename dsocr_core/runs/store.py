@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
+from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.uses import Uses
-from dsocr_core.base.visible import json_bytes
 from dsocr_core.runs import statements
 from dsocr_core.runs.annotations import annotation_name
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums

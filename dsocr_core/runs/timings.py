@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import CONDITION, condition, has_value, short, unlike

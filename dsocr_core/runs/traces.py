@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dsocr_core.base.untrusted import Refused, parse_json
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.models.family import FAMILIES
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
@@ -97,5 +97,5 @@ def summary_of(history: History, kept: KeptTrace) -> TraceSummary:
                 "tensors": columns, "first": first, **details,
             }
         )  # fmt: skip
-    except (Refused, KeyError, ValueError, TypeError) as error:
+    except (InvalidFile, KeyError, ValueError, TypeError) as error:
         raise HistoryError(f"run {kept.run_id}: its trace cannot be read ({str(error)[:80]})") from error

@@ -10,7 +10,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr_core.base.visible import json_bytes
+from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import OcrResult

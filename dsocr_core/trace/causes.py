@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.trace_curve import percent
 from dsocr_core.reading.trace_records import Cause, CauseKind, TensorDifference
 from dsocr_core.trace.compare import Measured

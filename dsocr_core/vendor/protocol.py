@@ -11,8 +11,8 @@ import types
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import MOST_LINE_BYTES
-from dsocr_core.base.untrusted import Refused, parse_json
 
 MAX_LINE_BYTES = MOST_LINE_BYTES
 """Longer than any valid message: a result has at most some 33,000 ids with their texts."""
@@ -223,7 +223,7 @@ def decode(line: bytes) -> Message:
         raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
     try:
         body = parse_json(line, any_number=True)
-    except Refused as error:
+    except InvalidFile as error:
         raise ProtocolError(f"{error}: {_excerpt(line)}") from error
     kind = _KINDS.get(str(body.pop("type", "")))
     if kind is None:

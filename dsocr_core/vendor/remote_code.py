@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dsocr_core.base.bounded_json import InvalidFile, Missing, parse_json, parse_value, read_bytes
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
-from dsocr_core.base.untrusted import Missing, Refused, parse_json, parse_value, read_bytes
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.vendor.errors import RemoteCodeNotAllowed
 
 FILE_BYTES = 64 * 2**20
@@ -90,7 +90,7 @@ def _read(file: Path, directory: Path) -> bytes:
         )
     try:
         return read_bytes(file, FILE_BYTES, follow_links=True)
-    except Refused as error:
+    except InvalidFile as error:
         if str(error) == "empty":
             return b""
         raise RemoteCodeNotAllowed(f"{directory}: {name}: {error}; its code is not run") from error
@@ -107,7 +107,7 @@ def _check_names(directory: Path, name: str, content: bytes) -> None:
         return
     try:
         config = parse_value(content, any_number=True)
-    except Refused as error:
+    except InvalidFile as error:
         raise RemoteCodeNotAllowed(f"{directory}: {name_text(name)}: {error}; its code is not run") from error
     for key, reference in _references(config):
         if key != "auto_map":
@@ -194,7 +194,7 @@ def _recorded(record: Path | None) -> dict[str, dict[str, str]]:
         found = parse_json(read_bytes(record, RECORD_BYTES))
     except Missing:
         return {}
-    except Refused as error:
+    except InvalidFile as error:
         raise RemoteCodeNotAllowed(
             f"{record}: {error}; delete it to be asked again for every directory"
         ) from error

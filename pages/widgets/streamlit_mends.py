@@ -29,7 +29,7 @@ from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 from streamlit.runtime.session_manager import SessionInfo, SessionStorage
 from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 
-from dsocr_core.base.own_address import OwnAddress
+from dsocr_core.base.host_check import OwnAddress
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pytest
 
 from dsocr_core.base import error_log
 from dsocr_core.base.console import BAD_USAGE, FAILED
-from dsocr_core.base.visible import visible
+from dsocr_core.base.sanitise import visible
 from dsocr_core.cli import examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.record import RunRecord

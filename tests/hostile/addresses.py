@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from dsocr_core.base.visible import name_text, text_name, visible
+from dsocr_core.base.sanitise import name_text, text_name, visible
 from dsocr_core.page.documents import expand, load_image
 from dsocr_core.runs.store import History
 from tests.hostile import tables

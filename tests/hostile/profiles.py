@@ -13,7 +13,7 @@ from random import Random
 
 import pyarrow as pa
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.kinds import FILES, unsupported_reason
 from dsocr_core.runs.importers.reading import Head
 from dsocr_core.runs.schema import rows_to_table
@@ -76,7 +76,7 @@ def attempt(random: Random, folder: Path) -> str | None:
     head = Head.of(file)
     kind = next((kind for kind in FILES if kind.recognises(head)), None)
     if kind is None:
-        raise Refused(unsupported_reason(head))
+        raise InvalidFile(unsupported_reason(head))
     for run in kind.reads(file):
         for table, rows in run.tables.items():
             if not isinstance(rows, pa.Table):

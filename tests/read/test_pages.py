@@ -24,7 +24,7 @@ import dsocr_core.runs.result_cache as results
 from dsocr_core.backends.on_device import EngineBackend, PublishedBackend
 from dsocr_core.base import error_log
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.visible import name_text, text_name
+from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.models.family import preset_named
 from dsocr_core.page.preprocess import PreparedImage, prepare

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from dsocr_core.base.visible import encodable
+from dsocr_core.base.sanitise import encodable
 from dsocr_core.cluster.comparing import ShardOf, comparisons
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.storage.store import StorageError, Store
 
 
@@ -58,7 +58,7 @@ def test_of_many_writers_at_once_one_makes_the_file(tmp_path: Path) -> None:
 def test_more_than_is_asked_for_is_refused(store: Store) -> None:
     store.put("x", b"12345")
     assert store.read("x", most=5) == b"12345"
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFile):
         store.read("x", most=4)
 
 
@@ -69,7 +69,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/hostname")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "link", "folder"):
-        with pytest.raises((Refused, StorageError)):
+        with pytest.raises((InvalidFile, StorageError)):
             Store(tmp_path).read(name)
 
 

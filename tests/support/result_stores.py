@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.reading.comparison import Comparison

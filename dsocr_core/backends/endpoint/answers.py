@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import Refused, parse_json
 from dsocr_core.reading.records import FinishReason
 
 MOST_ANSWER_BYTES = 64 * 1024 * 1024
@@ -70,7 +70,7 @@ def document(content: bytes) -> dict[str, Any]:
     """A JSON object. Raises AnswerError."""
     try:
         return parse_json(content, any_number=True)
-    except Refused as refused:
+    except InvalidFile as refused:
         words = f"HTML instead of JSON ({shown(content)})" if content.lstrip()[:1] == b"<" else str(refused)
         raise AnswerError(words if "JSON" in words else f"no JSON: {words}") from None
 

@@ -28,9 +28,9 @@ from dsocr_core.backends.endpoint.flavours import (
     shown_body,
 )
 from dsocr_core.backends.left_behind import size_of
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs.kinds import EndpointSpec
-from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.inputs import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
@@ -257,7 +257,7 @@ def sent_image(path: Path, max_pixels: int) -> SentImage:
     try:
         content = read_bytes(path, MOST_FILE_BYTES, follow_links=True)
         changed = path.stat().st_mtime_ns
-    except (Refused, OSError) as error:
+    except (InvalidFile, OSError) as error:
         raise DsocrError(f"{path}: {error}") from error
     mime = next((kind for start, kind in _SENT_AS_THEY_ARE.items() if content.startswith(start)), None)
     if mime is None:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dsocr_core.base.untrusted import Refused, parse_json, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 
 FORMAT = "dsocr-trace-1"
 INDEX = "trace.json"
@@ -130,7 +130,7 @@ class Dump:
         try:
             document = parse_json(read_bytes(index, MAX_INDEX_BYTES, follow_links=True), any_number=True)
             calls = [(list(call["files"]), list(call.get("names", ()))) for call in document.pop("calls")]
-        except (Refused, KeyError, TypeError, AttributeError) as error:
+        except (InvalidFile, KeyError, TypeError, AttributeError) as error:
             raise DumpError(f"{index}: not an index of tensors ({str(error)[:80]})") from error
         self.about = document
         for files, order in calls:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers.imported import Skipped
 from dsocr_core.runs.importers.reading import clean
 
@@ -34,16 +34,16 @@ def is_archive(file: Path) -> bool:
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
-    """A temporary directory with an archive's files, and those that were left out. Raises Refused."""
+    """A temporary directory with an archive's files, and those that were left out. Raises InvalidFile."""
     skipped: list[Skipped] = []
     if not file.is_file():  # a pipe would be waited on for ever
-        raise Refused("not a regular file")
+        raise InvalidFile("not a regular file")
     with _temporary() as name:
         try:
             with zipfile.ZipFile(file) as archive:
                 _unpack(archive, file, Path(name), skipped)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise Refused(
+            raise InvalidFile(
                 f"not a zip archive that can be read ({' '.join(str(error).split())[:120]})"
             ) from error
         yield Path(name), skipped
@@ -54,7 +54,7 @@ def _temporary() -> Iterator[str]:
     try:
         made = Temporary("import")
     except OSError as error:
-        raise Refused(f"cannot be unpacked ({error.strerror or error})") from error
+        raise InvalidFile(f"cannot be unpacked ({error.strerror or error})") from error
     with made as name:
         yield name
 
@@ -62,7 +62,7 @@ def _temporary() -> Iterator[str]:
 def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Skipped]) -> None:
     entries = archive.infolist()
     if len(entries) > _ENTRY_LIMIT:
-        raise Refused(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
+        raise InvalidFile(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
     left = _BYTES_LIMIT
     for entry in entries:
         if entry.filename.endswith("/"):  # `is_dir` fails on a name that is empty
@@ -70,7 +70,7 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
         try:
             left -= _unpack_one(archive, entry, target / _place(entry), left)
         except (
-            Refused,
+            InvalidFile,
             zipfile.BadZipFile,
             zlib.error,
             OSError,
@@ -80,20 +80,20 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
         ) as error:
             if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
                 # Not one file's fault: a run would be taken without its pictures.
-                raise Refused(f"cannot be unpacked ({error.strerror})") from error
-            reason = str(error) if isinstance(error, Refused) else f"cannot be unpacked ({error})"
+                raise InvalidFile(f"cannot be unpacked ({error.strerror})") from error
+            reason = str(error) if isinstance(error, InvalidFile) else f"cannot be unpacked ({error})"
             skipped.append(Skipped(file / clean(entry.filename)[:4096].lstrip("/"), reason))
 
 
 def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
     path = PurePosixPath(entry.filename)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise Refused("its name leads out of the archive")
+        raise InvalidFile("its name leads out of the archive")
     if len(path.parts) > DEPTH_LIMIT:
-        raise Refused(f"deeper than {DEPTH_LIMIT} folders")
+        raise InvalidFile(f"deeper than {DEPTH_LIMIT} folders")
     mode = entry.external_attr >> 16
     if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
-        raise Refused("not a regular file")
+        raise InvalidFile("not a regular file")
     return path
 
 
@@ -107,7 +107,7 @@ def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, 
             while chunk := source.read(_CHUNK):
                 written += len(chunk)
                 if written > limit:
-                    raise Refused(f"more than {limit:,} bytes")
+                    raise InvalidFile(f"more than {limit:,} bytes")
                 handle.write(chunk)
         moment = calendar.timegm((*entry.date_time, 0, 0, 0))
         os.utime(target, (moment, moment))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers import archive
 from dsocr_core.runs.importers.archive import DEPTH_LIMIT
 from dsocr_core.runs.importers.imported import ImportedRun, NothingTaken, Row, Skipped, put
@@ -137,7 +137,7 @@ class _Import:
             return
         try:
             head = Head.of(file)
-        except Refused as error:
+        except InvalidFile as error:
             self._skip(file, str(error))
             return
         kind = next((kind for kind in FILES if kind.recognises(head)), None)
@@ -155,7 +155,7 @@ class _Import:
                 inside._tree(directory)
                 self.report.skipped += left_out
                 self.report.add(inside.report, lambda path: file / path.relative_to(directory))
-        except Refused as error:
+        except InvalidFile as error:
             self._skip(file, str(error))
 
     # --- taking ---------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class _Import:
             self._left_out(error.skipped, kind.source)
             self._skip(place / kind.document, str(error), kind.source)
             return frozenset(item.path for item in error.skipped)
-        except Refused as error:
+        except InvalidFile as error:
             self._skip(place / kind.document, str(error), kind.source)
             return frozenset()
         for run in runs:
@@ -223,11 +223,11 @@ class _Import:
 
 
 def _check_counts(table: str, rows: Sequence[Row] | pa.Table) -> None:
-    """Raises Refused for a count that the history's memory has no room for."""
+    """Raises InvalidFile for a count that the history's memory has no room for."""
     if isinstance(rows, pa.Table):
         rows = rows.select([name for name in _INT32 if name in rows.column_names]).to_pylist()
     for row in rows:
         for name in _INT32:
             value = row.get(name)
             if isinstance(value, int) and not -(2**31) <= value < 2**31:
-                raise Refused(f"{table}: {name} is {value}")
+                raise InvalidFile(f"{table}: {name} is {value}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.reading.artifacts import RESULT_IMAGE, RESULT_MMD, folder_key
 from dsocr_core.runs.importers.imported import Row
 from dsocr_core.runs.importers.reading import (
@@ -58,9 +58,9 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
             continue
         try:
             if len(pages) >= PAGE_LIMIT:
-                raise Refused(f"more than {PAGE_LIMIT:,} pages")
+                raise InvalidFile(f"more than {PAGE_LIMIT:,} pages")
             pages.append(_prediction(as_json(line)))
-        except Refused as error:
+        except InvalidFile as error:
             left_out.append(f"line {count}: {error}")
     return pages, left_out
 
@@ -68,7 +68,7 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
 def _prediction(data: dict[str, Any]) -> Page:
     image = text_or_none(data.get("image"), "image")
     if image is None:
-        raise Refused("names no image")
+        raise InvalidFile("names no image")
     return Page(
         image=image,
         text_raw=text_or_none(data.get("text_raw"), "text_raw"),
@@ -81,16 +81,16 @@ def _prediction(data: dict[str, Any]) -> Page:
 def read_gallery(folder: Path) -> tuple[Page, dict[str, Path], bytes, list[tuple[Path, str]]]:
     """A page, its files by their place, the content of its `info.json`, and files that are refused, with why.
 
-    Raises Refused when `info.json` cannot be taken.
+    Raises InvalidFile when `info.json` cannot be taken.
     """
     content = read_bytes(folder / "info.json", TEXT_LIMIT)
     data = as_json(as_text(content))
     image = text_or_none(data.get("source_image"), "source_image")
     if image is None:
-        raise Refused("names no source image")
+        raise InvalidFile("names no source image")
     listed = data.get("boxes", [])
     if not isinstance(listed, list):
-        raise Refused("boxes is not a list")
+        raise InvalidFile("boxes is not a list")
     page = Page(
         image=image,
         text_raw=text_or_none(data.get("text_raw"), "text_raw"),
@@ -114,14 +114,14 @@ def page_files(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, str]]]:
             continue
         try:
             if file in crops and not _CROP.fullmatch(file.name):
-                raise Refused("not a numbered crop")
+                raise InvalidFile("not a numbered crop")
             content = read_bytes(file, TEXT_LIMIT if file.name == RESULT_MMD else _PICTURE_LIMIT)
             if file.name == RESULT_MMD:
                 as_text(content)
             elif not content.startswith(_JPEG):
-                raise Refused("not a JPEG picture")
+                raise InvalidFile("not a JPEG picture")
             files[file.relative_to(folder).as_posix()] = file
-        except Refused as error:
+        except InvalidFile as error:
             refused.append((file, str(error)))
     return files, refused
 
@@ -201,12 +201,12 @@ def _times(data: dict[str, Any]) -> dict[str, float]:
 
 def _box(data: Any, index: int) -> Row:
     if not isinstance(data, dict):
-        raise Refused(f"box {index} is not an object")
+        raise InvalidFile(f"box {index} is not an object")
     sides = []
     for name in ("x", "y", "w", "h"):
         value = data.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Refused(f"box {index} has no number {name}")
+            raise InvalidFile(f"box {index} has no number {name}")
         sides.append(float(value))
     x, y, w, h = sides
     words = {name: text_or_none(data.get(name), f"{name} of box {index}") for name in ("text", "label")}

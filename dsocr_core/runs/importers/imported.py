@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.runs.importers.reading import PICTURE_LIMIT
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.writer import RunWriter
@@ -49,7 +49,7 @@ class ImportedRun:
     """Files of the run's own folder that were taken, or named in `skipped`."""
 
 
-class NothingTaken(Refused):
+class NothingTaken(InvalidFile):
     """A folder of which nothing could be taken, with the reasons for its files."""
 
     def __init__(self, reason: str, skipped: Iterable[Skipped]) -> None:

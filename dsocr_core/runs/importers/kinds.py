@@ -32,7 +32,7 @@ class Kind(Generic[Place]):
     source: str
     recognises: Callable[[Place], bool]
     reads: Callable[[Path], Sequence[ImportedRun]]
-    """Raises Refused."""
+    """Raises InvalidFile."""
     owns: Callable[[Path], Iterable[str]] = lambda _: ()
     """Folders below a folder that are part of its run."""
     why_not: Callable[[Path], str] | None = None

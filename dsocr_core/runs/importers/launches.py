@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.runs.importers.imported import Row
@@ -48,9 +48,9 @@ def summed(times: Mapping[str, Sequence[float]]) -> tuple[Kernel, ...]:
 
 
 def kernel_rows(found: Sequence[Kernel], stage: Stage | None) -> tuple[Row, ...]:
-    """The kernels as rows of the history's table; `stage` None when several ran as one. Raises Refused."""
+    """The kernels as rows of the history's table; `stage` is None when several ran. Raises InvalidFile."""
     if len(found) > KERNEL_LIMIT:
-        raise Refused(f"more than {KERNEL_LIMIT:,} kernels by name")
+        raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels by name")
     return tuple({"stage": stage.value if stage else None, **asdict(kernel)} for kernel in found)
 
 

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
@@ -202,7 +202,7 @@ class _Files:
                 content = read_bytes(file, limit)
                 taken = parse(as_text(content))
                 self.keep(role, f"imported/{role}", content)
-            except Refused as error:
+            except InvalidFile as error:
                 self.skip(file, str(error))
         return taken
 
@@ -356,7 +356,7 @@ def _pages(files: _Files) -> list[Page]:
     def predictions(text: str) -> list[Page]:
         pages, reasons = read_predictions(text)
         if not pages:
-            raise Refused(f"no page could be read: {reasons[0]}" if reasons else "empty")
+            raise InvalidFile(f"no page could be read: {reasons[0]}" if reasons else "empty")
         left_out.extend(reasons)
         return pages
 
@@ -383,7 +383,7 @@ def _gallery(files: _Files) -> list[Page]:
                 continue
             try:
                 page, pictures, content, refused = read_gallery(folder)
-            except Refused as error:
+            except InvalidFile as error:
                 files.skip(info, str(error))
                 continue
             files.looked_at.add(info)
@@ -404,20 +404,20 @@ def _gallery(files: _Files) -> list[Page]:
 def _inputs(data: dict[str, Any]) -> list[dict[str, Any]]:
     listed = data.get("inputs", data.get("images", []))
     if not isinstance(listed, list):
-        raise Refused("inputs is not a list")
+        raise InvalidFile("inputs is not a list")
     inputs = []
     for index, item in enumerate(listed):
         line = mapping(item, f"input {index}")
         path = text_or_none(line.get("path"), f"path of input {index}")
         if path is None:
-            raise Refused(f"input {index} has no path")
+            raise InvalidFile(f"input {index} has no path")
         sizes = {
             name: whole(line.get(name), f"{name} of input {index}") for name in ("bytes", "width", "height")
         }
         inputs.append({"path": path, **sizes})
     count = whole(data.get("count"), "count")
     if count is not None and count != len(inputs):
-        raise Refused(f"says {count} inputs and lists {len(inputs)}")
+        raise InvalidFile(f"says {count} inputs and lists {len(inputs)}")
     return inputs
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dsocr_core.base.untrusted import Missing, Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.runs.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
 from dsocr_core.runs.importers.ncu_csv import Launch, is_ncu, launches
 from dsocr_core.runs.importers.reading import (
@@ -57,7 +57,7 @@ def unread_reason(file: Path) -> str:
 
 
 def read_profile(directory: Path) -> list[ImportedRun]:
-    """The kernels' folders of a folder as one run. Raises Refused where none of them can be read."""
+    """The kernels' folders of a folder as one run. Raises InvalidFile where none of them can be read."""
     return [_run(directory, kernel_folders(directory) or [directory])]
 
 
@@ -71,7 +71,7 @@ def is_table(head: Head) -> bool:
 
 
 def read_table(file: Path) -> list[ImportedRun]:
-    """A table that lies by itself, also packed with gzip. Raises Refused."""
+    """A table that lies by itself, also packed with gzip. Raises InvalidFile."""
     text = as_text(unpacked(read_bytes(file, NCU_LIMIT), NCU_LIMIT))
     found = launches(text)
     digests = {DETAILS: digest(text.encode())}
@@ -130,7 +130,7 @@ def _kernel(folder: Path) -> tuple[list[Launch], dict[str, str], list[Skipped], 
             content = read_bytes(file, NCU_LIMIT)
             found = {(launch.process, launch.id): launch for launch in launches(as_text(content))}
             more = [_beyond(launched[key], launch) for key, launch in found.items() if key in launched]
-        except Refused as error:
+        except InvalidFile as error:
             skipped.append(Skipped(file, str(error)))
             continue
         launched = found | launched | {(launch.process, launch.id): launch for launch in more}
@@ -141,9 +141,9 @@ def _kernel(folder: Path) -> tuple[list[Launch], dict[str, str], list[Skipped], 
 
 
 def _beyond(known: Launch, launch: Launch) -> Launch:
-    """A launch with what another table of the same measurement adds to it. Raises Refused."""
+    """A launch with what another table of the same measurement adds to it. Raises InvalidFile."""
     if launch.kernel != known.kernel:
-        raise Refused(f"its launch {launch.id} is another kernel than in {DETAILS}")
+        raise InvalidFile(f"its launch {launch.id} is another kernel than in {DETAILS}")
     had = {(metric.section, metric.name): metric for metric in known.metrics}
     new = []
     for metric in launch.metrics:
@@ -151,7 +151,9 @@ def _beyond(known: Launch, launch: Launch) -> Launch:
         if first is None:
             new.append(metric)
         elif first != metric:
-            raise Refused(f"{metric.name[:80]} is {metric.text[:40]} here and {first.text[:40]} in {DETAILS}")
+            raise InvalidFile(
+                f"{metric.name[:80]} is {metric.text[:40]} here and {first.text[:40]} in {DETAILS}"
+            )
     rules = [rule for rule in launch.rules if rule not in known.rules]
     return replace(known, metrics=known.metrics + new, rules=known.rules + rules)
 
@@ -169,7 +171,7 @@ def _command(
         return _time(data.get("timestamp")), line and line[:4000], names
     except Missing:
         return None, None, []
-    except Refused as error:
+    except InvalidFile as error:
         looked_at.add(file)
         skipped.append(Skipped(file, str(error)))
         return None, None, []

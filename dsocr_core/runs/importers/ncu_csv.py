@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.launches import stage_of_range
 
@@ -99,15 +99,15 @@ def is_ncu(text: str) -> bool:
 
 
 def launches(text: str) -> tuple[Launch, ...]:
-    """The launches of a table in its order. Raises Refused, which names the row."""
+    """The launches of a table in its order. Raises InvalidFile, which names the row."""
     start = _head_at(text)
     if start is None:
-        raise Refused("not a table of Nsight Compute: no head with ID and Kernel Name")
+        raise InvalidFile("not a table of Nsight Compute: no head with ID and Kernel Name")
     whole = text.endswith("\n")
     rows = _rows(text[start:])
     head = next(rows)
     if len(set(head)) != len(head):
-        raise Refused("a column appears twice")
+        raise InvalidFile("a column appears twice")
     table = _Table(head)
     take = table.details if _METRIC in table.at else table.raw
     # One by one: a table may have a million rows. The last one shows whether the table is whole.
@@ -118,9 +118,9 @@ def launches(text: str) -> tuple[Launch, ...]:
                 take(*last)
             last = number, row
     if last is None:
-        raise Refused("a head and no kernels")
+        raise InvalidFile("a head and no kernels")
     if not whole and len(last[1]) < len(head):
-        raise Refused(f"not whole: row {last[0]} is cut short")
+        raise InvalidFile(f"not whole: row {last[0]} is cut short")
     take(*last)
     return table.finished()
 
@@ -144,7 +144,7 @@ def _rows(text: str) -> Iterator[list[str]]:
     try:
         yield from csv.reader(_own_lines(text), strict=True)
     except csv.Error as error:
-        raise Refused(f"not whole: {error}") from error
+        raise InvalidFile(f"not whole: {error}") from error
 
 
 def _own_lines(text: str) -> Iterator[str]:
@@ -191,21 +191,21 @@ class _Table:
             shape = tuple(self.cell(row, name) for name in ("Process ID", _KERNEL, "Block Size", "Grid Size"))
             identity = str(self.shapes.setdefault(shape, len(self.shapes)))
         if identity is None or not (identity.isascii() and identity.isdigit() and len(identity) < 10):
-            raise Refused(f"row {number}: '{(identity or '')[:40]}' is no launch's ID")
+            raise InvalidFile(f"row {number}: '{(identity or '')[:40]}' is no launch's ID")
         if kernel is None:
-            raise Refused(f"row {number} names no kernel")
+            raise InvalidFile(f"row {number} names no kernel")
         key = (self.cell(row, "Process ID") or "", int(identity))
         known = self.found.get(key)
         if known is None:
             if len(self.found) >= LAUNCH_LIMIT:
-                raise Refused(f"more than {LAUNCH_LIMIT:,} launches")
+                raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches")
             known = self.found[key] = Launch(
                 key[1], key[0], kernel, self.cell(row, "Block Size"), self.cell(row, "Grid Size"),
                 self.cell(row, "Device"), self.cell(row, "CC"), self.stage(row),
             )  # fmt: skip
             self.figures[key] = {}
         elif known.kernel != kernel:
-            raise Refused(f"row {number}: launch {identity} is another kernel above")
+            raise InvalidFile(f"row {number}: launch {identity} is another kernel above")
         return known
 
     def stage(self, row: Sequence[str]) -> Stage | None:
@@ -218,7 +218,7 @@ class _Table:
 
     def details(self, number: int, row: Sequence[str]) -> None:
         if len(row) > len(self.head) or len(row) <= self.at.get(self.value, len(self.head)):
-            raise Refused(f"row {number} has {len(row)} of {len(self.head)} cells")
+            raise InvalidFile(f"row {number} has {len(row)} of {len(self.head)} cells")
         launch = self.launch(row, number)
         section, metric = self.cell(row, _SECTION), self.cell(row, _METRIC)
         if metric is not None:
@@ -230,7 +230,7 @@ class _Table:
         elif (rule := self.cell(row, _RULE)) is not None:
             self.rule(launch, section, rule, row, number)
         elif section is None:
-            raise Refused(f"row {number} has no metric and no rule")
+            raise InvalidFile(f"row {number} has no metric and no rule")
 
     def rule(self, launch: Launch, section: str | None, name: str, row: Sequence[str], number: int) -> None:
         text = self.cell(row, _RULE_TEXT)
@@ -243,11 +243,11 @@ class _Table:
         """One row a launch, a column a metric; the first row has the units."""
         if self.units is None:
             if self.cell(row, _ID) is not None:
-                raise Refused(f"row {number} has no units")
+                raise InvalidFile(f"row {number} has no units")
             self.units = {name: self.cell(row, name) for name in self.metric_columns}
             return
         if len(row) != len(self.head):
-            raise Refused(f"row {number} has {len(row)} of {len(self.head)} cells")
+            raise InvalidFile(f"row {number} has {len(row)} of {len(self.head)} cells")
         launch = self.launch(row, number)
         for name in self.metric_columns:
             value = self.cell(row, name)
@@ -262,18 +262,18 @@ class _Table:
         if known is not None and known[:2] == (unit, text):
             return
         if known is not None and known[0] == unit:
-            raise Refused(
+            raise InvalidFile(
                 f"row {number}: {name[:80]} of launch {launch.id} is {text[:40]}, above {known[1][:40]}"
             )
         self.metrics += 1
         if self.metrics > METRIC_LIMIT:
-            raise Refused(f"more than {METRIC_LIMIT:,} metrics")
+            raise InvalidFile(f"more than {METRIC_LIMIT:,} metrics")
         # A section may have two metrics of one name in different units.
         figures[section, name if known is None else f"{name} ({unit})"] = (unit, text, number)
 
     def finished(self) -> tuple[Launch, ...]:
         if not self.found:
-            raise Refused("no kernel follows the units")
+            raise InvalidFile("no kernel follows the units")
         decimal_comma = self._decimal_comma()
         for key, figures in self.figures.items():
             for (section, name), (unit, text, _) in figures.items():
@@ -297,7 +297,7 @@ class _Table:
             return False
         wrong = next(((text, number) for text, number in numeric if not _COMMA.fullmatch(text)), None)
         if wrong is not None:
-            raise Refused(
+            raise InvalidFile(
                 f"row {wrong[1]}: '{wrong[0][:40]}' and '{strange[0][0][:40]}' in row {strange[0][1]} are "
                 "figures of different locales"
             )

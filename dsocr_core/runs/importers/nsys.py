@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
@@ -100,7 +100,7 @@ def is_table(head: Head) -> bool:
 
 
 def read_file(file: Path) -> list[ImportedRun]:
-    """The reports of a file, as one run that knows nothing else. Raises Refused."""
+    """The reports of a file, as one run that knows nothing else. Raises InvalidFile."""
     content = read_bytes(file, TABLE_LIMIT)
     found = tables(as_text(content))
     rows: dict[str, tuple[Row, ...]] = {}
@@ -117,7 +117,7 @@ def read_file(file: Path) -> list[ImportedRun]:
     if "cuda_api_sum" in of:
         rows["reported"] = _calls(of["cuda_api_sum"])
     if not any(rows.values()):
-        raise Refused(left or "no kernel, no stage and no call in it")
+        raise InvalidFile(left or "no kernel, no stage and no call in it")
     reports = ", ".join(dict.fromkeys(table.report for table in found))
     notes = [f"Nsight Systems ({reports}) in {clean(file.name)[:200]}.", left, FILE_TIME_NOTE]
     notes.append(shares_note(found_kernels) or "")
@@ -133,12 +133,14 @@ def read_file(file: Path) -> list[ImportedRun]:
 
 
 def _by_report(found: Iterable[Table]) -> dict[str, Table]:
-    """Raises Refused where one report has two tables that say different things."""
+    """Raises InvalidFile where one report has two tables that say different things."""
     of: dict[str, Table] = {}
     for table in found:
         first = of.setdefault(table.report, table)
         if first.units != table.units or first.values != table.values:
-            raise Refused(f"{table.report} stands in it twice, of two profiles: give each a file of its own")
+            raise InvalidFile(
+                f"{table.report} stands in it twice, of two profiles: give each a file of its own"
+            )
     return of
 
 
@@ -154,29 +156,29 @@ _RANGES = ("nvtx_pushpop_sum", "nvtx_sum", "nvtx_gpu_proj_sum")
 
 
 def kernels(text: str) -> tuple[Kernel, ...]:
-    """The kernels of a summary's text in its order. Raises Refused."""
+    """The kernels of a summary's text in its order. Raises InvalidFile."""
     if (table := _kernel_table(_by_report(tables(text)))) is not None:
         return _kernels(table)
-    raise Refused("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
+    raise InvalidFile("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
 
 
 # --- tables -----------------------------------------------------------------------------------------
 
 
 def tables(text: str) -> list[Table]:
-    """The reports of a text that are read, in its order. Raises Refused: there is none, or one is broken."""
+    """The reports of a text, in its order. Raises InvalidFile: there is none, or one is broken."""
     found: list[Table] = []
     lines = iter(enumerate(text.split("\n"), start=1))
     for _, line in lines:
         while (report := _report_of(_names(line))) is not None:
             table, line = _table(report, line, lines)
             if not table.rows:
-                raise Refused(f"{report}: a header and no rows")
+                raise InvalidFile(f"{report}: a header and no rows")
             found.append(table)
     # osrt_sum and syscall_sum, which stand in a file of all reports, have the columns of cuda_api_sum.
     found = [table for table in found if not _is_of_system(table)] or found
     if not found:
-        raise Refused(
+        raise InvalidFile(
             "no report of nsys stats that is read: give cuda_gpu_kern_sum, cuda_gpu_sum or nvtx_sum"
         )
     return found
@@ -202,9 +204,9 @@ def _table(report: str, head: str, lines: Iterator[tuple[int, str]]) -> tuple[Ta
         try:
             (cells,) = csv.reader([line], delimiter=mark, strict=True)
         except (csv.Error, ValueError) as error:
-            raise Refused(f"not whole: row {number}: {error}") from error
+            raise InvalidFile(f"not whole: row {number}: {error}") from error
         if len(cells) != len(names):
-            raise Refused(f"not whole: row {number} has {len(cells)} of {len(names)} cells")
+            raise InvalidFile(f"not whole: row {number} has {len(cells)} of {len(names)} cells")
         plain = (cell.replace(",", "") if _THOUSANDS.fullmatch(cell) else cell.strip() for cell in cells)
         rows.append((number, dict(zip(names, plain, strict=True))))
     return Table(report, dict(zip(names, _units(head), strict=True)), tuple(rows)), after
@@ -265,19 +267,21 @@ def _summed(table: Table, row: Mapping[str, str], line: int, column: str, count:
     name, total, percent = row[column], times["total time"], _decimal(row.get("time", ""), line)
     instances = _whole(row[count], line)
     if not name:
-        raise Refused(f"row {line} has no name")
+        raise InvalidFile(f"row {line} has no name")
     if instances < 1:
-        raise Refused(f"row {line}: a kernel that ran {instances} times")
+        raise InvalidFile(f"row {line}: a kernel that ran {instances} times")
     if total is None:
-        raise Refused(f"row {line} has no total time")
+        raise InvalidFile(f"row {line} has no total time")
     if (average := times["avg"]) is not None:
         exact = total / instances
         printed = _last_digit(row["avg"]) * table.units["avg"]
         printed += _last_digit(row["total time"]) * table.units["total time"] / instances
         if abs(average - exact) > max(printed, 1e-6 * exact):
-            raise Refused(f"row {line}: the average {row['avg']} is not {row['total time']} over {instances}")
+            raise InvalidFile(
+                f"row {line}: the average {row['avg']} is not {row['total time']} over {instances}"
+            )
     if percent is not None and percent > 100:
-        raise Refused(f"row {line}: {percent}% of the time")
+        raise InvalidFile(f"row {line}: {percent}% of the time")
     return Kernel(
         name, total, instances, percent, average, times["med"], times["min"], times["max"], times["stddev"]
     )
@@ -308,7 +312,7 @@ def _traced(table: Table) -> tuple[Kernel, ...]:
     times: dict[str, list[float]] = {}
     for line, row in table.rows:
         if (duration := _time(table, row, "duration", line)) is None or not row["name"]:
-            raise Refused(f"row {line} has no time or no name")
+            raise InvalidFile(f"row {line} has no time or no name")
         times.setdefault(row["name"], []).append(duration)
     return summed(times)
 
@@ -337,7 +341,7 @@ def _calls(table: Table) -> tuple[Row, ...]:
     for line, row in table.rows:
         of = _summed(table, row, line, "name", "calls")
         if not _HOST_CALL.match(of.name):
-            raise Refused(f"row {line}: {of.name[:40]} is no call of CUDA: give cuda_api_sum")
+            raise InvalidFile(f"row {line}: {of.name[:40]} is no call of CUDA: give cuda_api_sum")
         for figure, value, unit in (("calls", of.instances, None), ("time", of.total_ns / 1e6, "ms")):
             rows.append(
                 {"subject": of.name, "figure": figure, "statistic": "total", "value": value, "unit": unit}
@@ -356,10 +360,10 @@ def shares_note(found: tuple[Kernel, ...]) -> str | None:
 
 
 def read_command(text: str) -> str:
-    """The command line in a `cmd.txt`. Raises Refused for a text that is none of Nsight's."""
+    """The command line in a `cmd.txt`. Raises InvalidFile for a text that is none of Nsight's."""
     command = " ".join(text.split())
     if not command.startswith(("nsys ", "ncu ")):
-        raise Refused("not a command line of nsys or ncu")
+        raise InvalidFile("not a command line of nsys or ncu")
     return command
 
 
@@ -387,7 +391,7 @@ def _time(table: Table, row: Mapping[str, str], name: str, line: int) -> float |
 def _whole(cell: str, line: int) -> int:
     # 15 digits: the table holds doubles.
     if not (cell.isascii() and cell.isdigit() and len(cell) <= 15):
-        raise Refused(f"row {line}: '{cell[:40]}' is not a whole number")
+        raise InvalidFile(f"row {line}: '{cell[:40]}' is not a whole number")
     return int(cell)
 
 
@@ -397,7 +401,7 @@ def _decimal(cell: str, line: int) -> float | None:
         return None
     before, point, after = cell.partition(".")
     if not (cell.isascii() and before.isdigit() and (after.isdigit() or not point) and len(cell) <= 40):
-        raise Refused(f"row {line}: '{cell[:40]}' is not a number")
+        raise InvalidFile(f"row {line}: '{cell[:40]}' is not a number")
     return float(cell)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.imported import ImportedRun, content_id
 from dsocr_core.runs.importers.launches import Launches, stage_of_range
 from dsocr_core.runs.importers.nsys import BACKEND
@@ -41,10 +41,10 @@ def is_database(head: Head) -> bool:
 
 
 def read_database(file: Path) -> list[ImportedRun]:
-    """The kernels and stages of an export as a run. Raises Refused."""
+    """The kernels and stages of an export as a run. Raises InvalidFile."""
     size = file.stat().st_size
     if size > FILE_LIMIT:
-        raise Refused(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
+        raise InvalidFile(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
     try:
         with closing(_opened(file)) as database:
             found = Launches()
@@ -53,12 +53,12 @@ def read_database(file: Path) -> list[ImportedRun]:
             gpu = _gpu(database)
     except sqlite3.OperationalError as error:
         why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else clean(str(error))[:200]
-        raise Refused(f"not an export of Nsight Systems that is read ({why})") from error
+        raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-        raise Refused(f"a damaged database ({clean(str(error))[:200]})") from error
+        raise InvalidFile(f"a damaged database ({clean(str(error))[:200]})") from error
     rows = found.tables(BACKEND, found.threads)
     if not rows:
-        raise Refused("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
+        raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
     record = RunRecord(
         id=content_id("nsys", {"export.sqlite": file_digest(file)}),
         created=file_time(file),
@@ -80,7 +80,7 @@ def _opened(file: Path) -> sqlite3.Connection:
     database.execute("PRAGMA cell_size_check=ON")
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables & {_KERNELS, _RANGES}:
-        raise Refused("a database that is no export of Nsight Systems, or one without kernels and ranges")
+        raise InvalidFile("a database that is no export of Nsight Systems, or one without kernels and ranges")
     return database
 
 
@@ -106,7 +106,7 @@ def _take_ranges(database: sqlite3.Connection, found: Launches) -> None:
         if (stage := stage_of_range(named.of(at if name is None else name)[:200])) is not None:
             count += 1
             if count > RANGE_LIMIT:
-                raise Refused(f"more than {RANGE_LIMIT:,} ranges of stages")
+                raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges of stages")
             found.add_range(thread, int(start), int(end), stage)
 
 
@@ -162,7 +162,7 @@ def _work(database: sqlite3.Connection, table: str, name: str) -> Iterator[tuple
     rows = database.execute(f'SELECT {name}, work.start, work."end", {launched} FROM {table} AS work {by}')
     for count, row in enumerate(rows):
         if count >= KERNEL_LIMIT:
-            raise Refused(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
+            raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
         if not (isinstance(row[1], int) and isinstance(row[2], int) and row[1] <= row[2]):
             raise ValueError("a kernel without times, or that ended before it began")
         yield row

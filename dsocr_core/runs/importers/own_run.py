@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.untrusted import Refused, read_bytes
 from dsocr_core.reading.artifacts import PREDICTIONS
 from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import ImportedRun, Skipped
@@ -37,10 +37,10 @@ def read_own_run(directory: Path) -> ImportedRun:
     """The run in a directory with a `run.json`.
 
     Unlike foreign runs it is taken whole or not at all: a run is immutable. What `SHA256SUMS` lists is held
-    against it, and nothing else is part of the run. Raises Refused.
+    against it, and nothing else is part of the run. Raises InvalidFile.
     """
     if is_begun(directory):
-        raise Refused("not finished: dsocr run --resume goes on with it")
+        raise InvalidFile("not finished: dsocr run --resume goes on with it")
     document = as_json(as_text(read_bytes(directory / DOCUMENT, DOCUMENT_LIMIT)))
     try:
         check_version(document)
@@ -51,7 +51,7 @@ def read_own_run(directory: Path) -> ImportedRun:
         # Kept under its own name, which is checked to be one.
         rows = {name: _own_rows(table, record.id) for name, table in tables.items() if len(table)}
     except (DsocrError, LookupError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise Refused(" ".join(str(error).split())[:300]) from error
+        raise InvalidFile(" ".join(str(error).split())[:300]) from error
     files, skipped = _other_files(directory, None if checksums is None else checksums.keys())
     return ImportedRun(record, directory, rows, files, skipped)
 
@@ -59,40 +59,42 @@ def read_own_run(directory: Path) -> ImportedRun:
 def _tables(directory: Path, document: dict[str, Any]) -> dict[str, pa.Table]:
     listed = document.get("tables")
     if not isinstance(listed, dict):
-        raise Refused("does not say which tables it has")
+        raise InvalidFile("does not say which tables it has")
     tables: dict[str, pa.Table] = {}
     for name, count in listed.items():
         if name not in TABLES:
-            raise Refused(f"there is no table '{name[:40]}'")
+            raise InvalidFile(f"there is no table '{name[:40]}'")
         try:
             tables[name] = _bounded(name, read_bytes(directory / f"{name}.parquet", _TABLE_BYTES))
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-            raise Refused(f"{name}.parquet: {one_line(error, 200)}") from error
+            raise InvalidFile(f"{name}.parquet: {one_line(error, 200)}") from error
         if len(tables[name]) != count:
-            raise Refused(f"{name}.parquet has {len(tables[name])} rows, {DOCUMENT} says {str(count)[:20]}")
+            raise InvalidFile(
+                f"{name}.parquet has {len(tables[name])} rows, {DOCUMENT} says {str(count)[:20]}"
+            )
     return tables
 
 
 def _bounded(name: str, content: bytes) -> pa.Table:
-    """A table that may be anybody's. Raises Refused."""
+    """A table that may be anybody's. Raises InvalidFile."""
     file = pq.ParquetFile(pa.BufferReader(content))
     columns = file.schema_arrow.names
     if len(set(columns)) < len(columns):
-        raise Refused(f"{name}.parquet has a column twice")
+        raise InvalidFile(f"{name}.parquet has a column twice")
     groups = range(file.metadata.num_row_groups)
     unpacked = sum(file.metadata.row_group(group).total_byte_size for group in groups)
     if file.metadata.num_rows > _ROW_LIMIT or unpacked > _TABLE_BYTES:
-        raise Refused(f"{name}.parquet has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
+        raise InvalidFile(f"{name}.parquet has more than {_ROW_LIMIT:,} rows or {_TABLE_BYTES:,} bytes")
     return _decoded(name, file)
 
 
 def _decoded(name: str, file: pq.ParquetFile) -> pa.Table:
-    """All rows, read in small batches: a few kilobytes of Parquet may stand for gigabytes. Raises Refused."""
+    """All rows, in small batches: a few kilobytes of Parquet may stand for gigabytes. Raises InvalidFile."""
     batches, size = [], 0
     for batch in file.iter_batches(batch_size=_BATCH_ROWS):
         size += batch.nbytes
         if size > _TABLE_BYTES:
-            raise Refused(f"{name}.parquet holds more than {_TABLE_BYTES:,} bytes")
+            raise InvalidFile(f"{name}.parquet holds more than {_TABLE_BYTES:,} bytes")
         batches.append(batch)
     return pa.Table.from_batches(batches, file.schema_arrow)
 
@@ -102,9 +104,9 @@ def _own_rows(table: pa.Table, run_id: str) -> pa.Table:
         kind = table.schema.field("run_id").type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise Refused(f"has {kind} for run_id, not texts"[:200])
+            raise InvalidFile(f"has {kind} for run_id, not texts"[:200])
         if not all(found == run_id for found in pc.unique(table["run_id"]).to_pylist()):
-            raise Refused("holds rows of another run")
+            raise InvalidFile("holds rows of another run")
         table = table.drop_columns("run_id")
     return table
 
@@ -130,6 +132,6 @@ def _other_files(
             try:
                 read_bytes(file, PICTURE_LIMIT)
                 files[place] = file
-            except Refused as error:
+            except InvalidFile as error:
                 skipped.append(Skipped(file, str(error)))
     return files, tuple(skipped)

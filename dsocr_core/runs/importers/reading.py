@@ -1,7 +1,7 @@
 """Foreign files, read within bounds and strictly: a file is either taken as it says or refused with a reason.
 
 Everything here may come from strangers. Nothing is evaluated, no number is guessed, and what is too
-large, too deep, cut short or not what its name says is refused by one `Refused` whose text is the reason.
+large, too deep, cut short or not what its name says is refused by one `InvalidFile` whose text is the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from dsocr_core.base.untrusted import DEPTH_LIMIT, Refused, parse_json, plain_text
+from dsocr_core.base.bounded_json import DEPTH_LIMIT, InvalidFile, parse_json, plain_text
 
 MIB = 1024 * 1024
 TEXT_LIMIT = 4 * MIB
@@ -52,20 +52,20 @@ class Head:
 
     @classmethod
     def of(cls, file: Path) -> Head:
-        """Raises Refused when the file cannot be opened, or is a pipe, which would be waited for."""
+        """Raises InvalidFile when the file cannot be opened, or is a pipe, which would be waited for."""
         try:
             if not file.is_file():
-                raise Refused("not a regular file")
+                raise InvalidFile("not a regular file")
             with file.open("rb") as handle:
                 start = handle.read(HEAD_BYTES)
             if packed := start.startswith(GZIP):
                 start = zlib.decompressobj(wbits=31).decompress(start, HEAD_BYTES)
         except OSError as error:
-            raise Refused(f"cannot be read ({error.strerror})") from error
+            raise InvalidFile(f"cannot be read ({error.strerror})") from error
         except zlib.error:
             start = b""
         if packed and not start:
-            raise Refused("not a whole gzip file, or an empty one")
+            raise InvalidFile("not a whole gzip file, or an empty one")
         return cls(file, start)
 
     @cached_property
@@ -80,51 +80,51 @@ class Head:
 
 
 def unpacked(content: bytes, limit: int) -> bytes:
-    """A file's content, that of a gzip file unpacked, bounded. Raises Refused."""
+    """A file's content, that of a gzip file unpacked, bounded. Raises InvalidFile."""
     if not content.startswith(GZIP):
         return content
     reader = zlib.decompressobj(wbits=31)
     try:
         data = reader.decompress(content, limit + 1)
     except zlib.error as error:
-        raise Refused(f"not a whole gzip file ({error})") from error
+        raise InvalidFile(f"not a whole gzip file ({error})") from error
     if len(data) > limit:
-        raise Refused(f"more than {limit:,} bytes when unpacked")
+        raise InvalidFile(f"more than {limit:,} bytes when unpacked")
     if not reader.eof or reader.unused_data:
-        raise Refused("not a whole gzip file")
+        raise InvalidFile("not a whole gzip file")
     return data
 
 
 def as_text(content: bytes) -> str:
-    """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises Refused."""
+    """UTF-8, or UTF-16 with its mark, as text; see `plain_text`. Raises InvalidFile."""
     try:
         text = content.decode("utf-16").replace("\r\n", "\n") if content[:2] in UTF16 else plain_text(content)
     except UnicodeDecodeError as error:
-        raise Refused(f"not UTF-8 text (byte {error.start})") from error
+        raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     if "\0" in text:
-        raise Refused("not text: it holds zero bytes")
+        raise InvalidFile("not text: it holds zero bytes")
     return text
 
 
 def as_json(text: str) -> dict[str, Any]:
-    """A JSON object of finite numbers. Raises Refused; NaN, Infinity and repeated keys are refused."""
+    """A JSON object of finite numbers. Raises InvalidFile; NaN, Infinity and repeated keys are refused."""
     checked: dict[str, Any] = _checked(parse_json(text, repeats=False))
     return checked
 
 
 def as_yaml(text: str) -> dict[str, Any]:
-    """A YAML mapping as plain values with text keys. Raises Refused; aliases are refused."""
+    """A YAML mapping as plain values with text keys. Raises InvalidFile; aliases are refused."""
     try:
         # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise Refused("YAML with aliases is not read")
+            raise InvalidFile("YAML with aliases is not read")
         data = yaml.safe_load(text)
     except RecursionError as error:
-        raise Refused("YAML nested too deeply") from error
+        raise InvalidFile("YAML nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise Refused(f"not YAML ({' '.join(str(error).split())[:200]})") from error
+        raise InvalidFile(f"not YAML ({' '.join(str(error).split())[:200]})") from error
     if not isinstance(data, dict):
-        raise Refused("not a YAML mapping")
+        raise InvalidFile("not a YAML mapping")
     checked: dict[str, Any] = _checked(data)
     return checked
 
@@ -134,18 +134,18 @@ def _checked(data: Any) -> Any:
 
     def convert(value: Any, depth: int) -> Any:
         if depth > DEPTH_LIMIT:
-            raise Refused(f"nested deeper than {DEPTH_LIMIT} levels")
+            raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
         if isinstance(value, str):
             return clean(value)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
             if not -_INT64 <= value < _INT64:
-                raise Refused("a number beyond 64 bits")
+                raise InvalidFile("a number beyond 64 bits")
             return value
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise Refused(f"{value} is not a number")
+                raise InvalidFile(f"{value} is not a number")
             return value
         if isinstance(value, Mapping):
             return {clean(str(key)): convert(item, depth + 1) for key, item in value.items()}
@@ -166,44 +166,44 @@ def clean(text: str) -> str:
 
 
 def number(value: Any, name: str) -> float | None:
-    """A number of 0..1e18, None for a missing one. Raises Refused for anything else.
+    """A number of 0..1e18, None for a missing one. Raises InvalidFile for anything else.
 
     The limit is beyond all times, sizes and FLOPs of a page, and keeps sums over many of them finite.
     """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refused(f"{name} is not a number")
+        raise InvalidFile(f"{name} is not a number")
     if not 0 <= value <= _NUMBER_LIMIT:
-        raise Refused(f"{name} is {value:g}: out of all bounds")
+        raise InvalidFile(f"{name} is {value:g}: out of all bounds")
     return float(value)
 
 
 def whole(value: Any, name: str) -> int | None:
-    """A whole number of 0 and more, None for a missing one. Raises Refused for anything else."""
+    """A whole number of 0 and more, None for a missing one. Raises InvalidFile for anything else."""
     result = number(value, name)
     if result is None:
         return None
     if not result.is_integer() or result >= _COUNT_LIMIT:
-        raise Refused(f"{name} is {value}: not a whole number below {_COUNT_LIMIT:,}")
+        raise InvalidFile(f"{name} is {value}: not a whole number below {_COUNT_LIMIT:,}")
     return int(result)
 
 
 def text_or_none(value: Any, name: str) -> str | None:
-    """A text, None for a missing or empty one. Raises Refused for anything else."""
+    """A text, None for a missing or empty one. Raises InvalidFile for anything else."""
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        raise Refused(f"{name} is not a text")
+        raise InvalidFile(f"{name} is not a text")
     return value
 
 
 def mapping(value: Any, name: str) -> dict[str, Any]:
-    """An object, empty for a missing one. Raises Refused for anything else."""
+    """An object, empty for a missing one. Raises InvalidFile for anything else."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Refused(f"{name} is not an object")
+        raise InvalidFile(f"{name} is not an object")
     return value
 
 
@@ -212,12 +212,12 @@ def digest(content: bytes) -> str:
 
 
 def file_digest(file: Path) -> str:
-    """Hash a file that is too large to be held. Raises Refused."""
+    """Hash a file that is too large to be held. Raises InvalidFile."""
     try:
         with file.open("rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
-        raise Refused(f"cannot be read ({error.strerror})") from error
+        raise InvalidFile(f"cannot be read ({error.strerror})") from error
 
 
 FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
@@ -228,4 +228,4 @@ def file_time(file: Path) -> str:
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
     except (OSError, OverflowError, ValueError) as error:
-        raise Refused(f"has no time ({error})") from error
+        raise InvalidFile(f"has no time ({error})") from error

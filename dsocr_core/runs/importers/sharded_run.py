@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import Refused
 from dsocr_core.runs.importers.imported import ImportedRun
 from dsocr_core.runs.readings import timing_rows
 from dsocr_core.runs.record import RunRecord
@@ -36,7 +36,7 @@ def take_sharded_run(location: str, root: Path) -> str:
 
 
 def read_sharded_run(location: str) -> ImportedRun:
-    """The run of an output, its pages named by their way from the folder that all are in. Raises Refused."""
+    """The run of an output, its pages named by their path in the common folder. Raises InvalidFile."""
     try:
         run = ShardedRun(location)
         document = run.run()
@@ -47,14 +47,14 @@ def read_sharded_run(location: str) -> ImportedRun:
         found = sum(marker.pages for marker in markers)
         if found != planned or found > MOST_PAGES:
             known = "" if planned is None else f" of {planned:,}"
-            raise Refused(
+            raise InvalidFile(
                 f"{found:,}{known} pages are read; taken are complete outputs of {MOST_PAGES:,} at most"
             )
         pages = [page for marker in markers for page in run.pages(marker)]
-    except Refused:
+    except InvalidFile:
         raise
     except (DsocrError, LookupError, TypeError, ValueError) as error:
-        raise Refused(" ".join(str(error).split())[:300]) from error
+        raise InvalidFile(" ".join(str(error).split())[:300]) from error
     named = _named(pages)
     readings = readings_table(named)
     at = readings.schema.get_field_index("backend")

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.reading import as_json, mapping, number, whole
 
 _NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")
@@ -48,7 +48,7 @@ class Summary:
 
 
 def read_metrics(text: str) -> Summary:
-    """The figures of a `metrics.json`. Raises Refused."""
+    """The figures of a `metrics.json`. Raises InvalidFile."""
     data = as_json(text)
     aggregates = mapping(data.get("aggregates"), "aggregates")
     stages = mapping(aggregates.get("stage_ms"), "stage_ms")
@@ -73,25 +73,25 @@ def _spread(data: Any, name: str) -> Spread:
     pair = mapping(data, name)
     mean = number(pair.get("mean"), f"mean of {name}")
     if mean is None:
-        raise Refused(f"{name} has no mean")
+        raise InvalidFile(f"{name} has no mean")
     return Spread(mean, number(pair.get("std"), f"std of {name}"))
 
 
 def read_summary(text: str) -> Summary:
-    """The figures of a `stakeholder_summary.md`. Raises Refused for one that is cut or contradicts itself."""
+    """The figures of a `stakeholder_summary.md`. Raises InvalidFile for one that is cut off."""
     sections = _sections(text)
     for name in ("Aggregates", "MFU"):
         if name not in sections:
-            raise Refused(f"no section '{name}'")
+            raise InvalidFile(f"no section '{name}'")
     if list(sections)[-1] == "MFU":
-        raise Refused("cut short: nothing follows the section 'MFU'")
+        raise InvalidFile("cut short: nothing follows the section 'MFU'")
     environment = {key: value for key, value, *_ in _rows(sections.get("Environment", []), 2)}
     aggregates = _spreads(sections["Aggregates"])
     stages = _spreads(sections.get("Per-Stage Timings (ms)", []))
     for stage in ("prefill", "decode"):
         overall = aggregates.get(f"{stage.capitalize()} ms")
         if overall is not None and stages.setdefault(stage, overall) != overall:
-            raise Refused(f"two times for {stage}: {stages[stage].mean} and {overall.mean} ms")
+            raise InvalidFile(f"two times for {stage}: {stages[stage].mean} and {overall.mean} ms")
     if vision := _VISION.search(text):
         stages.setdefault("vision", Spread(_figure(vision[1], "vision"), _figure(vision[2], "vision")))
     peak = environment.get("Peak TFLOPs (est.)")
@@ -106,14 +106,14 @@ def read_summary(text: str) -> Summary:
 
 
 def _sections(text: str) -> dict[str, list[str]]:
-    """Lines below each `## Heading`. Raises Refused when a heading appears twice."""
+    """Lines below each `## Heading`. Raises InvalidFile when a heading appears twice."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith("## "):
             name = line[3:].strip()
             if name in sections:
-                raise Refused(f"two sections '{name[:40]}'")
+                raise InvalidFile(f"two sections '{name[:40]}'")
             lines = sections[name] = []
         else:
             lines.append(line)
@@ -121,16 +121,16 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 
 def _rows(lines: list[str], columns: int) -> list[tuple[str, ...]]:
-    """Cells of a section's table without its two header lines. Raises Refused for a row cut short."""
+    """Cells of a section's table without its two header lines. Raises InvalidFile for a row cut short."""
     table = [line.strip() for line in lines if line.lstrip().startswith("|")]
     rows = []
     for line in table:
         cells = tuple(cell.strip() for cell in line[1:-1].split("|"))
         if not line.endswith("|") or len(cells) != columns:
-            raise Refused(f"a table row that is not {columns} cells: '{line[:60]}'")
+            raise InvalidFile(f"a table row that is not {columns} cells: '{line[:60]}'")
         rows.append(cells)
     if rows and (len(rows) < 2 or not all(_RULE.fullmatch(cell) for cell in rows[1])):
-        raise Refused("a table without its header")
+        raise InvalidFile("a table without its header")
     return rows[2:]
 
 
@@ -138,14 +138,14 @@ def _spreads(lines: list[str]) -> dict[str, Spread]:
     spreads: dict[str, Spread] = {}
     for name, mean, std in _rows(lines, 3):
         if name in spreads:
-            raise Refused(f"two rows for '{name[:40]}'")
+            raise InvalidFile(f"two rows for '{name[:40]}'")
         spreads[name] = Spread(_figure(mean, name), _figure(std, name) if std else None)
     return spreads
 
 
 def _figure(cell: str, name: str) -> float:
     if not _NUMBER.fullmatch(cell):
-        raise Refused(f"{name[:40]}: '{cell[:40]}' is not a number")
+        raise InvalidFile(f"{name[:40]}: '{cell[:40]}' is not a number")
     return float(cell)
 
 
@@ -157,4 +157,4 @@ def _generated(text: str) -> str | None:
         moment = datetime.fromisoformat(found[1])
         return (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
     except (ValueError, OverflowError):
-        raise Refused(f"'{found[1][:40]}' is not a time") from None
+        raise InvalidFile(f"'{found[1][:40]}' is not a time") from None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.runs.importers.imported import ImportedRun, Row, Skipped, content_id
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
@@ -63,12 +63,12 @@ def unread_reason(file: Path) -> str:
 
 
 def read_sweep(directory: Path) -> ImportedRun:
-    """The files of a sweep's folder as one run. Raises Refused where none of them can be read."""
+    """The files of a sweep's folder as one run. Raises InvalidFile where none of them can be read."""
     return _run(directory, _files(directory))
 
 
 def read_file(file: Path) -> ImportedRun:
-    """A sweep's file that lies by itself. Raises Refused."""
+    """A sweep's file that lies by itself. Raises InvalidFile."""
     return _run(file, [file])
 
 
@@ -81,14 +81,14 @@ def _run(origin: Path, files: list[Path]) -> ImportedRun:
         try:
             content = read_bytes(file, SWEEP_LIMIT)
             model, found = points(as_text(content), FILES[file.name])
-        except Refused as error:
+        except InvalidFile as error:
             skipped.append(Skipped(file, str(error)))
             continue
         rows += found
         models += [model] if model else []
         digests[file.name] = digest(content)
     if not rows:
-        raise Refused(skipped[0].reason if skipped else "no file of a sweep")
+        raise InvalidFile(skipped[0].reason if skipped else "no file of a sweep")
     created = _stamp(origin.name)
     notes = f"Analytic sweep: {len(rows):,} estimates of {', '.join(sorted(digests))}."
     notes += f" Model {models[0][:100]}." if models else ""
@@ -102,22 +102,22 @@ def _run(origin: Path, files: list[Path]) -> ImportedRun:
 
 
 def points(text: str, part: str) -> tuple[str | None, list[Row]]:
-    """The model that a file names, and a row for each point and engine that has FLOPs. Raises Refused."""
+    """The model that a file names, and a row for each point and engine that has FLOPs. Raises InvalidFile."""
     data = as_json(text)
     found = data.get("points")
     if not isinstance(found, list) or not found:
-        raise Refused("no list of points")
+        raise InvalidFile("no list of points")
     if len(found) > POINT_LIMIT:
-        raise Refused(f"{len(found):,} points; at most {POINT_LIMIT:,} are read")
+        raise InvalidFile(f"{len(found):,} points; at most {POINT_LIMIT:,} are read")
     stated = data.get("num_points")
     if isinstance(stated, int) and stated != len(found):
-        raise Refused(f"it says {stated} points and has {len(found)}")
+        raise InvalidFile(f"it says {stated} points and has {len(found)}")
     rows: list[Row] = []
     for place, point in enumerate(found):
         name = f"points[{place}]"
         rows += _point(mapping(point, name), part, name)
     if not rows:
-        raise Refused("points without FLOPs")
+        raise InvalidFile("points without FLOPs")
     model = data.get("model_id")
     return (model if isinstance(model, str) else None), rows
 
@@ -126,7 +126,7 @@ def _point(point: Mapping[str, Any], part: str, name: str) -> list[Row]:
     sizes = {key: whole(point.get(key), f"{name}.{key}") for key in _SIZES}
     for key in ("width_crop_num", "height_crop_num", "batch_size"):
         if not sizes[key]:
-            raise Refused(f"{name}.{key} is {sizes[key]}; expected 1 or more")
+            raise InvalidFile(f"{name}.{key} is {sizes[key]}; expected 1 or more")
     of = {
         "part": part, "tile_columns": sizes["width_crop_num"], "tile_rows": sizes["height_crop_num"],
         "image_tokens": sizes["image_tokens_total"], "batch": sizes["batch_size"],
@@ -142,7 +142,7 @@ def _point(point: Mapping[str, Any], part: str, name: str) -> list[Row]:
             if figure in _FLOPS or figure in _BYTES
         }
         if any((value or 0) >= 1e6 for figure, value in cost.items() if figure in _FLOPS):
-            raise Refused(f"{name}.{key}: FLOPs out of all bounds")
+            raise InvalidFile(f"{name}.{key}: FLOPs out of all bounds")
         flops, matrix, other = (
             None if (value := cost.get(figure)) is None else round(value * 1e12) for figure in _FLOPS
         )

@@ -20,7 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, cast
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
 from dsocr_core.runs.importers.launches import Launches, stage_of_range
 from dsocr_core.runs.importers.reading import (
@@ -53,14 +53,14 @@ def is_trace(head: Head) -> bool:
 
 
 def read_trace(file: Path) -> list[ImportedRun]:
-    """The kernels and stages of a trace as a run. Raises Refused."""
+    """The kernels and stages of a trace as a run. Raises InvalidFile."""
     found = _Trace()
     with closing(_Stream(file)) as stream:
         for event in stream.events(found.about):
             found.take(event)
     rows = found.tables()
     if not rows:
-        raise Refused(
+        raise InvalidFile(
             "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
         )
     record = RunRecord(
@@ -97,7 +97,7 @@ class _Trace:
         category = str(event.get("cat", "")).lower()
         start, took = _number(event.get("ts")), _number(event.get("dur", 0))
         if start is None or took is None or took < 0:
-            raise Refused(f"an event '{str(event.get('name'))[:40]}' without a time")
+            raise InvalidFile(f"an event '{str(event.get('name'))[:40]}' without a time")
         arguments = event.get("args")
         correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
         if not isinstance(correlation, int) or not 0 <= correlation < 2**62:
@@ -155,8 +155,8 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
-def _too_long() -> Refused:
-    return Refused(
+def _too_long() -> InvalidFile:
+    return InvalidFile(
         f"more than {TRACE_LIMIT // MIB:,} MiB unpacked: profile fewer steps, with schedule(active=...)"
     )
 
@@ -175,7 +175,7 @@ class _Stream:
                 raise _too_long()
             handle = cast(IO[bytes], (gzip.open if packed else Path.open)(file, "rb"))
         except OSError as error:
-            raise Refused(f"cannot be read ({error.strerror})") from error
+            raise InvalidFile(f"cannot be read ({error.strerror})") from error
         self._handle, self._read, self._whole = handle, 0, False
         self._decoder, self._json = codecs.getincrementaldecoder("utf-8-sig")("replace"), json.JSONDecoder()
         self._text, self._at = "", 0
@@ -184,7 +184,7 @@ class _Stream:
         self._handle.close()
 
     def events(self, about: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """Each event; the other values of the document go into `about`. Raises Refused."""
+        """Each event; the other values of the document go into `about`. Raises InvalidFile."""
         if self._sign() == "[":
             yield from self._listed()
             return
@@ -206,7 +206,7 @@ class _Stream:
             event = self._value()
             count += 1
             if count > EVENT_LIMIT:
-                raise Refused(f"more than {EVENT_LIMIT:,} events: profile fewer pages")
+                raise InvalidFile(f"more than {EVENT_LIMIT:,} events: profile fewer pages")
             if isinstance(event, dict):
                 yield event
             if self._sign() == ",":
@@ -223,34 +223,34 @@ class _Stream:
                     return value
             except json.JSONDecodeError as error:
                 if self._whole:
-                    raise Refused(f"not whole, or not JSON ({error.msg})") from error
+                    raise InvalidFile(f"not whole, or not JSON ({error.msg})") from error
             except (RecursionError, ValueError) as error:
-                raise Refused("nested too deeply, or a number beyond all bounds") from error
+                raise InvalidFile("nested too deeply, or a number beyond all bounds") from error
             if len(self._text) - self._at > VALUE_LIMIT:
-                raise Refused(f"a value of more than {VALUE_LIMIT // MIB} MiB, or not JSON")
+                raise InvalidFile(f"a value of more than {VALUE_LIMIT // MIB} MiB, or not JSON")
             self._more()
 
     def _sign(self) -> str:
-        """The next sign that is no blank, which stays. Raises Refused at the end."""
+        """The next sign that is no blank, which stays. Raises InvalidFile at the end."""
         while True:
             while self._at < len(self._text):
                 if not self._text[self._at].isspace():
                     return self._text[self._at]
                 self._at += 1
             if self._whole:
-                raise Refused("not whole: the trace ends in its middle")
+                raise InvalidFile("not whole: the trace ends in its middle")
             self._more()
 
     def _expect(self, sign: str) -> None:
         if self._sign() != sign:
-            raise Refused(f"not a trace: '{self._sign()}' where '{sign}' belongs")
+            raise InvalidFile(f"not a trace: '{self._sign()}' where '{sign}' belongs")
         self._at += 1
 
     def _more(self) -> None:
         try:
             content = self._handle.read(_CHUNK)
         except (OSError, EOFError, zlib.error) as error:
-            raise Refused(f"not a whole gzip file ({error})") from error
+            raise InvalidFile(f"not a whole gzip file ({error})") from error
         self._read += len(content)
         if self._read > TRACE_LIMIT:
             raise _too_long()

@@ -83,7 +83,7 @@ class Storage:
         return {}
 
     def document(self, name: str) -> bytes | None:
-        """A run's document, None while there is none. Raises Refused when it is too large."""
+        """A run's document, None while there is none. Raises InvalidFile when it is too large."""
         self._entry(name)
         return self.store.read(f"runs/{name}/{DOCUMENT}", DOCUMENT_LIMIT)
 
@@ -150,7 +150,7 @@ class Storage:
             away.unlink(missing_ok=True)
 
     def read_annotation(self, name: str) -> bytes:
-        """Raises FileNotFoundError, Refused when it is too large."""
+        """Raises FileNotFoundError, InvalidFile when it is too large."""
         content = self.store.read(f"annotations/{name}", ANNOTATION_LIMIT)
         if content is None:
             raise FileNotFoundError(name)

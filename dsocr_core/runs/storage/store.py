@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.base.untrusted import Missing, Refused, read_bytes
 
 MOST_BYTES, SMALL_BYTES = 2**31, 2**20
 """Limits of any file, and of one that `read_many` reads."""
@@ -148,7 +148,7 @@ class Store:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytes | None:
-        """The content, None where there is none. Raises Refused for what is no file of so many bytes."""
+        """The content, None where there is none. Raises InvalidFile for what is no file of so many bytes."""
         with self.errors(name):
             if self.root is not None:
                 return self._of_directory(self.root / name, most)
@@ -159,7 +159,7 @@ class Store:
             except FileNotFoundError:
                 return None
             if len(content) > most:
-                raise Refused(f"more than {most:,} bytes")
+                raise InvalidFile(f"more than {most:,} bytes")
             return content
 
     @staticmethod
@@ -168,20 +168,20 @@ class Store:
             return read_bytes(file, most)
         except Missing:
             return None
-        except Refused as error:
+        except InvalidFile as error:
             if isinstance(error.__cause__, OSError) and not file.is_symlink():
                 raise error.__cause__ from None  # the disk is at fault, not the file
             raise
 
     def read_many(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Small files that are there, many at a time where the store can. Raises Refused, which names one."""
+        """Small files that exist, many at a time where the store can. Raises InvalidFile with a name."""
         wanted = list(names)
         if self.root is not None:
             for name in wanted:
                 try:
                     content = self.read(name, SMALL_BYTES)
-                except Refused as error:
-                    raise Refused(f"{self.location}/{name}: {error}") from error
+                except InvalidFile as error:
+                    raise InvalidFile(f"{self.location}/{name}: {error}") from error
                 if content is not None:
                     yield name, content
             return
@@ -195,7 +195,7 @@ class Store:
                     if isinstance(content, Exception):
                         raise content
                     if len(content) > SMALL_BYTES:
-                        raise Refused(f"{self.location}/{some[path]}: more than {SMALL_BYTES:,} bytes")
+                        raise InvalidFile(f"{self.location}/{some[path]}: more than {SMALL_BYTES:,} bytes")
                     yield some[path], content
 
     def names(self, folder: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.runs.texts.folders import FORMS, numbered, page_names, same_name, without_suffix
 from dsocr_core.runs.texts.prediction import Found, Prediction, PredictionError
 

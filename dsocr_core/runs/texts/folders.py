@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from dsocr_core.base.untrusted import Missing, Refused, plain_text, read_bytes
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.bounded_json import InvalidFile, Missing, plain_text, read_bytes
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 from dsocr_core.runs.texts.prediction import (
     CLEAN,
@@ -122,13 +122,13 @@ class _Reading:
             content = read_bytes(file, TEXT_LIMIT)
             self._bytes += len(content)
             if self._bytes > TOTAL_LIMIT:
-                raise Refused(f"the texts of the folder have more than {TOTAL_LIMIT:,} bytes together")
+                raise InvalidFile(f"the texts of the folder have more than {TOTAL_LIMIT:,} bytes together")
             return plain_text(content)
         except UnicodeDecodeError as error:
             self._left.append(Left(file, f"not UTF-8 text (byte {error.start})"))
         except Missing:
             self._left.append(Left(file, "gone"))
-        except Refused as error:
+        except InvalidFile as error:
             if str(error) == "empty":  # a page on which nothing was read
                 return ""
             self._left.append(Left(file, str(error)))

@@ -7,7 +7,7 @@ from html import escape
 
 import streamlit as st
 
-from dsocr_core.base.words import duration, plural, significant
+from dsocr_core.base.formatting import duration, plural, significant
 from dsocr_core.reading.records import Side
 from pages.widgets.shared.job import JobView
 from pages.widgets.shared.run_job import ReadJob, SideView

@@ -11,7 +11,7 @@ import streamlit as st
 
 from analytic_model.on_cpu import of_cpu
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import name_text
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
 from dsocr_core.runs.result_cache import device_type

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from dsocr_core.base.words import duration, moment
+from dsocr_core.base.formatting import duration, moment
 from dsocr_core.reading.records import Side
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.runner import PageResults

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import amount, percent, plural, significant
+from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.models.family import computed_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence

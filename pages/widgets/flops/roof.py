@@ -7,7 +7,7 @@ from math import log10
 
 import pandas as pd
 
-from dsocr_core.base.words import amount, scale_of
+from dsocr_core.base.formatting import amount, scale_of
 from pages.widgets.shared.stages import colour, stage_name
 
 WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 600, 260, 92, 36, 22

@@ -13,8 +13,8 @@ from analytic_model.hardware import HARDWARE, hardware_named
 from analytic_model.policy import Policy
 from analytic_model.predict import kv_cache_bytes, predict
 from analytic_model.workload import Workload
+from dsocr_core.base.formatting import amount
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.base.words import amount
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config
 from pages.widgets.flops.address import BATCHES, MOST_TOKENS, PARAMETERS, key, number_input, text, value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from dsocr_core.base.words import duration, plural
+from dsocr_core.base.formatting import duration, plural
 from dsocr_core.reading import render
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import is_plain

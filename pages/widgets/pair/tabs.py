@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dsocr_core.base.words import NOT_RECORDED, percent, plural
+from dsocr_core.base.formatting import NOT_RECORDED, percent, plural
 from dsocr_core.reading.margins import divergence_words
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.runs.timings import in_order

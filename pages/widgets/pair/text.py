@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import streamlit as st
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.output_findings import loose_text
 from dsocr_core.reading.parity import comparable
 from dsocr_core.reading.text_runs import Runs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.page import KINDS

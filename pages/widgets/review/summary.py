@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import moment
+from dsocr_core.base.formatting import moment
 from dsocr_core.models.family import all_stages
 from dsocr_core.reading.ties import count_ties
 from dsocr_core.review.document import headline

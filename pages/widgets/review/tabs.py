@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dsocr_core.base.words import plural, significant
+from dsocr_core.base.formatting import plural, significant
 from dsocr_core.review.page import KINDS, Difference
 from pages.widgets.components.document import Block, show_columns
 from pages.widgets.pair import tabs, text

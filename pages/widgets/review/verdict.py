@@ -8,7 +8,7 @@ from typing import get_args
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import moment
+from dsocr_core.base.formatting import moment
 from dsocr_core.review.page import Cause, PageReview
 from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
 from pages.widgets.review import address, position

@@ -14,7 +14,7 @@ import streamlit as st
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs.labels import short
 from pages.widgets.pair import sheets, viewer

@@ -11,8 +11,8 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import plural
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.base.words import plural
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.reading import clean
 from dsocr_core.runs.importers.report import WORDS, ImportReport

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.labels import BRIEF

@@ -9,7 +9,7 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import moment
+from dsocr_core.base.formatting import moment
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.sameness import record_facts, side_by_side

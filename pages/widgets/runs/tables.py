@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.runs.labels import has_value, model_name

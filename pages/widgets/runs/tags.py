@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.store import History
 from pages.widgets.shared import figure, table

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import csv_of
 

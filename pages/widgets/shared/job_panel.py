@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.runtime import get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from dsocr_core.base.words import duration
+from dsocr_core.base.formatting import duration
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.streamlit_mends import rerun_fragment, rerun_page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from dsocr_core.base.words import duration
+from dsocr_core.base.formatting import duration
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, Side
 from dsocr_core.runs.labels import has_value, short
 from dsocr_core.settings import Settings

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.words import moment, plural
+from dsocr_core.base.formatting import moment, plural
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.trace_curve import shortened
 from dsocr_core.reading.trace_records import TraceSummary

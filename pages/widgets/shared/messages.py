@@ -8,7 +8,7 @@ import streamlit as st
 
 from dsocr_core.base.error_log import unforeseen
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.visible import visible
+from dsocr_core.base.sanitise import visible
 
 _JOINER = "\N{WORD JOINER}"
 _ADDRESS = re.compile(r"https?(?=://)|www(?=\.)|[-.\w+](?=@)", re.IGNORECASE)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dsocr_core.base.words import amount, scale_of
+from dsocr_core.base.formatting import amount, scale_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

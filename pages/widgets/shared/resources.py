@@ -20,8 +20,8 @@ from streamlit.runtime import exists, get_instance
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import plural
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.words import plural
 from dsocr_core.page import documents
 from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner

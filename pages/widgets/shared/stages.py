@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dsocr_core.base.words import amount, duration, scale_of, significant
+from dsocr_core.base.formatting import amount, duration, scale_of, significant
 from dsocr_core.models.family import inside_prefill, stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import short

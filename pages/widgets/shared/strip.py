@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Literal
 
-from dsocr_core.base.words import percent
+from dsocr_core.base.formatting import percent
 from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICT_WORDS, Verdict
 
 if TYPE_CHECKING:

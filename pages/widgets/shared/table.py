@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 from pandas.api.types import is_numeric_dtype
 
-from dsocr_core.base.words import NOT_MEASURED, percent, scale_of, signed, significant
+from dsocr_core.base.formatting import NOT_MEASURED, percent, scale_of, signed, significant
 from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.runs.labels import has_value
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.base.words import significant
+from dsocr_core.base.formatting import significant
 from dsocr_core.reading.trace_curve import BlockError, block_errors, block_of, percent
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from pages.widgets.shared import plots

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dsocr_core.base.words import amount, plural, scale_of, signed, significant
+from dsocr_core.base.formatting import amount, plural, scale_of, signed, significant
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import BOTH
 from dsocr_core.runs.labels import apart, has_value, moment, short

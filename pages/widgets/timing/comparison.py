@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import plural, significant, speed_ratio
+from dsocr_core.base.formatting import plural, significant, speed_ratio
 from dsocr_core.runs import timings
 from dsocr_core.runs.labels import CONDITION, condition, has_value, short_names
 from dsocr_core.runs.sameness import record_facts, side_by_side

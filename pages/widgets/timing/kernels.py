@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.cards import card_named
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.runs import timings
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of

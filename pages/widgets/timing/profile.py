@@ -9,7 +9,7 @@ import pandas as pd
 
 from analytic_model.cards import card_named, with_own_peaks
 from analytic_model.hardware import Hardware
-from dsocr_core.base.words import amount, percent, plural
+from dsocr_core.base.formatting import amount, percent, plural
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_profiles import CLASS_RULE
 from dsocr_core.runs.profiled import by_kernel, device_name, joined, known, profile_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analytic_model.hardware import Hardware
-from dsocr_core.base.words import amount, significant
+from dsocr_core.base.formatting import amount, significant
 from dsocr_core.runs.kernel_names import kernel_names
 from pages.widgets.shared import plots
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.words import plural, significant, speed_ratio
+from dsocr_core.base.formatting import plural, significant, speed_ratio
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.statistics import SURE, outcome_words
 from pages.widgets.shared.labels import mark, time_words

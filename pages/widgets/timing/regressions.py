@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import plural, signed, speed_ratio
+from dsocr_core.base.formatting import plural, signed, speed_ratio
 from dsocr_core.runs.regressions import counts, regressions
 from dsocr_core.runs.statistics import SURE, outcome_words
 from pages.widgets.shared import figure, resources, table

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.runs.labels import chart_names, run_labels
 from dsocr_core.runs.store import History
 from pages.widgets.shared import resources, run_filters

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from dsocr_core.base.words import significant, speed_ratio
+from dsocr_core.base.formatting import significant, speed_ratio
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.measures import Measure

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from analytic_model.recorded import utilised
-from dsocr_core.base.words import plural
+from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import timings
 from dsocr_core.runs.labels import apart, short_names

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from dsocr_core.base.untrusted import Refused, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.runs.importers import archive, detect
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY
@@ -487,7 +487,7 @@ def test_a_summary_says_only_what_was_measured():
     ],
 )
 def test_a_summary_cut_short_or_contradicting_itself_is_refused(text):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFile):
         read_summary(text)
 
 
@@ -574,7 +574,7 @@ def test_hostile_names_change_nothing_but_themselves(history, tmp_path, run):
     "text", ["a: &x [1]\nb: *x", "a: .nan", "a: !!python/object:os.system {}", "- 1", "a: [", ""]
 )
 def test_yaml_that_is_refused(text):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFile):
         as_yaml(text)
 
 
@@ -584,7 +584,7 @@ def test_a_pipe_and_a_link_are_not_read(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert read_bytes(tmp_path / "file", 100) == b"x"
     for name in ("pipe", "link", "."):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidFile):
             read_bytes(tmp_path / name, 100)
 
 
@@ -665,7 +665,7 @@ def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them
         pa.table({"run_id": ["bomb"] * rows, "page": ["p"] * rows, "text_raw": text}),
     )
     assert (folder / "readings.parquet").stat().st_size < 20_000
-    with pytest.raises(Refused, match="holds more than"):
+    with pytest.raises(InvalidFile, match="holds more than"):
         read_own_run(folder)
     assert pa.default_memory_pool().max_memory() < 2**30
 

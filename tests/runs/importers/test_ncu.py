@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers import ncu, ncu_csv
 from dsocr_core.runs.importers.detect import import_paths
@@ -128,7 +128,7 @@ def test_a_table_of_another_locale_is_read_by_its_own_rule() -> None:
     (found,) = ncu_csv.launches(written(*launch(0, "gemm", *rows)))
     assert [metric.value for metric in found.metrics] == [1234.5, 23.42, 46970.0, 12.0]
     mixed = [*rows, (SPEED, "Speed", "%", "41.49")]
-    with pytest.raises(Refused, match=r"row 6: '41.49' and '1.234,5' in row 2 are figures of different"):
+    with pytest.raises(InvalidFile, match=r"row 6: '41.49' and '1.234,5' in row 2 are figures of different"):
         ncu_csv.launches(written(*launch(0, "gemm", *mixed)))
 
 
@@ -144,9 +144,9 @@ def test_only_plain_figures_are_figures(text: str, value: float | None) -> None:
 def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is_refused() -> None:
     assert ncu_csv.launches(written(*launch(0), *launch(0))) == ncu_csv.launches(written(*launch(0)))
     other = launch(0, "gemm", (SPEED, "Duration", "us", "9.9"))
-    with pytest.raises(Refused, match=r"row 8: Duration of launch 0 is 9.9, above 23.42"):
+    with pytest.raises(InvalidFile, match=r"row 8: Duration of launch 0 is 9.9, above 23.42"):
         ncu_csv.launches(written(*launch(0), *other))
-    with pytest.raises(Refused, match="row 8: launch 0 is another kernel above"):
+    with pytest.raises(InvalidFile, match="row 8: launch 0 is another kernel above"):
         ncu_csv.launches(written(*launch(0), *launch(0, "softmax")))
 
 
@@ -163,7 +163,7 @@ def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is
     ],
 )
 def test_what_is_no_whole_table_is_named(text: str, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(InvalidFile, match=reason):
         ncu_csv.launches(text)
 
 
@@ -205,11 +205,11 @@ def test_units_and_names_of_other_versions_and_kernels_are_read(
 
 def test_launches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ncu_csv, "LAUNCH_LIMIT", 1)
-    with pytest.raises(Refused, match="more than 1 launches"):
+    with pytest.raises(InvalidFile, match="more than 1 launches"):
         ncu_csv.launches(TABLE)
     monkeypatch.setattr(ncu_csv, "LAUNCH_LIMIT", 2)
     monkeypatch.setattr(ncu_csv, "METRIC_LIMIT", 5)
-    with pytest.raises(Refused, match="more than 5 metrics"):
+    with pytest.raises(InvalidFile, match="more than 5 metrics"):
         ncu_csv.launches(TABLE)
 
 
@@ -308,9 +308,9 @@ def test_a_table_of_500_mb_is_refused_unread(history: History, tmp_path: Path) -
 
 
 def test_a_gzip_file_is_unpacked_within_bounds() -> None:
-    with pytest.raises(Refused, match="more than 10,000 bytes when unpacked"):
+    with pytest.raises(InvalidFile, match="more than 10,000 bytes when unpacked"):
         unpacked(gzip.compress(b"0" * 50_000), 10_000)
-    with pytest.raises(Refused, match="not a whole gzip file"):
+    with pytest.raises(InvalidFile, match="not a whole gzip file"):
         unpacked(gzip.compress(b"0" * 5_000)[:-4], 10_000)
     assert unpacked(b"not gzip", 10_000) == b"not gzip"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.nsys import captured_stage, kernels
@@ -248,7 +248,7 @@ def test_several_reports_of_one_file_are_one_run(taken: Taken) -> None:
     ],
 )
 def test_a_kernel_summary_that_is_not_whole_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFile):
         kernels(text)
 
 
@@ -260,7 +260,7 @@ def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Tak
         report = import_paths(history, [file])
     assert not report.imported
     assert "cuda_gpu_kern_sum stands in it twice" in report.skipped[0].reason
-    with pytest.raises(Refused, match="stands in it twice"):  # the same numbers, of another unit
+    with pytest.raises(InvalidFile, match="stands in it twice"):  # the same numbers, of another unit
         kernels(f"{CSV}\n{CSV.replace('(ns)', '(us)')}")
     assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == BOTH
 
@@ -401,7 +401,7 @@ def test_a_database_of_strangers_is_refused(tmp_path: Path, sql: str, reason: st
     file = tmp_path / "x.sqlite"
     with closing(sqlite3.connect(file)) as database:
         database.executescript(sql)
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(InvalidFile, match=reason):
         nsys_sqlite.read_database(file)
 
 
@@ -415,12 +415,12 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
             database.execute(row)
     monkeypatch.setattr(nsys_sqlite, "SECONDS", -1.0)
     monkeypatch.setattr(nsys_sqlite, "_STEPS", 10)
-    with pytest.raises(Refused, match=r"takes more than -1 s"):
+    with pytest.raises(InvalidFile, match=r"takes more than -1 s"):
         nsys_sqlite.read_database(tmp_path / "x.sqlite")
     monkeypatch.setattr(nsys_sqlite, "SECONDS", 60.0)
     monkeypatch.setattr(nsys_sqlite, "KERNEL_LIMIT", 100)
-    with pytest.raises(Refused, match="more than 100 kernels"):
+    with pytest.raises(InvalidFile, match="more than 100 kernels"):
         nsys_sqlite.read_database(tmp_path / "x.sqlite")
     (tmp_path / "torn.sqlite").write_bytes((tmp_path / "x.sqlite").read_bytes()[:9000])
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFile):
         nsys_sqlite.read_database(tmp_path / "torn.sqlite")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import sweeps
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.store import History
@@ -81,7 +81,7 @@ def test_a_sweep_of_totals_alone_has_its_flops() -> None:
     ],
 )
 def test_what_is_no_sweep_is_named(text: str, reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(InvalidFile, match=reason):
         sweeps.points(text, "prefill")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.base.untrusted import Refused
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import torch_profile
 from dsocr_core.runs.importers.torch_profile import read_trace
 
@@ -136,7 +136,7 @@ def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(t
 )
 def test_a_trace_that_is_not_whole_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "t.json").write_text(content)
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(InvalidFile, match=reason):
         read_trace(tmp_path / "t.json")
 
 
@@ -154,9 +154,9 @@ def test_a_trace_of_gigabytes_is_refused_within_its_limit(
         file.truncate(13 * 1024 * 1024)  # of its size alone it is known before it is read
     (tmp_path / "parts.json.gz").write_bytes(packed + gzip.compress(b" "))  # the end tells of its last part
     for name in ("t.json.gz", "plain.json", "parts.json.gz"):
-        with pytest.raises(Refused, match=r"more than 12 MiB unpacked: profile fewer steps"):
+        with pytest.raises(InvalidFile, match=r"more than 12 MiB unpacked: profile fewer steps"):
             read_trace(tmp_path / name)
     monkeypatch.setattr(torch_profile, "EVENT_LIMIT", 5)
     (tmp_path / "t.json").write_text(trace())
-    with pytest.raises(Refused, match="more than 5 events"):
+    with pytest.raises(InvalidFile, match="more than 5 events"):
         read_trace(tmp_path / "t.json")

@@ -8,7 +8,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.base.visible import encodable, json_line, name_text, text_name, visible
+from dsocr_core.base.sanitise import encodable, json_line, name_text, text_name, visible
 
 _PARTS = st.sampled_from([b"\\", b"\\x", b"\\xff", b"\xff", b"\xc3", b"\xa9", b"x", b"41", b"\x1b", b"e.png"])
 

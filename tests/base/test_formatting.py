@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.base.words import (
+from dsocr_core.base.formatting import (
     NOT_MEASURED,
     amount,
     duration,

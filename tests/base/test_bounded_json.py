@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.base.bounded_json import DEPTH_LIMIT, InvalidFile, parse_json, parse_value, read_bytes
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.untrusted import DEPTH_LIMIT, Refused, parse_json, parse_value, read_bytes
 from dsocr_core.models.taps.files import Dump, DumpError
 from dsocr_core.runs.result_cache import ResultStore
 from dsocr_core.vendor.protocol import ProtocolError, decode
@@ -63,11 +63,11 @@ def test_hostile_json_of_messages_and_results(tmp_path: Path, case: str) -> None
 def test_values_at_the_limits_are_taken() -> None:
     deepest = "[" * DEPTH_LIMIT + "]" * DEPTH_LIMIT
     assert parse_value(deepest) is not None
-    with pytest.raises(Refused, match="deeper"):
+    with pytest.raises(InvalidFile, match="deeper"):
         parse_value(f"[{deepest}]")
     assert parse_value("7") == 7
     assert parse_json('{"a": 9223372036854775807}') == {"a": 2**63 - 1}
-    with pytest.raises(Refused, match="64 bits"):
+    with pytest.raises(InvalidFile, match="64 bits"):
         parse_json('{"a": 9223372036854775808}')
 
 
@@ -75,5 +75,5 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "sparse"
     with file.open("wb") as handle:
         handle.truncate(10**12)
-    with pytest.raises(Refused, match=r"1,000,000,000,000 bytes; at most 100"):
+    with pytest.raises(InvalidFile, match=r"1,000,000,000,000 bytes; at most 100"):
         read_bytes(file, 100)

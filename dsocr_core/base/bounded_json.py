@@ -19,16 +19,16 @@ _DIGITS = 20
 """Digits of a 64-bit number with its sign, and one more."""
 
 
-class Refused(DsocrError):
+class InvalidFile(DsocrError):
     """A file or a figure that is not taken; the text says why."""
 
 
-class Missing(Refused):
+class Missing(InvalidFile):
     """There is no such file."""
 
 
 def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
-    """The content of a regular file of 1..`limit` bytes; a larger one is not read. Raises Refused."""
+    """The content of a regular file of 1..`limit` bytes; a larger one is not read. Raises InvalidFile."""
     # Without O_NONBLOCK a pipe that took the file's name would be waited on for ever.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     try:
@@ -36,20 +36,20 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
         with os.fdopen(descriptor, "rb") as handle:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise Refused("not a regular file")
+                raise InvalidFile("not a regular file")
             if status.st_size > limit:
-                raise Refused(f"{status.st_size:,} bytes; at most {limit:,} are read")
+                raise InvalidFile(f"{status.st_size:,} bytes; at most {limit:,} are read")
             content = handle.read(limit + 1)
     except FileNotFoundError:
         raise Missing("not there") from None
     except NotADirectoryError:
         raise Missing("not there") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise Refused(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        raise InvalidFile(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if not content:
-        raise Refused("empty")
+        raise InvalidFile("empty")
     if len(content) > limit:
-        raise Refused(f"more than {limit:,} bytes")
+        raise InvalidFile(f"more than {limit:,} bytes")
     return content
 
 
@@ -61,15 +61,15 @@ def plain_text(content: bytes, errors: str = "strict") -> str:
 def parse_json(
     content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False
 ) -> dict[str, Any]:
-    """A JSON object; see `parse_value`. Raises Refused."""
+    """A JSON object; see `parse_value`. Raises InvalidFile."""
     data = parse_value(content, repeats, any_number)
     if not isinstance(data, dict):
-        raise Refused("not a JSON object")
+        raise InvalidFile("not a JSON object")
     return data
 
 
 def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_number: bool = False) -> Any:
-    """A JSON value nested at most `DEPTH_LIMIT` deep. Raises Refused.
+    """A JSON value nested at most `DEPTH_LIMIT` deep. Raises InvalidFile.
 
     NaN, Infinity and whole numbers beyond 64 bits are refused; with `any_number` they become floats. Keys
     that appear twice are refused unless `repeats`.
@@ -82,11 +82,11 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
             object_pairs_hook=None if repeats else _no_repeats,
         )
     except RecursionError as error:
-        raise Refused("JSON nested too deeply") from error
+        raise InvalidFile("JSON nested too deeply") from error
     except UnicodeDecodeError as error:
-        raise Refused(f"not UTF-8 text (byte {error.start})") from error
+        raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     except ValueError as error:
-        raise Refused(f"not valid JSON ({str(error)[:80]})") from error
+        raise InvalidFile(f"not valid JSON ({str(error)[:80]})") from error
     _check_depth([data])
     return data
 
@@ -102,7 +102,7 @@ def _check_depth(data: list[Any]) -> None:
         ]
         if not level:
             return
-    raise Refused(f"nested deeper than {DEPTH_LIMIT} levels")
+    raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
 
 
 def _int64(digits: str) -> int:
