@@ -25,12 +25,14 @@ from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
     SIDES,
+    UNLIMITED,
     VENDOR,
     VENDOR_TOKEN_CEILING,
     BackendName,
     OcrRequest,
     Side,
     Template,
+    Unlimited,
     prompt_problem,
     published_ngram_size,
 )
@@ -123,9 +125,9 @@ class InferSettings:
             )
 
     @property
-    def token_limit(self) -> int | None:
-        """None means until the end token or the context limit."""
-        return self.max_new_tokens if isinstance(self.max_new_tokens, int) else None
+    def token_limit(self) -> int | Unlimited:
+        """A number, or unlimited: until the end token or the context limit."""
+        return self.max_new_tokens if isinstance(self.max_new_tokens, int) else UNLIMITED
 
     @property
     def ngram_size(self) -> int:
@@ -382,7 +384,7 @@ class Settings:
             image=image,
             preset=preset,
             prompt=prompt,
-            max_new_tokens=infer.token_limit if limited else usual.new_tokens,
+            max_new_tokens=infer.token_limit if limited else usual.new_tokens or UNLIMITED,
             no_repeat_ngram_size=size if infer.no_repeat_ngram_size is None else infer.no_repeat_ngram_size,
             model=self.family.name,
             more=more or (),

@@ -11,7 +11,7 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.reading.records import GROUNDING_PROMPT
+from dsocr_core.reading.records import GROUNDING_PROMPT, UNLIMITED
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 
 PAGE = Path("page.png")
@@ -19,7 +19,7 @@ PAGE = Path("page.png")
 
 @pytest.mark.parametrize("text", ["inf", "INF", "Inf", " inf "])
 def test_inf_in_any_case_means_no_limit_of_ones_own(text: str) -> None:
-    assert InferSettings(max_new_tokens=text).token_limit is None
+    assert InferSettings(max_new_tokens=text).token_limit == UNLIMITED
 
 
 @pytest.mark.parametrize("value", [0, -1, "", "many", "-inf", "1e3", True])
@@ -66,6 +66,7 @@ def test_a_request_carries_what_decides_a_page() -> None:
 RUNS = """
 from dsocr_core.runs.store import DEFAULT_LOCATION
 from dsocr_core.base.paths import RUNS_DIRECTORY
+from dsocr_core.reading.records import UNLIMITED
 from dsocr_core.settings import Settings, history_location
 print(RUNS_DIRECTORY, history_location(Settings()), DEFAULT_LOCATION)
 """

@@ -59,7 +59,7 @@ class TextLayer(Source):
 
     def _text(self, request: OcrRequest) -> str:
         page = pdf_page_of(request.image)
-        return drafted(page_text(*page), "<|grounding|>" in request.prompt) if page else ""
+        return drafted(page_text(*page), "<|grounding|>" in request.required.prompt) if page else ""
 
 
 class Lookup(Source):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.records import BOXES_NOT_KNOWN, OcrRequest, OcrResult
+from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts.folders import read_folder
 from dsocr_core.runs.texts.prediction import Found, Left, Prediction, PredictionError
 from dsocr_core.settings import Settings
@@ -59,12 +59,10 @@ def text_result(
     backend: str, request: OcrRequest, size: tuple[int, int], found: Prediction, source: Mapping[str, str]
 ) -> OcrResult:
     """A text as the result for a page of `size` (width, height); `source` says where it was found."""
-    environment = {**source, "writer": found.writer}
-    if not found.has_markup:
-        environment[BOXES_NOT_KNOWN] = "the text has none"
     return OcrResult(
         backend=backend, request=request, image_size=size, text_raw=found.text, token_ids=None,
-        token_texts=(), finish_reason=None, inputs=None, timings=(), environment=environment,
+        token_texts=(), finish_reason=None, inputs=None, timings=(),
+        environment={**source, "writer": found.writer}, boxes_known=found.has_markup,
     )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def _name(page: PageReading) -> str:
 def _side(page: PageReading, name: str | None) -> tuple[Readings, Key]:
     key = (page.name, name)
     if page.result is None:
-        request = OcrRequest.of_others(Path(page.path), page.name)
+        request = OcrRequest.imported(Path(page.path), page.name)
         return Readings(failures={key: page.error or page.status}, requests={key: request}), key
     result = replace(page.result, backend=name or page.result.backend)
     return Readings({key: result}, requests={key: result.request}), key

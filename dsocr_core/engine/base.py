@@ -165,7 +165,7 @@ class Engine:
                 )
             exempt += ids
         over = self.checkpoint.model.family.decoding.window_over_prompt
-        return NgramPolicy(request.no_repeat_ngram_size, request.ngram_window, tuple(exempt), over)
+        return NgramPolicy(request.required.no_repeat_ngram_size, request.ngram_window, tuple(exempt), over)
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
         """Preprocess a page before its turn, opened here unless it is. On any thread. Raises DsocrError."""
@@ -277,12 +277,12 @@ class Engine:
         with timer.stage(Stage.TOKENIZER, on_host=True):
             prompt = prompt_layout(
                 tokenizer.encode,
-                build_prompt(request.prompt, request.template),
+                build_prompt(request.required.prompt, request.template),
                 tokenizer.image_token_id,
                 tokenizer.bos_token_id,
                 len(request.images) * image_token_count(preset, views.grid, model.family.newline),
             )
-            limit = token_limit(request.max_new_tokens, len(prompt.ids), model.config.decoder)
+            limit = token_limit(request.required.max_new_tokens, len(prompt.ids), model.config.decoder)
         of_views = partial(_hashes_of, views, preset.base_size)
         known = None if prepared is None else prepared.hashes
         hashes = Beside(of_views) if known is None else Beside.known(known)
@@ -419,7 +419,7 @@ class Engine:
             global_sha256="",
             tiles_shape=_tiles_shape(views.tiles, views.tiles.shape[1], base_size),
             tiles_sha256="",
-            no_repeat_ngram_size=request.no_repeat_ngram_size,
+            no_repeat_ngram_size=request.required.no_repeat_ngram_size,
             max_new_tokens=limit,
             attention=self.options.attention,
             dtype=_dtype_name(self.checkpoint.model.dtype),

@@ -17,7 +17,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy
+from dsocr_core.reading.records import UNLIMITED, CancelToken, FinishReason, NgramPolicy, Unlimited
 
 NO_TOKEN = -1
 """An end token that never occurs."""
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 _warned_unbounded = False
 
 
-def token_limit(requested: int | None, prompt_tokens: int, config: DecoderConfig) -> int:
-    """Give how many new tokens a page may have; None means as many as the context holds.
+def token_limit(requested: int | Unlimited, prompt_tokens: int, config: DecoderConfig) -> int:
+    """Give how many new tokens a page may have; unlimited is as many as the context holds.
 
     Raises DsocrError when the prompt alone fills the context.
     """
     global _warned_unbounded
-    if requested is not None:
+    if requested != UNLIMITED:
         if requested < 1:
             raise DsocrError(f"max_new_tokens is {requested}; give a positive integer or inf")
         return requested

@@ -145,7 +145,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
             meters[-1].profile(plan.profile)
     first = meters[0].results[0]
     return Bench(
-        preset=first.request.preset,
+        preset=first.request.required.preset,
         size=plan.size,
         grid=first.required_inputs.grid,
         tokens=plan.tokens,
@@ -216,7 +216,8 @@ class _Meter:
         marked_only = self.subject.marks is Marks.RANGES
         first = self._requests[:1]
         if not self.subject.backend.reads_many:
-            limit = min(first[0].max_new_tokens or WARM_UP_TOKENS, WARM_UP_TOKENS)
+            asked = first[0].max_new_tokens
+            limit = min(asked, WARM_UP_TOKENS) if isinstance(asked, int) else WARM_UP_TOKENS
             first = [replace(first[0], max_new_tokens=limit)]
         elif self._slots > 1:  # pages that are prefilled together have launches of their own
             first = self._requests[: min(self._slots, WARM_UP_PAGES)]
@@ -275,7 +276,7 @@ def _costs(subject: _Subject, plan: BenchPlan, result: OcrResult) -> _Costs:
     text_tokens = len(inputs.prompt_ids) - inputs.image_token_count
     new_tokens = len(result.required_tokens)
     workload = Workload.from_image(
-        *plan.size, result.request.preset, text_tokens, new_tokens, family=result.request.family
+        *plan.size, result.request.required.preset, text_tokens, new_tokens, family=result.request.family
     )
     # Each image but one has a separator that the work of one page does not count.
     several = workload.views * plan.images, workload.prompt_tokens + plan.images - 1

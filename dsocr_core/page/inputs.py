@@ -113,11 +113,13 @@ def longest_prompt(request: OcrRequest, size: Size, encode: Encode) -> int:
     family, presets = request.family, (request, replace(request, preset=request.family.preset))
     grids = ((each.resolution, page_grid(*size, each.resolution)) for each in presets)
     image = max(image_token_count(preset, grid, family.newline) for preset, grid in grids)
-    return image + len(prompt_layout(encode, build_prompt(request.prompt, request.template), 0, 0, 0).ids)
+    return image + len(
+        prompt_layout(encode, build_prompt(request.required.prompt, request.template), 0, 0, 0).ids
+    )
 
 
 def _text_tokens(request: OcrRequest, encode: Encode | None) -> int | None:
     """Count the text's tokens with bos; None without a tokenizer. Raises PromptError."""
-    text = build_prompt(request.prompt, request.template)
+    text = build_prompt(request.required.prompt, request.template)
     layout = prompt_layout(encode or (lambda _: []), text, 0, 0, 0)
     return None if encode is None else len(layout.ids)

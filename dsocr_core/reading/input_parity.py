@@ -80,8 +80,8 @@ def _around(result: OcrResult) -> dict[str, str | None]:
     """Facts beside the model's own inputs."""
     request, files = result.request, (result.request.file, *result.request.more_files)
     return {
-        PROMPT: request.told("prompt"),
-        PRESET: request.told("preset"),
+        PROMPT: request.prompt,
+        PRESET: request.preset,
         PAGE_SIZE: ", ".join(f"{width} x {height}" for width, height in result.sizes)
         if all(result.image_size)
         else None,

@@ -21,7 +21,7 @@ from dsocr_core.reading.parity_records import (
     Verdict,
 )
 from dsocr_core.reading.postprocess import clean_text, result_mmd
-from dsocr_core.reading.records import BOXES_NOT_KNOWN, FinishReason, OcrResult
+from dsocr_core.reading.records import FinishReason, OcrResult
 from dsocr_core.reading.text_diff import TEXT_LIMIT
 from dsocr_core.reading.verdict import (
     Ends,
@@ -153,7 +153,7 @@ def sized(result: OcrResult, other: OcrResult | None) -> OcrResult:
 
 def is_plain(result: OcrResult) -> bool:
     """Tell whether a result does not tell the boxes of its page, which is not to say that there are none."""
-    return BOXES_NOT_KNOWN in result.environment
+    return not result.boxes_known
 
 
 def _as_plain(result: OcrResult) -> OcrResult:

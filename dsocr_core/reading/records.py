@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
@@ -94,6 +94,9 @@ def ngram_words(size: int, window: int = 0, whitelist: Sequence[str] = ()) -> st
     return f"{words}, except {' '.join(whitelist)}" if whitelist else words
 
 
+Unlimited = Literal["unlimited"]
+UNLIMITED: Unlimited = "unlimited"
+"""A token limit: until EOS or the context limit."""
 VENDOR_TOKEN_CEILING = 8192
 """`max_new_tokens` of the published `infer`."""
 
@@ -107,8 +110,6 @@ SIDES: tuple[Side, Side] = ("a", "b")
 
 POSTPROCESS_ERROR = "postprocess_error"
 """In a result's environment: what the published code raised after its text was there."""
-BOXES_NOT_KNOWN = "boxes_not_known"
-"""In a result's environment: why its text says nothing of boxes, which the page may have."""
 FinishReason = Literal["eos", "length"]
 
 
@@ -125,15 +126,28 @@ class PageFile:
     sha256: str
 
 
+class Asked(NamedTuple):
+    """Fields of a request that may be unknown, where all are known."""
+
+    preset: str
+    prompt: str
+    max_new_tokens: int | Unlimited
+    no_repeat_ngram_size: int
+
+
+MAY_BE_UNKNOWN = Asked._fields
+"""Fields that are None in a request of another program that does not record them."""
+
+
 @dataclass(frozen=True)
 class OcrRequest:
-    """One page to read. `max_new_tokens` None means: until EOS or the context limit."""
+    """One page to read. None is what is not known of a page that another program read."""
 
     image: Path
-    preset: str = "gundam"
-    prompt: str = GROUNDING_PROMPT
-    max_new_tokens: int | None = VENDOR_TOKEN_CEILING
-    no_repeat_ngram_size: int = NGRAM_SAVE_RESULTS
+    preset: str | None = "gundam"
+    prompt: str | None = GROUNDING_PROMPT
+    max_new_tokens: int | Unlimited | None = VENDOR_TOKEN_CEILING
+    no_repeat_ngram_size: int | None = NGRAM_SAVE_RESULTS
     source: str = ""
     """Name of the page: a file name, or `paper.pdf#3`. Empty means the image's name."""
     eval_mode: bool = False
@@ -157,19 +171,20 @@ class OcrRequest:
     """Images that follow the first one in the same prompt."""
     more_files: tuple[PageFile, ...] = field(default=(), compare=False)
     """Contents of their files, as `file` is the first one's."""
-    unknown: tuple[str, ...] = ()
-    """Fields that nobody told, of a reading of another program: they hold nothing that means anything."""
 
     @classmethod
-    def of_others(cls, image: Path, source: str = "", **told: Any) -> OcrRequest:
-        """A page that another program read: what is not told, or told as None, is not known."""
-        told = {name: value for name, value in told.items() if value is not None}
-        blank = {name: value for name, value in NOT_TOLD.items() if name not in told}
-        return cls(image, source=source, **told, **blank, unknown=tuple(blank))
+    def imported(cls, image: Path, source: str = "", **known: Any) -> OcrRequest:
+        """A page that another program read; what is not given is not known."""
+        unknown: dict[str, Any] = dict.fromkeys(MAY_BE_UNKNOWN)
+        return cls(image, source=source, **unknown | known)
 
-    def told(self, name: str) -> Any:
-        """The value of a field with which the page was read; None when it is not known."""
-        return None if name in self.unknown else getattr(self, name)
+    @property
+    def required(self) -> Asked:
+        """What an engine needs to read the page. Raises DsocrError where it is not known."""
+        preset, prompt, limit, ngram = (getattr(self, name) for name in MAY_BE_UNKNOWN)
+        if preset is None or prompt is None or limit is None or ngram is None:
+            raise DsocrError(f"{self.name}: with which preset, prompt and limits it was read is not known")
+        return Asked(preset, prompt, limit, ngram)
 
     @property
     def name(self) -> str:
@@ -178,7 +193,7 @@ class OcrRequest:
     @property
     def resolution(self) -> Preset:
         """The preset with this request's tiles. Raises UnknownPresetError."""
-        return cut(preset_named(self.preset, self.family), self.max_tiles, self.tile_size)
+        return cut(preset_named(self.required.preset, self.family), self.max_tiles, self.tile_size)
 
     @property
     def family(self) -> Family:
@@ -206,11 +221,6 @@ class OcrRequest:
         """List what this request asks for that the published `infer` cannot do, by field."""
         return {name: value for name in POLICY_FIELDS if (value := getattr(self, name)) != _DEFAULTS[name]}
 
-
-NOT_TOLD: dict[str, Any] = {"preset": "", "prompt": "", "max_new_tokens": None, "no_repeat_ngram_size": 0}
-"""Preset and prompt of a request that other programs may not tell: no preset and no prompt that a model would
-take.
-"""
 
 POLICY_FIELDS = ("ngram_window", "ngram_whitelist", "max_tiles", "tile_size", "template", "exif")
 """Fields of a request in which other engines differ from the published code."""
@@ -303,6 +313,8 @@ class OcrResult:
     """Tokens that `text_raw` encodes to, which may be others than were generated; None when not asked for."""
     more_sizes: tuple[tuple[int, int], ...] = ()
     """(width, height) of the pages that follow the first one in the same prompt."""
+    boxes_known: bool = True
+    """False for a text that says nothing of boxes, which the page may have."""
 
     @functools.cached_property
     def blocks(self) -> tuple[Span, ...]:
@@ -413,13 +425,15 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
     """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
     request = dict(data["request"])
     request["image"] = Path(text_name(request["image"]))
-    for name in ("ngram_whitelist", "unknown"):
-        request[name] = tuple(request.get(name, ()))
+    request["ngram_whitelist"] = tuple(request.get("ngram_whitelist", ()))
+    _known_fields(request)
     request["more"] = tuple(Path(text_name(path)) for path in request.get("more", ()))
     if (file := request.get("file")) is not None:
         request["file"] = _page_file(file)
     request["more_files"] = tuple(map(_page_file, request.get("more_files", ())))
     tokens, inputs = data["token_ids"], data["inputs"]
+    environment = {str(key): str(value) for key, value in data["environment"].items()}
+    plain = environment.pop(BOXES_NOT_KNOWN, None) is not None
     if data["finish_reason"] not in (*get_args(FinishReason), None):
         raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
     return OcrResult(
@@ -435,11 +449,24 @@ def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
             StageTiming(_stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
             for row in data["timings"]
         ),
-        environment={str(key): str(value) for key, value in data["environment"].items()},
+        environment=environment,
         top_two=_steps(data.get("top_two", ())),
         text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
         more_sizes=tuple((int(width), int(height)) for width, height in data.get("more_sizes", ())),
+        boxes_known=bool(data.get("boxes_known", True)) and not plain,
     )
+
+
+BOXES_NOT_KNOWN = "boxes_not_known"
+"""Name under which a stored environment says that a result does not know its boxes."""
+
+
+def _known_fields(request: dict[str, Any]) -> None:
+    """Make None of the fields that an earlier record lists as unknown; no limit was null there."""
+    if (unknown := request.pop("unknown", None)) is not None:
+        if request["max_new_tokens"] is None:
+            request["max_new_tokens"] = UNLIMITED
+        request |= dict.fromkeys(tuple(unknown))
 
 
 def _page_file(data: Mapping[str, Any]) -> PageFile:

@@ -108,7 +108,8 @@ def _limit(side: OcrResult | None) -> int | None:
     """Most new tokens, None when not known or not limited."""
     if side is None:
         return None
-    return side.inputs.max_new_tokens if side.inputs is not None else side.request.max_new_tokens
+    limit = side.inputs.max_new_tokens if side.inputs is not None else side.request.max_new_tokens
+    return limit if isinstance(limit, int) else None
 
 
 def _truncated(side: OcrResult | None, limit: int | None) -> bool:

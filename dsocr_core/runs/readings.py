@@ -17,7 +17,9 @@ from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
-    NOT_TOLD,
+    BOXES_NOT_KNOWN,
+    MAY_BE_UNKNOWN,
+    UNLIMITED,
     FinishReason,
     ModelInputs,
     OcrRequest,
@@ -107,7 +109,9 @@ def rows_table(rows: Sequence[Row], run_id: str = "") -> pa.Table:
 def result_row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -> dict[str, Any]:
     request, inputs, top = result.request, result.inputs, result.top_two
     file, *more_files = files
-    known = {name: request.told(name) for name in _REQUEST if name != "image"}
+    known = {name: getattr(request, name) for name in _REQUEST if name not in ("image", "unknown")}
+    limit = None if request.max_new_tokens == UNLIMITED else request.max_new_tokens
+    environment = result.environment | ({} if result.boxes_known else {BOXES_NOT_KNOWN: "the text has none"})
     return {
         "page": page,
         "backend": result.backend,
@@ -117,7 +121,7 @@ def result_row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -
         "height": result.image_size[1],
         "bytes": file and file.bytes,
         "sha256": file and file.sha256,
-        "preset": request.told("preset"),
+        "preset": request.preset,
         "grid_columns": inputs and inputs.grid[0],
         "grid_rows": inputs and inputs.grid[1],
         "prompt_tokens": None if inputs is None else len(inputs.prompt_ids),
@@ -130,6 +134,8 @@ def result_row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -
             **known,
             "image": name_text(request.image),
             "more": [name_text(path) for path in request.more],
+            "max_new_tokens": limit,
+            "unknown": [name for name in MAY_BE_UNKNOWN if known[name] is None],
         },
         "token_ids": result.token_ids,
         "token_texts": result.token_texts or None,
@@ -141,7 +147,7 @@ def result_row(page: str, result: OcrResult, files: Sequence[PageFile | None]) -
             | {name: float(getattr(box, name)) for name in ("x1", "y1", "x2", "y2")}
             for box in result.boxes
         ],
-        "environment": [{"name": name, "value": value} for name, value in result.environment.items()],
+        "environment": [{"name": name, "value": value} for name, value in environment.items()],
         "times": [
             {"stage": timing.stage.value, "milliseconds": timing.milliseconds, "calls": timing.calls}
             for timing in result.timings
@@ -185,6 +191,8 @@ def result_of(row: Row) -> OcrResult | None:
         return None
     ids = row["token_ids"]
     more = row.get("more_pages") or ()
+    environment = {each["name"]: each["value"] for each in row["environment"] or ()}
+    boxes_known = environment.pop(BOXES_NOT_KNOWN, None) is None
     return OcrResult(
         backend=row["backend"] or "",
         request=request_of(row),
@@ -195,12 +203,13 @@ def result_of(row: Row) -> OcrResult | None:
         finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
         inputs=inputs_of(row),
         timings=timings_of(row),
-        environment={each["name"]: each["value"] for each in row["environment"] or ()},
+        environment=environment,
         top_two=top_two_of(row),
         text_tokens=row["text_tokens"],
         more_sizes=tuple(
             (each["width"], each["height"]) for each in more if None not in (each["width"], each["height"])
         ),
+        boxes_known=boxes_known,
     )
 
 
@@ -212,22 +221,22 @@ def request_of(row: Row) -> OcrRequest:
     file = None if sha256 is None else PageFile(size or 0, sha256)
     unknown = told.pop("unknown", None)
     if unknown is None:
-        return OcrRequest.of_others(
+        return OcrRequest.imported(
             image, row["source"] or "", prompt=told.get("prompt"), preset=row["preset"], file=file
         )
     values = {name: value for name, value in told.items() if value is not None}
-    values |= {name: value for name, value in NOT_TOLD.items() if name in unknown}
+    values.setdefault("max_new_tokens", UNLIMITED)
+    values |= dict.fromkeys(unknown)
     if "ngram_whitelist" in values:
         values["ngram_whitelist"] = tuple(values["ngram_whitelist"])
     if "more" in values:
         values["more"] = tuple(Path(text_name(path)) for path in values["more"])
-    values.setdefault("max_new_tokens", None)
     more_files = [
         PageFile(each["bytes"] or 0, each["sha256"]) for each in row.get("more_pages") or () if each["sha256"]
     ]
     if len(more_files) == len(values.get("more", ())):
         values["more_files"] = tuple(more_files)
-    return OcrRequest(image, **values, file=file, unknown=tuple(unknown))
+    return OcrRequest(image, **values, file=file)
 
 
 def inputs_of(row: Row) -> ModelInputs | None:

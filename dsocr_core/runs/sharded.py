@@ -29,7 +29,6 @@ from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import KNOWN_INPUT
 from dsocr_core.reading.records import (
-    BOXES_NOT_KNOWN,
     POSTPROCESS_ERROR,
     OcrResult,
     StageTiming,
@@ -46,7 +45,7 @@ Status = Literal["read", "failed", "quarantined"]
 QUARANTINED = "quarantined"
 """The fact of a page that ended every process it came to."""
 MOST_OF_AN_ERROR = 1000
-_OF_THE_PAGE = (BOXES_NOT_KNOWN, POSTPROCESS_ERROR, QUARANTINED)
+_OF_THE_PAGE = (POSTPROCESS_ERROR, QUARANTINED)
 """Facts of an environment that any worker finds."""
 _FAULTS = (OSError, ValueError, LookupError, TypeError, pa.ArrowException)
 

@@ -57,10 +57,10 @@ def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResul
     """
     read, record = list(results), history.record(kept.run_id)
     prompt, attention = (str(record.settings.get(name, "")) for name in ("prompt", "attention"))
-    here = {
+    here: dict[str, set[str | None]] = {
         "backends": {" and ".join(sorted({one.backend for one in read}))} if len(read) > 1 else set(),
-        "preset": {one.request.told("preset") for one in read},
-        "prompt": {_prompt(one, one.request.told("prompt")) for one in read},
+        "preset": {one.request.preset for one in read},
+        "prompt": {_prompt(one, one.request.prompt) for one in read},
         **{name: {getattr(one.inputs, name, None) for one in read} for name in ("dtype", "attention")},
     }
     traced = {
@@ -73,7 +73,9 @@ def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResul
     return [
         f"{name} {short(of_trace)}, here {' and '.join(map(short, sorted(known)))}"
         for name, of_trace in traced.items()
-        if of_trace and (known := here[name] - {None}) and of_trace not in known
+        if of_trace
+        and (known := {value for value in here[name] if value is not None})
+        and of_trace not in known
     ]
 
 

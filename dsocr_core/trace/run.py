@@ -266,7 +266,7 @@ def _task(
     return Task(
         request, steps, directory, tokens, plan.only,
         lambda call: progress(side, call, steps + 1), cancel,
-        about={"page": request.name, "preset": request.preset, "prompt": request.prompt},
+        about={"page": request.name, "preset": request.required.preset, "prompt": request.required.prompt},
     )  # fmt: skip
 
 

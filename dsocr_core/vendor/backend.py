@@ -21,6 +21,7 @@ from dsocr_core.models.row import Family
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
     POSTPROCESS_ERROR,
+    UNLIMITED,
     CancelToken,
     ModelInputs,
     Observer,
@@ -191,7 +192,7 @@ class VendorBackend:
     def page(self, request: OcrRequest) -> Page:
         """A request as `infer` takes it. Raises DsocrError for what it cannot do, or would do otherwise."""
         row = self.family
-        if request.model != row.name or request.preset.lower() not in row.presets:
+        if request.model != row.name or request.required.preset.lower() not in row.presets:
             raise DsocrError(
                 f"{request.name}: the published {row.title} ({self.checkpoint}) has no preset "
                 f"'{request.preset}' of {request.family.title}; choose one of {', '.join(row.presets)}"
@@ -211,12 +212,12 @@ class VendorBackend:
             raise DsocrError(
                 f"{request.name}: several images of one prompt are not cut into tiles; choose {whole}"
             )
-        ngram = request.no_repeat_ngram_size
+        ngram = request.required.no_repeat_ngram_size
         usual = row.decoding.ngram_size_eval if request.eval_mode else row.decoding.ngram_size
         left = ngram == usual and "no_repeat_ngram_size" not in row.published.arguments
         return Page(
             images=[str(image.resolve()) for image in request.images],
-            prompt=request.prompt,
+            prompt=request.required.prompt,
             base_size=preset.base_size,
             image_size=preset.image_size,
             crop_mode=preset.crop_mode,
@@ -262,7 +263,7 @@ class VendorBackend:
         message = Recognize(
             number=self._number,
             page=page,
-            max_new_tokens=request.max_new_tokens,
+            max_new_tokens=None if request.max_new_tokens == UNLIMITED else request.max_new_tokens,
             output_path=str(self.output_directory or worker.files),
             stream_text=not isinstance(observer, SilentObserver),
             top_two=self._top_two,

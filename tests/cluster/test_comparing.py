@@ -18,7 +18,7 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.shards import PageRef
 from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.records import BOXES_NOT_KNOWN, CancelToken, OcrResult
+from dsocr_core.reading.records import CancelToken, OcrResult
 from dsocr_core.runs.schema import TABLES
 from dsocr_core.runs.sharded import OutputError, PageReading
 from dsocr_core.settings import InferSettings, Settings
@@ -99,8 +99,8 @@ def test_every_verdict_is_that_of_parity_and_the_worst_comes_first(tmp_path: Pat
 
 
 def test_a_text_without_known_boxes_is_never_identical(tmp_path: Path) -> None:
-    words, facts = "The quick brown fox jumps over the lazy dog", {BOXES_NOT_KNOWN: "the text has none"}
-    plain = a_result(words, token_ids=None, environment=facts)
+    words = "The quick brown fox jumps over the lazy dog"
+    plain = a_result(words, token_ids=None, boxes_known=False)
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", {3: plain}))
     (row,) = found.worst
     assert (row["number"], row["verdict"]) == (3, "within_tolerance")

@@ -14,6 +14,7 @@ from dsocr_core.engine.generate import UNBOUNDED_DECODE_CEILING, decode, token_l
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.family import parse_config
+from dsocr_core.reading.records import UNLIMITED
 from tests.support.seeded_weights import tiny_config
 
 EOS = 1
@@ -82,7 +83,7 @@ def test_a_number_is_the_limit_itself(config: DecoderConfig) -> None:
 
 
 def test_inf_is_what_the_context_still_holds(config: DecoderConfig) -> None:
-    assert token_limit(None, 1000, config) == 8192 - 1000
+    assert token_limit(UNLIMITED, 1000, config) == 8192 - 1000
 
 
 @pytest.mark.parametrize("bad", [0, -3])
@@ -93,7 +94,7 @@ def test_a_limit_below_one_is_refused(config: DecoderConfig, bad: int) -> None:
 
 def test_a_prompt_that_fills_the_context_is_refused(config: DecoderConfig) -> None:
     with pytest.raises(DsocrError, match="smaller preset"):
-        token_limit(None, 8192, config)
+        token_limit(UNLIMITED, 8192, config)
 
 
 def test_inf_without_a_context_limit_warns_once(
@@ -102,5 +103,5 @@ def test_inf_without_a_context_limit_warns_once(
     monkeypatch.setattr(generate, "_warned_unbounded", False)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert token_limit(None, 10, replace(config, max_positions=None)) == UNBOUNDED_DECODE_CEILING
+            assert token_limit(UNLIMITED, 10, replace(config, max_positions=None)) == UNBOUNDED_DECODE_CEILING
     assert [record.levelname for record in caplog.records] == ["WARNING"]

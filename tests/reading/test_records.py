@@ -12,6 +12,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
+    UNLIMITED,
     ModelInputs,
     OcrRequest,
     OcrResult,
@@ -129,10 +130,22 @@ def test_a_result_that_tells_little_says_so_to_what_needs_more() -> None:
 
 
 def test_a_request_of_another_program_says_which_fields_are_not_known() -> None:
-    request = OcrRequest.of_others(Path("page.png"), source="page", preset="small")
-    assert request.told("preset") == "small" and request.told("prompt") is None
-    assert request.told("max_new_tokens") is None and "max_new_tokens" in request.unknown
-    assert OcrRequest(Path("page.png")).unknown == ()
+    request = OcrRequest.imported(Path("page.png"), source="page", preset="small")
+    assert (request.preset, request.prompt, request.max_new_tokens) == ("small", None, None)
+    with pytest.raises(DsocrError, match="page: with which preset, prompt and limits it was read"):
+        _ = request.required
+    assert OcrRequest(Path("page.png"), max_new_tokens=UNLIMITED).required.max_new_tokens == UNLIMITED
+
+
+def test_a_record_of_earlier_form_lists_what_is_unknown_and_has_no_limit_as_null() -> None:
+    data = to_jsonable(make_result())
+    data["request"] |= {"unknown": ["prompt"], "prompt": "", "max_new_tokens": None}
+    data["environment"]["boxes_not_known"] = "the text has none"
+    found = result_from_jsonable(json.loads(json.dumps(data)))
+    assert (found.request.prompt, found.request.max_new_tokens) == (None, UNLIMITED)
+    assert not found.boxes_known and "boxes_not_known" not in found.environment
+    data["request"]["unknown"] = ["max_new_tokens"]
+    assert result_from_jsonable(json.loads(json.dumps(data))).request.max_new_tokens is None
 
 
 def test_a_pages_file_travels_with_its_request_and_decides_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dsocr_core.models.family import all_stages
 from dsocr_core.reading.records import (
-    BOXES_NOT_KNOWN,
+    UNLIMITED,
     ModelInputs,
     OcrRequest,
     OcrResult,
@@ -48,8 +48,8 @@ def any_result(seed: int, boxes: int = 3) -> OcrResult:
             StageTiming(stage, draw.choice([0.0, draw.random() * 1e4, 5e-324]), draw.randrange(1, 9000))
             for stage in draw.sample([*all_stages()], draw.randrange(0, len(all_stages())))
         ),
-        environment={_text(draw): _text(draw) for _ in range(draw.randrange(0, 5))}
-        | ({BOXES_NOT_KNOWN: "the text has none"} if draw.random() < 0.1 else {}),
+        environment={_text(draw): _text(draw) for _ in range(draw.randrange(0, 5))},
+        boxes_known=draw.random() > 0.1,
         top_two=tuple(_step(draw) for _ in range(steps)),
         text_tokens=draw.choice([None, 0, _number(draw, 10**6)]),
         more_sizes=tuple((draw.randrange(0, 9000), 40) for _ in request.more) if seed % 3 else (),
@@ -60,14 +60,14 @@ def _request(draw: random.Random, seed: int) -> OcrRequest:
     image = Path(draw.choice([f"page-{seed}.png", f"/a/b {seed}/\udcff.png", f"q\\{seed}.jpg"]))
     source = draw.choice(["", f"book.pdf#{seed}", f"{_text(draw)}{seed}"])
     if draw.random() < 0.2:
-        told: dict[str, Any] = {"preset": "small"} if draw.random() < 0.5 else {}
-        return OcrRequest.of_others(image, source=source, **told)
+        known: dict[str, Any] = {"preset": "small"} if draw.random() < 0.5 else {}
+        return OcrRequest.imported(image, source=source, **known)
     more = tuple(Path(f"more-{number}.png") for number in range(draw.randrange(0, 3)))
     return OcrRequest(
         image,
         preset=draw.choice(["small", "gundam", _text(draw)]),
         prompt=draw.choice(["<image>Multi page parsing.", _text(draw)]),
-        max_new_tokens=draw.choice([None, 1, 2**40]),
+        max_new_tokens=draw.choice([UNLIMITED, 1, 2**40]),
         no_repeat_ngram_size=draw.randrange(0, 50),
         source=source,
         eval_mode=draw.random() < 0.5,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.records import BOXES_NOT_KNOWN, OcrResult, PageFile, Side, TopTwo
+from dsocr_core.reading.records import OcrResult, PageFile, Side, TopTwo
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[float, ...], str]
@@ -80,10 +80,10 @@ def _side(rng: random.Random, backend: str, blocks: list[Block], image: Path) ->
     result = _of_file(make_result(text, backend, image, image_size=size, **inputs))
     kind = rng.random()
     if kind < 0.2:  # what another program left: a text
-        known = {"environment": {"writer": "x"} | ({} if blocks else {BOXES_NOT_KNOWN: "the text has none"})}
         return replace(
-            result, token_ids=None, token_texts=(), finish_reason=None, inputs=None, timings=(), **known
-        )
+            result, token_ids=None, token_texts=(), finish_reason=None, inputs=None, timings=(),
+            environment={"writer": "x"}, boxes_known=bool(blocks),
+        )  # fmt: skip
     if kind < 0.35:  # a server
         return replace(
             result, token_texts=(), inputs=None, environment={"finish_reason": "stop", "usage": "3"}

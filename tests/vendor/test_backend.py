@@ -21,7 +21,14 @@ from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.reading.postprocess import clean_text
-from dsocr_core.reading.records import GROUNDING_PROMPT, NGRAM_EVAL, POSTPROCESS_ERROR, OcrRequest
+from dsocr_core.reading.records import (
+    GROUNDING_PROMPT,
+    NGRAM_EVAL,
+    POSTPROCESS_ERROR,
+    UNLIMITED,
+    OcrRequest,
+    Unlimited,
+)
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import (
     RemoteCodeNotAllowed,
@@ -67,7 +74,7 @@ class Watcher:
 
 
 def request(
-    page: Path, prompt: str = GROUNDING_PROMPT, tokens: int | None = TOKENS, preset: str = "tiny"
+    page: Path, prompt: str = GROUNDING_PROMPT, tokens: int | Unlimited = TOKENS, preset: str = "tiny"
 ) -> OcrRequest:
     return OcrRequest(page, preset=preset, prompt=prompt, max_new_tokens=tokens)
 
@@ -243,7 +250,7 @@ def test_killed_worker_is_an_error_and_the_next_page_works(backend: VendorBacken
     assert pid is not None
     with pytest.raises(VendorCrashed, match="ended by SIGKILL; the system kills so when memory runs out"):
         backend.recognize(
-            request(page, tokens=None), Watcher(Stage.DECODE, lambda: os.kill(pid, signal.SIGKILL))
+            request(page, tokens=UNLIMITED), Watcher(Stage.DECODE, lambda: os.kill(pid, signal.SIGKILL))
         )
     assert pid_of(backend) is None
     after = backend.recognize(request(page))
@@ -274,7 +281,7 @@ def test_cancel_between_tokens_keeps_the_worker(backend: VendorBackend, page: Pa
     pid = pid_of(backend)
     cancel = threading.Event()
     with pytest.raises(Cancelled):
-        backend.recognize(request(page, tokens=None), Watcher(Stage.DECODE, cancel.set), cancel)
+        backend.recognize(request(page, tokens=UNLIMITED), Watcher(Stage.DECODE, cancel.set), cancel)
     assert pid_of(backend) == pid
     assert backend.recognize(request(page)).token_ids == before.token_ids
 

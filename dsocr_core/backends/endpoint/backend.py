@@ -236,7 +236,8 @@ def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int]
     limit = sent_limit(body)
     count = reading.usage.get("completion_tokens", None if ids is None else len(ids))
     if reading.finish_reason == "length" and count is not None:
-        limit = min(count, request.max_new_tokens or count, *([] if limit is None else [limit]))
+        asked = request.max_new_tokens
+        limit = min(count, asked if isinstance(asked, int) else count, *([] if limit is None else [limit]))
     if limit is None or limit == request.max_new_tokens:
         return {}
     return {f"{KNOWN_INPUT}{LIMIT}": str(limit)}

@@ -12,7 +12,7 @@ from typing import Any
 
 from dsocr_core.base.specs.kinds import EndpointSpec, Flavour, SpecError
 from dsocr_core.base.specs.parsing import merge
-from dsocr_core.reading.records import IMAGE_PLACEHOLDER, OcrRequest
+from dsocr_core.reading.records import IMAGE_PLACEHOLDER, UNLIMITED, OcrRequest
 
 Body = dict[str, Any]
 
@@ -89,7 +89,8 @@ def body_of(
 
     The tokens asked for are those that fit beside a prompt of `prompt` tokens in the model's `context`.
     """
-    limit = UNLIMITED_TOKENS if request.max_new_tokens is None else request.max_new_tokens
+    asked = request.required.max_new_tokens
+    limit = UNLIMITED_TOKENS if asked == UNLIMITED else asked
     if context is not None:
         limit = max(1, min(limit, context - prompt - 1))
     made = _BODIES[spec.flavour](model, request, image, limit)
@@ -157,15 +158,15 @@ def _messages(content: list[Body]) -> list[Body]:
 
 
 def _plain(model: str, request: OcrRequest, image: SentImage, limit: int, flavour: Flavour = "plain") -> Body:
-    before, after = around_image(request.prompt)
+    before, after = around_image(request.required.prompt)
     content = [*_text(before), _picture(image), *_text(after)]
     if flavour in request.family.served.placeholder:
-        content = [_picture(image), *_text(request.prompt)]
+        content = [_picture(image), *_text(request.required.prompt)]
     return {"model": model, "temperature": 0, "max_tokens": limit, "messages": _messages(content)}
 
 
 def _rule(request: OcrRequest) -> Body:
-    return {"ngram_size": request.no_repeat_ngram_size, "window_size": request.ngram_window}
+    return {"ngram_size": request.required.no_repeat_ngram_size, "window_size": request.ngram_window}
 
 
 def _vllm(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
@@ -184,7 +185,7 @@ def _sglang(model: str, request: OcrRequest, image: SentImage, limit: int) -> Bo
 
 def _llamacpp(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
     """The text first, as its documents have it. No rule: DRY stands in for it where it is set."""
-    before, after = around_image(request.prompt)
+    before, after = around_image(request.required.prompt)
     return _plain(model, request, image, limit) | {
         "cache_prompt": False,
         "messages": _messages([*_text(before + after), _picture(image)]),
@@ -192,7 +193,7 @@ def _llamacpp(model: str, request: OcrRequest, image: SentImage, limit: int) -> 
 
 
 def _ollama(model: str, request: OcrRequest, image: SentImage, limit: int) -> Body:
-    before, after = around_image(request.prompt)
+    before, after = around_image(request.required.prompt)
     return {
         "model": model,
         "messages": [{"role": "user", "content": before + after, "images": [image.base64]}],

@@ -51,7 +51,14 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import NO_TILES, image_token_count
-from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy, OcrRequest, OcrResult
+from dsocr_core.reading.records import (
+    UNLIMITED,
+    CancelToken,
+    FinishReason,
+    NgramPolicy,
+    OcrRequest,
+    OcrResult,
+)
 
 log = logging.getLogger(__name__)
 
@@ -556,7 +563,7 @@ def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
     request, ids = page.request, len(page.prompt.ids)
     most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
     prompt = ids - page.unhashed.image_token_count + most
-    if request.max_new_tokens is None and context is not None:
+    if request.max_new_tokens == UNLIMITED and context is not None:
         return prompt, max(context, ids + page.limit) - prompt
     return prompt, page.limit
 

@@ -118,7 +118,7 @@ def _by_page(hypothesis: Hypothesis, request: OcrRequest, base: OcrRequest, page
     if hypothesis.group == "exif":
         return None if page.turned else Reason("the file has no EXIF rotation")
     if hypothesis.group == "prompt":
-        texts = {build_prompt(each.prompt, each.template) for each in (request, base)}
+        texts = {build_prompt(each.required.prompt, each.template) for each in (request, base)}
         return Reason("the prompt has no such newline") if len(texts) == 1 else None
     if hypothesis.group == "views" and base.more:
         return Reason("pages of one prompt are not cut")

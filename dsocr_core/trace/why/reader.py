@@ -114,7 +114,7 @@ class Reader:
             whole = False
         inputs = replace(
             held.page.recorded,
-            no_repeat_ngram_size=attempt.request.no_repeat_ngram_size,
+            no_repeat_ngram_size=attempt.request.required.no_repeat_ngram_size,
             ngram_window=attempt.request.ngram_window,
             ngram_whitelist=attempt.request.ngram_whitelist,
         )

@@ -22,6 +22,6 @@ def of_result(result: OcrResult, name: str = "") -> Other:
         result.token_ids,
         result.finish_reason,
         result.inputs,
-        None if result.inputs is None else build_prompt(request.prompt, request.template),
+        None if result.inputs is None else build_prompt(request.required.prompt, request.template),
         result.environment.get("quantisation") or ("none" if result.backend in _UNQUANTISED else None),
     )

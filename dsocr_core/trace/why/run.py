@@ -139,7 +139,7 @@ def fact_lines(request: OcrRequest, a: Reading, other: Other) -> tuple[InputLine
     """
     facts: Mapping[str, tuple[str | None, str | None]] = {
         "prompt as read": (
-            build_prompt(request.prompt, request.template),
+            build_prompt(request.required.prompt, request.template),
             other.prompt and other.prompt.strip(),
         ),
         "quantisation": ("none", other.quantisation),

@@ -97,9 +97,9 @@ def _request(settings: Settings, page: PageSource) -> OcrRequest:
 def _long_run_words(settings: Settings) -> str | None:
     """Say how long a run may take, where its limit is thousands of tokens on a CPU."""
     limit = settings.infer.token_limit
-    if (limit is not None and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
+    if (isinstance(limit, int) and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
         return None
-    end = "" if limit is None else f" (limit {limit:,} tokens)"
+    end = f" (limit {limit:,} tokens)" if isinstance(limit, int) else ""
     took = "minutes" if settings.is_embedded else "hours"
     return (
         f"If the model does not stop by itself, a page can take {took}{end}. Cancel keeps finished results."
