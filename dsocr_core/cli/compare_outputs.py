@@ -20,13 +20,14 @@ from dsocr_core.base.system import cores
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
 from dsocr_core.cli.read import Compared as ComparedPages
-from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
+from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS, Tolerance
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
-    from dsocr_core.cluster.comparing import Compared, Pair
+    from dsocr_core.cluster.compare import Compared
+    from dsocr_core.cluster.output import Output
 
 SHOWN = 20
 """Pages that people are shown; `--json` and the files have more."""
@@ -55,26 +56,26 @@ def compare_recorded(
     settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
 ) -> ComparedPages:
     """Compare two outputs; the worst pages are a run of the history at `record_in`. Raises as it reads."""
-    from dsocr_core.cluster.comparing import Pair, record_worst
+    from dsocr_core.cluster.compare import record_worst, settings_that_differ
     from dsocr_core.cluster.output import Output
 
-    locations = [over_cluster.absolute(name) for name in chosen.images]
-    pair = Pair(Output(locations[0]), Output(locations[1]), settings.tolerance)
+    output_a, output_b = (Output(over_cluster.absolute(name)) for name in chosen.images)
     names: dict[Side, str] = dict(zip(SIDES, chosen.images, strict=True))
     into = over_cluster.absolute(chosen.out) if chosen.out else None
-    differing = pair.settings_that_differ()
-    count = min(cores(), _MOST_PROCESSES)
+    differing = settings_that_differ(output_a, output_b)
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     with (
         over_cluster.stopped_by_interrupt() as cancel,
-        ProcessPoolExecutor(count, spawn, initializer=_leave_interrupts) as executor,
+        ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, initializer=_leave_interrupts) as executor,
     ):
-        compared = _compared(pair, executor, 2 * count, into, cancel)
+        compared = _compared(output_a, output_b, settings.tolerance, executor, into, cancel)
     run_id = None
     if record_in is not None:
-        a, b = (settings_of(output.run()["settings"]) for output in (pair.a, pair.b))
-        both = replace(a, a=a.a or a.engine, b=b.a or b.engine, history=record_in)
-        run_id = record_worst(both, pair, compared.worst, typed)
+        a, b = (settings_of(output.run()["settings"]) for output in (output_a, output_b))
+        both = replace(
+            a, a=a.a or a.engine, b=b.a or b.engine, history=record_in, tolerance=settings.tolerance
+        )
+        run_id = record_worst(both, output_a, output_b, compared.worst, typed)
     recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
     written = [f"written to {into}"] if into else []
     report = _Outputs(compared, differing, names, run_id if chosen.save else None)
@@ -87,10 +88,11 @@ def _leave_interrupts() -> None:
 
 
 def _compared(
-    pair: Pair, executor: Executor, in_flight: int, location: str | None, cancel: threading.Event
-) -> Compared:
+    a: Output, b: Output, tolerance: Tolerance, executor: Executor, location: str | None,
+    cancel: threading.Event,
+) -> Compared:  # fmt: skip
     """Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.comparing import FILES, compare_outputs
+    from dsocr_core.cluster.compare import FILES, compare_outputs
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
@@ -101,7 +103,7 @@ def _compared(
             progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
 
         into = None if location is None else f"{location}/{FILES}"
-        return compare_outputs(pair, executor, in_flight, into, show, cancel)
+        return compare_outputs(a, b, tolerance, executor, into, show, cancel)
 
 
 # --- what is told -------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ class RunOptions(over_cluster.ClusterOptions):
         backend: what reads the pages (default: the engine); its own settings follow as --backend.KEY VALUE
         batch: pages that the fast engine reads together (default: all, up to 256); 1 is one by one
         resume: go on with that run directory: skip what is done there
-        artifacts: with --cluster: an archive a shard with result.mmd, boxes and pictures of each page
         inputs: read nothing: print what the model gets of the pages, with hashes; needs no weights
         status: read nothing: print how far a run over a cluster is, from its output, a directory or a URL
     """
@@ -36,7 +35,6 @@ class RunOptions(over_cluster.ClusterOptions):
     backend: BackendChoice | None = None
     batch: int | None = None
     resume: str | None = None
-    artifacts: bool = False
     inputs: bool = False
     status: str | None = None
     nvtx_only: bool = False
@@ -45,8 +43,6 @@ class RunOptions(over_cluster.ClusterOptions):
         """Raises SettingsError for options that do not go together."""
         if bool(self.images) == bool(self.status):
             raise SettingsError("give pages to read, or --status OUT alone")
-        if self.artifacts and self.cluster is None:
-            raise SettingsError("--artifacts is for --cluster: a run of one process writes them as it reads")
         if self.resume and self.cluster is not None:
             raise SettingsError(
                 "--resume is for one process: with --cluster the same --out goes on by itself"
@@ -88,7 +84,7 @@ def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str)
         what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
         raise SettingsError(f"{what} reads pages one by one: give --engine fast")
     if chosen.cluster is not None:
-        return over_cluster.run(settings, chosen, chosen.batch, chosen.artifacts, console, typed)
+        return over_cluster.run(settings, chosen, chosen.batch, console, typed)
     goes_on = f"go on with --resume {plan.directory}"
     record_in = settings.history if chosen.save else None
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own

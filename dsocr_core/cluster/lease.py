@@ -1,154 +1,116 @@
-"""One driver at a time on an output, wherever it lies: the second is refused, with the first one's name.
-
-    drivers/000001.json   who drives; written anew every few seconds, removed at the end
-
-The highest number counts, and of several who claim the next one wins, so a driver that was taken for dead
-sees that it has been replaced. No clocks are compared: a driver of another machine is dead when it writes
-nothing for some of its own beats; one of this machine is asked for by its process.
-"""
+"""One driver an output: a lock in a directory; a file with beats in an object store, which has no locks."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import getpass
 import json
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.cluster.output import Output
 from dsocr_core.reading.records import CancelToken
-from dsocr_core.runs.storage.store import StorageError
 
 BEAT_S = 5.0
 DEAD_AFTER = 4
-"""Beats without a word."""
-_FOLDER = "drivers"
+"""Beats without a word. No clocks are compared."""
+FILE = "driver.json"
 
 
 class OtherDriver(DsocrError):
     """Another driver writes into the output; names it."""
 
 
+@contextlib.contextmanager
+def driving(output: Output, cancel: CancelToken) -> Iterator[Lease]:
+    """The right to drive an output, until the block ends. Raises OtherDriver, Cancelled, StorageError."""
+    lease, root = Lease(output), output.store.root
+    with lease.beating(cancel) if root is None else lease.locked(root):
+        yield lease
+
+
 class Lease:
-    """The right to drive an output, once it is taken and until this is closed."""
+    """The right to drive an output, for as long as nobody took it over."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._me = _this_process()
-        self._over, self._replaced = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True, name="driver's lease")
-        self._number = 0
-
-    def take(self, cancel: CancelToken) -> Lease:
-        """May be tried again. Raises OtherDriver, Cancelled, StorageError."""
-        while True:
-            number = self._newest()
-            there = self._there(number) if number else None
-            if there is not None and there.get("token") == self._me["token"]:
-                break  # an earlier try whose answer was lost
-            if there is not None and self._lives(number, there, cancel):
-                where = self._output.store.location
-                raise OtherDriver(f"{where}: {_name(there)} writes into it; wait for its end, or end it")
-            self._number = number + 1
-            if self._output.store.put_new(_file(self._number), self._content()):
-                break
-        with contextlib.suppress(StorageError):
-            for number in self._numbers():  # of the dead, also of those that were killed here
-                if number < self._number:
-                    self._output.store.remove(_file(number))
-        self._thread.start()
-        return self
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        with contextlib.suppress(StorageError):
-            self._output.store.remove(_file(self._number))
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = str(os.getuid())
+        me = {"user": user, "host": socket.gethostname(), "process": os.getpid()}
+        self._me = me | {"token": secrets.token_hex(8)}
+        self._over = threading.Event()
+        self.replaced = threading.Event()
 
     def check(self) -> None:
         """Raises OtherDriver where this driver was taken for dead and another one goes on."""
-        if self._replaced.is_set():
-            there = self._there(self._newest()) or {}
-            raise OtherDriver(f"{self._output.store.location}: {_name(there)} has gone on with this run")
+        if self.replaced.is_set():
+            raise self._other("has gone on with this run", self._there())
+
+    def content(self, beat: int = 0) -> bytes:
+        return json.dumps(self._me | {"beat": beat}).encode()
+
+    def _there(self) -> Mapping[str, Any]:
+        with contextlib.suppress(DsocrError):  # it may be written just now
+            return self._output.document(FILE) or {}
+        return {}
+
+    def _other(self, does: str, there: Mapping[str, Any]) -> OtherDriver:
+        who = f"the driver of {there.get('user')} on {there.get('host')}, process {there.get('process')},"
+        return OtherDriver(f"{self._output.store.location}: {who} {does}")
+
+    @contextlib.contextmanager
+    def locked(self, root: Path) -> Iterator[None]:
+        """In a directory: the system gives the lock back when its process ends, however it does."""
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / FILE).open("a+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise self._other("writes into it; wait for its end, or end it", self._there()) from None
+            file.truncate(0)
+            file.write(self.content())
+            file.flush()
+            yield
+            file.truncate(0)
+
+    @contextlib.contextmanager
+    def beating(self, cancel: CancelToken) -> Iterator[None]:
+        """In an object store: a driver that is there is watched; one whose beats stopped is replaced."""
+        store = self._output.store
+        if not store.put_new(FILE, self.content()):
+            before = self._there()
+            for _ in range(DEAD_AFTER):
+                if cancel.wait(BEAT_S):
+                    raise Cancelled
+                if (now := self._there()) not in ({}, before):
+                    raise self._other("writes into it; wait for its end, or end it", now)
+            store.put(FILE, self.content())
+        thread = threading.Thread(target=self._beat, daemon=True, name="driver's lease")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+            if not self.replaced.is_set():
+                with contextlib.suppress(DsocrError):
+                    store.remove(FILE)
 
     def _beat(self) -> None:
-        beats = 0
-        while not self._over.wait(BEAT_S):
-            beats += 1
-            with contextlib.suppress(StorageError):  # it says so itself when it is needed
-                if self._newest() > self._number:
-                    self._replaced.set()
-                    return
-                self._output.store.put(_file(self._number), self._content(beats))
-
-    def _content(self, beats: int = 0) -> bytes:
-        return json.dumps(self._me | {"beat": beats}).encode()
-
-    def _newest(self) -> int:
-        return max(self._numbers(), default=0)
-
-    def _numbers(self) -> list[int]:
-        names = [name.partition(".")[0] for name in self._output.store.names(_FOLDER)]
-        return [int(name) for name in names if name.isdecimal()]
-
-    def _there(self, number: int) -> dict[str, Any] | None:
-        return self._output.document(_file(number))
-
-    def _lives(self, number: int, there: Mapping[str, Any], cancel: CancelToken) -> bool:
-        """Tell whether who wrote that does so still. Waits for its next beats where only they can say."""
-        if self._me["machine"] and there.get("machine") == self._me["machine"]:
-            return _started(there.get("process")) == there.get("started")
-        for _ in range(DEAD_AFTER):
-            if cancel.wait(BEAT_S):
-                raise Cancelled
-            if self._newest() != number or self._there(number) != there:
-                return self._newest() >= number
-        return False
-
-
-def _file(number: int) -> str:
-    return f"{_FOLDER}/{number:06d}.json"
-
-
-def _name(driver: Mapping[str, Any]) -> str:
-    return f"the driver of {driver.get('user')} on {driver.get('host')}, process {driver.get('process')},"
-
-
-def _this_process() -> dict[str, Any]:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return {
-        "user": user, "host": socket.gethostname(), "process": os.getpid(), "started": _started(os.getpid()),
-        "machine": _machine(), "token": secrets.token_hex(8),
-    }  # fmt: skip
-
-
-def _machine() -> str:
-    """Name the machine within which process numbers mean the same; empty where the system does not say."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _started(process: object) -> str | None:
-    """Tell when a process of this machine began, in the system's own ticks; None where there is none."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
+        beat = 0
+        while not self.replaced.is_set() and not self._over.wait(BEAT_S):
+            beat += 1
+            with contextlib.suppress(DsocrError):  # reading and writing of shards say it themselves
+                if self._there().get("token") in (None, self._me["token"]):
+                    self._output.store.put(FILE, self.content(beat))
+                else:
+                    self.replaced.set()

@@ -14,19 +14,15 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TypeVar
 
 import pyarrow as pa
 
-from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.cluster.job import Job
-from dsocr_core.cluster.shards import PageRef, Shard, shard_key
-from dsocr_core.reading.records import CancelToken
+from dsocr_core.cluster.pages import SHARDS_A_PART, PageRef, Shard
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.sharded import (
     COMPLETE,
@@ -40,9 +36,7 @@ from dsocr_core.runs.sharded import (
     parquet,
     shard_files,
 )
-from dsocr_core.runs.storage.store import StorageError
 
-SHARDS_A_PART = 16
 MOST_CAUSES = 20
 """Causes of failures that a marker counts by name."""
 _MOST_OF_A_CAUSE = 80
@@ -81,31 +75,23 @@ class Output(ShardedRun):
     def plan_parts(self) -> list[str]:
         return [name for name in self.store.names("plan") if name.endswith(".parquet")]
 
-    def plan_part(self, name: str) -> pa.Table:
-        """A part of the plan. Raises OutputError."""
+    def plan_part(self, name: str) -> Iterator[tuple[int, PageRef]]:
+        """The pages of a part of the plan, each with its shard's index. Raises OutputError."""
         try:
-            table = read_rows(pa.py_buffer(self.store.read(f"plan/{name}") or b""))
-            return table.cast(_PLAN)
+            table = read_rows(pa.py_buffer(self.store.read(f"plan/{name}") or b"")).cast(_PLAN)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise OutputError(f"{self.store.location}/plan/{name}: damaged; remove it") from error
+        for row in table.to_pylist():
+            yield row["shard"], PageRef(row["number"], row["path"], row["page"])
 
-    def planned(self) -> Iterator[tuple[int, PageRef]]:
-        """Every page of the plan with its shard's index, part by part."""
-        for name in self.plan_parts():
-            for row in self.plan_part(name).to_pylist():
-                yield row["shard"], PageRef(row["number"], row["path"], row["page"])
-
-    def planned_shards(self, indexes: Iterable[int], job: Job) -> Iterator[Shard]:
-        """Those shards of the plan."""
+    def planned(self, indexes: Iterable[int], job: Job) -> Iterator[Shard]:
+        """Those shards, as the plan has them."""
         wanted = sorted(set(indexes))
-        parts = sorted({index // SHARDS_A_PART for index in wanted})
-        for part in parts:
+        for part in sorted({index // SHARDS_A_PART for index in wanted}):
             pages: dict[int, list[PageRef]] = {}
-            for row in self.plan_part(f"{part:08d}.parquet").to_pylist():
-                pages.setdefault(row["shard"], []).append(PageRef(row["number"], row["path"], row["page"]))
-            for index in wanted:
-                if index in pages:
-                    yield Shard(index, tuple(pages[index]), shard_key(job.digest, pages[index]))
+            for index, page in self.plan_part(f"{part:08d}.parquet"):
+                pages.setdefault(index, []).append(page)
+            yield from (Shard.of(index, pages[index], job.digest) for index in wanted if index in pages)
 
     # --- shards ---------------------------------------------------------------------------------
 
@@ -121,12 +107,6 @@ class Output(ShardedRun):
         self.store.put(attempt.file, readings)
         return attempt
 
-    def attempted(self, attempt: Attempt, numbers: Iterable[int]) -> list[PageReading]:
-        """The pages of an attempt, of these numbers."""
-        files = (attempt.file, attempt.worker_file)
-        readings, of_worker = (self.store.read(name) or b"" for name in files)
-        return self._read(attempt, (readings, of_worker), numbers)
-
     def commit(self, marker: Marker) -> bool:
         """Make the attempt visible; False when another one is, and this one's files are taken away."""
         if self.store.put_new(marker.name, marker_bytes(asdict(marker))):
@@ -134,12 +114,9 @@ class Output(ShardedRun):
         there = self.marker(marker.name)
         if there is not None and there.file == marker.file:
             return True  # an earlier try whose answer was lost
-        self.drop(marker)
+        self.store.remove(marker.file)
+        self.store.remove(marker.worker_file)
         return False
-
-    def drop(self, attempt: Attempt) -> None:
-        self.store.remove(attempt.file)
-        self.store.remove(attempt.worker_file)
 
     def clear_attempts(self) -> int:
         """Remove files that no marker names; how many. Only while nobody writes."""
@@ -157,13 +134,9 @@ class Output(ShardedRun):
 
 
 def marker_of(
-    shard: str,
-    attempt: Attempt,
-    pages: Sequence[PageReading],
-    worker: str,
-    times: tuple[float, float],
+    shard: str, attempt: Attempt, pages: Sequence[PageReading], worker: str, times: tuple[float, float],
     generation: int = 0,
-) -> Marker:
+) -> Marker:  # fmt: skip
     """The marker that makes an attempt visible, with the figures of its pages; `times`: began and ended."""
     count = Counter(page.status for page in pages)
     causes: dict[str, int] = {}
@@ -193,30 +166,3 @@ def cause_of(page: PageReading) -> str:
     if mark and "/" in head:  # the name of a temporary copy
         error = tail
     return error.partition(";")[0][:_MOST_OF_A_CAUSE] or "unknown"
-
-
-T = TypeVar("T")
-OnPause = Callable[[str | None], None]
-"""Called with the cause when work begins to wait, with None when it goes on."""
-
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 15.0
-
-
-def patiently(do: Callable[[], T], on_pause: OnPause, cancel: CancelToken | None = None) -> T:
-    """Return what `do` returns, tried again for as long as it raises StorageError. Raises Cancelled."""
-    wait_s, paused = _FIRST_WAIT_S, False
-    cancel = cancel or threading.Event()
-    while True:
-        try:
-            done = do()
-        except StorageError as error:
-            if not paused:
-                on_pause(str(error))
-                paused = True
-            if cancel.wait(wait_s):
-                raise Cancelled from None
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-        else:
-            if paused:
-                on_pause(None)
-            return done

@@ -11,7 +11,7 @@ import pytest
 from dsocr_core.cli.main import main
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.shards import PageRef
+from dsocr_core.cluster.pages import PageRef
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import pair, readings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.base.errors import Cancelled
-from dsocr_core.cluster.output import Output, cause_of, marker_of, patiently
-from dsocr_core.cluster.shards import PageRef
-from dsocr_core.cluster.status import Status, StatusReader
+from dsocr_core.cluster.output import Output, cause_of, marker_of
+from dsocr_core.cluster.pages import PageRef
+from dsocr_core.cluster.status import Status, read_status
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.sharded import Marker, OutputError, PageReading, marker_bytes, read_shard, shard_files
-from dsocr_core.runs.storage.store import StorageError
 from tests.support.made_up_output import a_result
 
 NAME = "000000000-0123456789abcdef"
@@ -73,15 +70,13 @@ def test_attempts_that_nobody_committed_are_cleared(output: Output) -> None:
 def test_a_higher_generation_replaces_a_shard(output: Output) -> None:
     first = attempt(output, pages_of(range(3), failed=1))
     output.commit(first)
-    reader = StatusReader(output)
     output.store.put("run.json", b"{}\n")
     output.complete_plan(3, 1)
-    assert reader.read() == Status(3, 2, 1, 0, 3.0, True)
+    assert read_status(output)[0] == Status(3, 2, 1, 0, 3.0, True)
     output.commit(attempt(output, pages_of(range(3), "again"), generation=1))
     assert texts(output) == ["again"] * 3
-    for each in (reader, StatusReader(output)):
-        assert each.read() == Status(3, 3, 0, 0, 3.0, True)
-        assert each.figures.causes == {}
+    status, figures = read_status(output)
+    assert (status, figures.causes) == (Status(3, 3, 0, 0, 3.0, True), {})
 
 
 def test_results_that_are_not_what_was_committed_are_named(output: Output) -> None:
@@ -133,27 +128,3 @@ def test_the_same_pages_make_the_same_bytes_in_any_order_whoever_has_read_them()
 )
 def test_a_cause_is_the_same_for_all_pages(error: str, cause: str) -> None:
     assert cause_of(PageRef(0, "a/b.png").failed(error)) == cause
-
-
-def test_a_store_that_is_away_is_waited_for_and_named_once() -> None:
-    tries, heard = [], []
-
-    def write() -> str:
-        tries.append(1)
-        if len(tries) < 3:
-            raise StorageError("out/x: No space left on device")
-        return "done"
-
-    assert patiently(write, heard.append) == "done"
-    assert heard == ["out/x: No space left on device", None]
-
-
-def test_waiting_ends_with_a_cancel() -> None:
-    cancel = threading.Event()
-
-    def write() -> None:
-        cancel.set()
-        raise StorageError("away")
-
-    with pytest.raises(Cancelled):
-        patiently(write, lambda cause: None, cancel)

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("distributed", reason="requirements-cluster.txt is not installed")
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import Status, read_status
 from tests.support import warm_interpreter
 from tests.support.cluster_runs import check_exactly_once, make_pages
@@ -35,7 +36,7 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
 
 def status_of(out: Path) -> Status:
     try:
-        return read_status(str(out))
+        return read_status(Output(str(out)))[0]
     except DsocrError:
         return Status(0, 0, 0, 0, None, False)
 

@@ -12,8 +12,8 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.cluster import local
 from dsocr_core.cluster.job import Job
+from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.reader import MOST_STARTS, Limits, Reader, ReaderError
-from dsocr_core.cluster.shards import PageRef
 from dsocr_core.settings import Settings
 from tests.support.cluster_runs import STAND_IN, make_pages
 
@@ -29,7 +29,7 @@ def test_a_reader_process_that_is_killed_while_it_loads_is_started_again(
     page = PageRef(0, str(tmp_path / "pages" / "00000.png"))
     try:
         if kills < MOST_STARTS:
-            (read,) = reader.read([page]).pages
+            (read,) = reader.read([page])
             assert read.result is not None and read.result.text_raw == "page 0"
         else:
             with pytest.raises(ReaderError, match="ended while it loaded: ended by SIGKILL"):

@@ -20,11 +20,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 from jsonargparse import ArgumentParser
@@ -32,10 +31,11 @@ from rich.console import Console
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.cli.options import add_settings, settings_of
-from dsocr_core.cluster.driver import Driver, Order
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import environments, local_cluster, visible_gpus
 from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.run import Order, run
+from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
 from dsocr_core.read.pages import read_pages
@@ -74,14 +74,16 @@ class Turn:
 
 
 class _PageTimes(Heard):
-    """When each worker's pages ended, by this process's clock."""
+    """When each worker's shards ended, by this process's clock: once for each of their pages."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended: dict[str, list[float]] = {}
 
-    def told(self, worker: str, words: Mapping[str, Any]) -> None:
-        self.ended.setdefault(worker, []).extend([time.monotonic()] * int(words.get("read", 0)))
+    def committed(self, figures: Figures) -> None:
+        for name, worker in figures.workers.items():
+            ended = self.ended.setdefault(name, [])
+            ended += [time.monotonic()] * (worker.pages - len(ended))
 
 
 class _Timed(Progress):
@@ -170,8 +172,8 @@ def _clustered(settings: Settings, folder: Path, out: Path, workers: int, shard_
     began = cpu_time()
     times = _PageTimes()
     with _peaks_below() as peaks, local_cluster(made) as client:
-        work = WorkerJob("scaling", str(out), job.settings, job.code, told_every_s=0)
-        figures = Driver(client, job, output, Order(work), times).run(threading.Event())
+        work = WorkerJob("scaling", str(out), job.settings, job.code)
+        run(client, job, output, Order(work), times, figures := Figures(), threading.Event())
     return _turn(
         workers, figures.read, list(times.ended.values()), shard_pages, began, sum(peaks.values()) / workers
     )

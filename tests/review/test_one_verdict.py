@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.sanitise import encodable
-from dsocr_core.cluster.comparing import ShardOf, comparisons
+from dsocr_core.cluster.compare import ShardOf, comparisons
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.shards import PageRef
+from dsocr_core.cluster.pages import PageRef
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS, Tolerance
 from dsocr_core.reading.records import Side

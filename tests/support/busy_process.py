@@ -124,9 +124,9 @@ def drive(root: Path, _: str, __: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from dsocr_core.cluster.job import Job
-    from dsocr_core.cluster.lease import Lease
+    from dsocr_core.cluster.lease import driving
     from dsocr_core.cluster.output import Output
-    from dsocr_core.cluster.shards import Shard
+    from dsocr_core.cluster.pages import Shard
     from dsocr_core.settings import Settings
     from tests.support.made_up_output import a_result, committed, planned
 
@@ -138,7 +138,7 @@ def drive(root: Path, _: str, __: Path) -> None:
         committed(output, shard, lambda page: page.read(a_result(f"page {page.number}")))
         os.write(1, f"{shard.name}\n".encode())  # whole, whichever thread it is
 
-    with Lease(output).take(threading.Event()), ThreadPoolExecutor(2) as threads:
+    with driving(output, threading.Event()), ThreadPoolExecutor(2) as threads:
         shards = planned(output, job, files)
         left = [shard for shard in shards if shard.name not in output.marker_names()]
         list(threads.map(read, [shard for shard in left for _ in range(2)]))

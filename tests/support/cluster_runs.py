@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from rich.console import Console
 
-from dsocr_core.cluster.driver import Driver, Order
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.local import local_cluster
 from dsocr_core.cluster.output import Output
+from dsocr_core.cluster.progress import ClusterProgress
 from dsocr_core.cluster.reader import Limits
+from dsocr_core.cluster.run import Order
+from dsocr_core.cluster.run import run as read_over_cluster
 from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.runs.sharded import Marker, PageReading
@@ -34,23 +36,17 @@ def make_pages(folder: Path, count: int, special: Mapping[int, str] | None = Non
         (folder / f"{number:05d}.png").write_text(text)
 
 
-@dataclass
-class Heard:
+class Heard(ClusterProgress):
     """What the driver says to people; `on_commit` is called after each commit, on the driver's thread."""
 
-    on_commit: Callable[[Figures], None] = lambda figures: None
-    words: list[str] = field(default_factory=list)
-    workers: Counter[str] = field(default_factory=Counter)
-    pages: tuple[int, bool] = (0, False)
+    def __init__(self, on_commit: Callable[[Figures], None] = lambda figures: None) -> None:
+        super().__init__(Console(file=io.StringIO()))
+        self.on_commit = on_commit
+        self.words: list[str] = []
 
-    def planned(self, pages: int, complete: bool) -> None:
-        self.pages = (pages, complete)
-
-    def committed(self, figures: Figures, in_flight: int, workers: int) -> None:
+    def committed(self, figures: Figures) -> None:
+        super().committed(figures)
         self.on_commit(figures)
-
-    def told(self, worker: str, words: Mapping[str, Any]) -> None:
-        self.workers[worker] += words["read"]
 
     def said(self, words: str) -> None:
         self.words.append(words)
@@ -73,11 +69,11 @@ def drive(
     """One run of the driver."""
     output = Output(location)
     output.begin(job)
-    work = WorkerJob(
-        f"test-{job.digest[:8]}", location, job.settings, job.code, None, limits, STAND_IN, told_every_s=0.0
-    )
-    driver = Driver(client, job, output, Order(work, **order), heard or Heard())
-    return driver.run(cancel or threading.Event())
+    work = WorkerJob(f"test-{job.digest[:8]}", location, job.settings, job.code, None, limits, STAND_IN)
+    figures = Figures()
+    arguments = (heard or Heard(), figures, cancel or threading.Event())
+    read_over_cluster(client, job, output, Order(work, **order), *arguments)
+    return figures
 
 
 def cluster(workers: int) -> Any:

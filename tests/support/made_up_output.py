@@ -8,8 +8,7 @@ from typing import Any
 
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output, marker_of
-from dsocr_core.cluster.planning import Planning
-from dsocr_core.cluster.shards import PageRef, Shard
+from dsocr_core.cluster.pages import PageRef, Shard, planned_shards
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import ModelInputs, OcrRequest, OcrResult, StageTiming
 from dsocr_core.runs.sharded import Marker, PageReading
@@ -39,9 +38,7 @@ def a_result(text: str, times: Sequence[tuple[Stage, float]] = (), **more: Any) 
 def planned(output: Output, job: Job, files: Sequence[str]) -> list[Shard]:
     """Begin an output, and plan it; PDFs have a page."""
     output.begin(job)
-    return list(
-        Planning(output, job, lambda paths: lambda: [1] * len(paths), lambda cause: None).shards(files)
-    )
+    return list(planned_shards(output, job, files, lambda path: 1))
 
 
 def committed(

@@ -3,6 +3,7 @@
     text        a result with that text
     abort       the process aborts
     hang        nothing ends any more
+    parent      the worker that started the process is killed
     memory      takes memory until somebody ends the process
     fail        an error of the page
     env NAME    a result with that variable of the process's environment
@@ -74,7 +75,9 @@ def answer(page: Message, infer: InferSettings) -> dict[str, Any]:
     word, _, rest = text.partition(" ")
     if word == "abort":
         os.abort()
-    if word == "hang":
+    if word == "parent":
+        os.kill(os.getppid(), signal.SIGKILL)
+    if word in ("hang", "parent"):
         threading.Event().wait()
     while word == "memory":
         HELD.append(bytearray(os.urandom(1)) * 2**24)

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.cluster.comparing import Compared, OtherPages, Pair, compare_outputs
+from dsocr_core.cluster.compare import Compared, OtherPages, compare_outputs, settings_that_differ
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.shards import PageRef
+from dsocr_core.cluster.pages import PageRef
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import CancelToken, OcrResult
 from dsocr_core.runs.schema import TABLES
@@ -57,14 +57,14 @@ def made(
 
 def compared(a: Output, b: Output, into: Path | None = None, cancel: CancelToken | None = None) -> Compared:
     with ThreadPoolExecutor(2) as executor:
-        pair = Pair(a, b, Tolerance())
-        return compare_outputs(pair, executor, 2, None if into is None else str(into), cancel=cancel)
+        location = None if into is None else str(into)
+        return compare_outputs(a, b, Tolerance(), executor, location, cancel=cancel)
 
 
 def test_equal_outputs_are_identical_page_by_page(tmp_path: Path) -> None:
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", root="/moved/elsewhere"))
     assert found.verdicts == {"identical": PAGES}
-    assert (found.passed, found.failed, found.shards, found.worst) == (PAGES, 0, 3, [])
+    assert (found.passed, found.failed, found.worst) == (PAGES, 0, [])
     assert (found.tokens_equal, found.error_rate) == (PAGES, 0.0)
 
 
@@ -114,7 +114,7 @@ def test_settings_that_differ_are_those_the_backends_come_to(tmp_path: Path) -> 
         tmp_path / "b",
         settings=Settings(preset="tiny", a={"spec": "fast", "infer": {"no_repeat_ngram_size": 35}}),
     )
-    assert Pair(a, b, Tolerance()).settings_that_differ() == [
+    assert settings_that_differ(a, b) == [
         "backend: eager and fast",
         "infer.max_new_tokens: 20 and 8192",
         "infer.no_repeat_ngram_size: nothing and 35",
@@ -134,7 +134,7 @@ def test_pages_that_neither_side_has_read_fail(tmp_path: Path) -> None:
 def test_outputs_of_other_pages_or_other_shards_are_refused(tmp_path: Path) -> None:
     a = made(tmp_path / "a")
     with pytest.raises(OtherPages, match=r"a \(4\) and .*/5 \(5\): read both with the same --shard-pages"):
-        Pair(a, made(tmp_path / "5", shard_pages=5), Tolerance()).settings_that_differ()
+        settings_that_differ(a, made(tmp_path / "5", shard_pages=5))
     with pytest.raises(OtherPages, match=r"is /data/0\d.png in .*a and /data/10\d.png in .*same inputs"):
         compared(a, made(tmp_path / "b", first=100))
 

@@ -1,18 +1,18 @@
-"""Two outputs pair by pair, shards on any executor: what is held is what is in flight, and the worst."""
+"""Two outputs page by page, shards on several processes: what is held is what is in flight, and the worst."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Output
-from dsocr_core.cluster.status import StatusReader
+from dsocr_core.cluster.status import read_status
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import CancelToken, OcrRequest
@@ -24,50 +24,10 @@ from dsocr_core.runs.sharded import Marker, PageReading, parquet
 from dsocr_core.runs.storage.store import Store
 from dsocr_core.settings import Settings
 
-T = TypeVar("T")
-_POLL_S = 0.5
-
-
-def spread(
-    do: Callable[..., T],
-    calls: Iterable[tuple[Any, ...]],
-    executor: Executor,
-    in_flight: int,
-    cancel: CancelToken | None = None,
-) -> Iterator[T]:
-    """Yield what `do` gives for each of `calls`, as they end. Raises what it raises, Cancelled,
-    DsocrError.
-    """
-    waiting: set[Future[T]] = set()
-
-    def ended(most: int) -> Iterator[T]:
-        """Until no more than so many are in flight."""
-        while len(waiting) > most:
-            if cancel is not None and cancel.is_set():
-                raise Cancelled
-            done, _ = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                waiting.discard(future)
-                yield future.result()
-
-    try:
-        for arguments in calls:
-            yield from ended(in_flight - 1)
-            waiting.add(executor.submit(do, *arguments))
-        yield from ended(0)
-    except (BrokenExecutor, CancelledError) as error:
-        raise DsocrError(f"a worker has ended ({one_line(error)}); give the same command again") from error
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
 MOST_WORST = 1000
 """Pages that a comparison names; all are in its files."""
 FILES = "parity"
 """Folder of a comparison's directory: a Parquet file a shard, rows of `schema.TABLES["parity"]`."""
-_MARKERS = 512
-"""Read at a time."""
 _RANK: Mapping[Verdict, int] = {"not_comparable": 0, "differs": 1, "within_tolerance": 2, "identical": 3}
 Row = Mapping[str, Any]
 
@@ -81,7 +41,7 @@ class OtherPages(DsocrError):
 
 @dataclass(frozen=True)
 class ShardOf:
-    """A shard of an output, as a worker is told of it."""
+    """A shard of an output, for another process."""
 
     location: str
     marker: Marker
@@ -99,7 +59,7 @@ def comparisons(a: ShardOf, b: ShardOf, tolerance: Tolerance) -> Iterator[tuple[
     if len(pages[0]) != len(pages[1]):
         raise OtherPages(f"{a.location} and {b.location}: shard {a.marker.index} has other pages")
     for ours, theirs in zip(*pages, strict=True):
-        if _name(ours) != _name(theirs):
+        if _file_name(ours) != _file_name(theirs):
             raise OtherPages(
                 f"page {ours.number} is {ours.name} in {a.location} and {theirs.name} in {b.location}: "
                 "give outputs of the same inputs"
@@ -107,7 +67,7 @@ def comparisons(a: ShardOf, b: ShardOf, tolerance: Tolerance) -> Iterator[tuple[
         yield ours, compared(_side(ours, a.name), _side(theirs, b.name), tolerance)
 
 
-def _name(page: PageReading) -> str:
+def _file_name(page: PageReading) -> str:
     """Give what has to be the same on both sides; folders may have moved."""
     return page.name.rpartition("/")[2]
 
@@ -145,54 +105,31 @@ def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None
     return [{**row, "number": number} for row, number in zip(found, numbers, strict=True)]
 
 
-# --- an output ----------------------------------------------------------------------------------
+# --- two outputs --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two outputs of the same pages."""
+def settings_that_differ(a: Output, b: Output) -> list[str]:
+    """List what both were made with, where it is not the same: "infer.max_new_tokens: 20 and 40".
 
-    a: Output
-    b: Output
-    tolerance: Tolerance
+    Raises DsocrError where there is no run, OtherPages for other shards.
+    """
+    runs = (a.run(), b.run())
+    sizes = [run["cluster"]["shard_pages"] for run in runs]
+    if len(set(sizes)) > 1:
+        where = [f"{each.store.location} ({size})" for each, size in zip((a, b), sizes, strict=True)]
+        raise OtherPages(
+            f"shards have other numbers of pages in {' and '.join(where)}: read both with the same "
+            "--shard-pages"
+        )
+    return differences(*runs)
 
-    def settings_that_differ(self) -> list[str]:
-        """List what both were made with, where it is not the same: "infer.max_new_tokens: 20 and 40".
 
-        Raises DsocrError where there is no run, OtherPages for other shards.
-        """
-        a, b = self.a.run(), self.b.run()
-        if a["cluster"]["shard_pages"] != b["cluster"]["shard_pages"]:
-            sides = ((self.a, a), (self.b, b))
-            where = [f"{o.store.location} ({d['cluster']['shard_pages']})" for o, d in sides]
-            raise OtherPages(
-                f"shards have other numbers of pages in {' and '.join(where)}: read both with the same "
-                "--shard-pages"
-            )
-        return differences(a, b)
-
-    def shards(self, wanted: Container[int] | None = None) -> Iterator[tuple[Marker | None, Marker | None]]:
-        """By index the markers of both, None where a side has not read the shard; of all, or of those."""
-        sides = [(output, self._by_index(output)) for output in (self.a, self.b)]
-        indexes = sorted({i for _, names in sides for i in names if wanted is None or i in wanted})
-        for first in range(0, len(indexes), _MARKERS):
-            part = indexes[first : first + _MARKERS]
-            a, b = (
-                {marker.index: marker for marker in output.markers(filter(None, map(names.get, part)))}
-                for output, names in sides
-            )
-            yield from ((a.get(index), b.get(index)) for index in part)
-
-    def shards_of(self, pages: Iterable[int]) -> Iterator[tuple[Marker, Marker]]:
-        """The markers of the shards that both have, and that have one of these pages."""
-        size = self.a.run()["cluster"]["shard_pages"]
-        for a, b in self.shards({page // size for page in pages}):
-            if a is not None and b is not None:
-                yield a, b
-
-    @staticmethod
-    def _by_index(output: Output) -> Mapping[int, str]:
-        return {int(shard.partition("-")[0]): name for shard, name in output.marker_names().items()}
+def _pairs(a: Output, b: Output) -> Iterator[tuple[Marker | None, Marker | None]]:
+    """By index the markers of both, None where a side has not read the shard."""
+    names = [{int(shard[:9]): name for shard, name in each.marker_names().items()} for each in (a, b)]
+    for index in sorted(names[0].keys() | names[1].keys()):
+        of_a, of_b = (each.get(index) for each in names)
+        yield a.marker(of_a) if of_a else None, b.marker(of_b) if of_b else None
 
 
 @dataclass
@@ -212,11 +149,9 @@ class Compared:
     only_b: int = 0
     neither: int = 0
     """Pages that are planned, and that no side has read."""
-    shards: int = 0
 
     def add(self, rows: Iterable[Row]) -> None:
         """Take in a shard; of the worst pages `MOST_WORST` stay."""
-        self.shards += 1
         for row in rows:
             self.verdicts[row["verdict"]] += 1
             if row["character_error_rate"] is not None:
@@ -247,45 +182,46 @@ class Compared:
 
 
 def compare_outputs(
-    pair: Pair,
-    executor: Executor,
-    in_flight: int,
-    into: str | None = None,
-    on_shard: Callable[[Compared], None] = lambda compared: None,
-    cancel: CancelToken | None = None,
-) -> Compared:
-    """Compare all that both have read, `in_flight` shards at a time; files of rows go into a store at `into`.
+    a: Output, b: Output, tolerance: Tolerance, executor: Executor, into: str | None = None,
+    on_shard: Callable[[Compared], None] = lambda compared: None, cancel: CancelToken | None = None,
+) -> Compared:  # fmt: skip
+    """Compare all that both have read; files of rows go into a store at `into`.
 
     Raises OtherPages, OutputError, StorageError, Cancelled, DsocrError where a worker is lost.
     """
-    found = Compared()
-    locations = (pair.a.store.location, pair.b.store.location)
-
-    def calls() -> Iterator[tuple[Any, ...]]:
-        for a, b in pair.shards():
-            if a is None or b is None:
-                found.only_a += a.pages if a else 0
-                found.only_b += b.pages if b else 0
-            else:
-                yield ShardOf(locations[0], a), ShardOf(locations[1], b), pair.tolerance, into
-
-    for rows in spread(compare_shard, calls(), executor, in_flight, cancel):
-        found.add(rows)
-        on_shard(found)
-    planned = max(StatusReader(output).read().pages for output in (pair.a, pair.b))
+    found, both = Compared(), []
+    for of_a, of_b in _pairs(a, b):
+        if of_a is not None and of_b is not None:
+            both.append((ShardOf(a.store.location, of_a), ShardOf(b.store.location, of_b), tolerance, into))
+        else:
+            found.only_a += of_a.pages if of_a else 0
+            found.only_b += of_b.pages if of_b else 0
+    results = executor.map(compare_shard, *zip(*both, strict=True)) if both else iter(())
+    try:
+        for rows in results:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled
+            found.add(rows)
+            on_shard(found)
+    except BrokenExecutor as error:
+        raise DsocrError(f"a worker has ended ({one_line(error)}); give the same command again") from error
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+    planned = max(read_status(output)[0].pages for output in (a, b))
     found.neither = planned - found.pages - found.only_a - found.only_b
     return found
 
 
-def record_worst(settings: Settings, pair: Pair, worst: Sequence[Row], command: str) -> str | None:
+def record_worst(settings: Settings, a: Output, b: Output, worst: Sequence[Row], command: str) -> str | None:
     """Write a comparison's worst pages as a run that Review opens on; its id. Raises DsocrError."""
     numbers = {row["number"] for row in worst}
-    names = settings.side_names
+    size = a.run()["cluster"]["shard_pages"]
+    shards, names = {number // size for number in numbers}, settings.side_names
     with RunRecorder(settings, command) as recorder:
-        for a, b in pair.shards_of(numbers):
-            side_a = ShardOf(pair.a.store.location, a, names[0])
-            side_b = ShardOf(pair.b.store.location, b, names[1])
-            for page, comparison in comparisons(side_a, side_b, pair.tolerance):
-                if page.number in numbers:
-                    recorder.add(page.name, comparison)
+        for of_a, of_b in _pairs(a, b):
+            if of_a is not None and of_b is not None and of_a.index in shards:
+                sides = (ShardOf(a.store.location, of_a, names[0]), ShardOf(b.store.location, of_b, names[1]))
+                for page, comparison in comparisons(*sides, settings.tolerance):
+                    if page.number in numbers:
+                        recorder.add(page.name, comparison)
     return recorder.id
