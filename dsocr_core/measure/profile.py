@@ -20,9 +20,8 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.importers.ncu import NCU_LIMIT, launch_rows
-from dsocr_core.runs.importers.ncu_csv import Launch, launches
-from dsocr_core.runs.importers.reading import as_text
+from dsocr_core.runs.importers.ncu import Launches, launches_of
+from dsocr_core.runs.importers.reading import TABLE_LIMIT, as_text
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.storage.entries import open_storage
 from dsocr_core.runs.writer import RunWriter
@@ -84,20 +83,19 @@ def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[
         measured = _measured(words, table, profile.stage)
     without_paths = {str(table): table.name, sys.executable: "python"}
     typed = shlex.join([Path(words[0]).name, *(without_paths.get(word, word) for word in words[1:])])
-    kernels = len({launch.kernel for launch in measured})
-    note = f"Nsight Compute, stage {profile.stage.value}: {len(measured)} launches of {kernels} kernels."
+    note = f"Nsight Compute, stage {profile.stage.value}: {measured.count()}."
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     record = replace(
         record_run(settings, (), typed, notes=note), backends=(settings.engine,), engine=settings.engine,
         gpu=gpu, profiled=True, preset=settings.preset,
     )  # fmt: skip
     with RunWriter(open_storage(location), record) as run:
-        for name, rows in launch_rows(measured).items():
+        for name, rows in measured.tables().items():
             run.add(name, rows)
-    return record.id, len(measured)
+    return record.id, len(measured.launches)
 
 
-def _measured(words: Sequence[str], table: Path, stage: Stage) -> tuple[Launch, ...]:
+def _measured(words: Sequence[str], table: Path, stage: Stage) -> Launches:
     """Run ncu and read its table. Raises ProfileError."""
     try:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
@@ -111,13 +109,13 @@ def _measured(words: Sequence[str], table: Path, stage: Stage) -> tuple[Launch, 
             "--ncu names another place"
         ) from error
     try:
-        measured = launches(as_text(read_bytes(table, NCU_LIMIT)))
+        measured = launches_of(as_text(read_bytes(table, TABLE_LIMIT)))
     except InvalidFile as error:
         said = done.stderr
         with suppress(InvalidFile):
-            said = read_bytes(table, NCU_LIMIT) or said
+            said = read_bytes(table, TABLE_LIMIT) or said
         last = " | ".join(said.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:])[:600]
         raise ProfileError(f"ncu gave no table ({error}), exit code {done.returncode}: {last}") from error
-    for launch in measured:
-        launch.stage = launch.stage or stage  # a graph's launches may carry no range
+    # A graph's launches may carry no range.
+    measured.launches["stage"] = measured.launches["stage"].fillna(stage.value)
     return measured

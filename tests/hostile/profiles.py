@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.kinds import FILES, unsupported_reason
-from dsocr_core.runs.importers.reading import Head
+from dsocr_core.runs.importers.reading import FileProbe
 from dsocr_core.runs.schema import rows_to_table
 from tests.hostile.damage import damaged
 
@@ -73,10 +73,10 @@ def attempt(random: Random, folder: Path) -> str | None:
         content = damaged(random, gzip.compress(content)) if random.random() < 0.5 else gzip.compress(content)
     file = folder / random.choice(("a.csv", "a.json", "a.txt", "a.sqlite", "a.nsys-rep", "é.jsonl"))
     file.write_bytes(content)
-    head = Head.of(file)
-    kind = next((kind for kind in FILES if kind.recognises(head)), None)
+    probe = FileProbe.of(file)
+    kind = next((kind for kind in FILES if kind.recognises(probe)), None)
     if kind is None:
-        raise InvalidFile(unsupported_reason(head))
+        raise InvalidFile(unsupported_reason(probe))
     for run in kind.reads(file):
         for table, rows in run.tables.items():
             if not isinstance(rows, pa.Table):

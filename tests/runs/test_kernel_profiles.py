@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dsocr_core.runs.importers.ncu_csv import launches
 from dsocr_core.runs.kernel_profiles import class_of, figures, in_unit, matched, plain_name
+from tests.support.launches import launches_in
 from tests.support.paths import SHARED
 
 SAMPLES = SHARED / "data" / "llm-perf-opt"
@@ -202,9 +202,9 @@ def test_the_samples_figures_and_classes_are_those_of_their_own_digest() -> None
     kernels = []
     folders = sorted((SAMPLES / "ncu").glob("kernel_*"))
     for folder in folders:
-        (launch,) = launches((folder / "ncu.details.csv").read_text(encoding="utf-8"))
+        (launch,) = launches_in((folder / "ncu.details.csv").read_text(encoding="utf-8"))
         kernels.append(launch.kernel)
-        row = figures([metric(each.name, each.value, each.unit) for each in launch.metrics])
+        row = figures([metric(each.metric, each.value, each.unit) for each in launch.metrics])
         expected = digest.loc[folder.name]
         for name, column in names.items():
             assert row[name] == expected[column], (folder.name, name)

@@ -14,9 +14,9 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.runs.importers import archive
 from dsocr_core.runs.importers.archive import DEPTH_LIMIT
-from dsocr_core.runs.importers.imported import ImportedRun, NothingTaken, Row, Skipped, put
+from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Row, Skipped, put
 from dsocr_core.runs.importers.kinds import FILES, FOLDERS, Kind, unsupported_reason, why_by_name
-from dsocr_core.runs.importers.reading import Head
+from dsocr_core.runs.importers.reading import FileProbe
 from dsocr_core.runs.importers.report import ImportReport, Taken
 from dsocr_core.runs.storage.store import EntryExists
 from dsocr_core.runs.store import History
@@ -136,13 +136,13 @@ class _Import:
             self._skip(file, "an archive inside a folder; import it by itself")
             return
         try:
-            head = Head.of(file)
+            probe = FileProbe.of(file)
         except InvalidFile as error:
             self._skip(file, str(error))
             return
-        kind = next((kind for kind in FILES if kind.recognises(head)), None)
+        kind = next((kind for kind in FILES if kind.recognises(probe)), None)
         if kind is None:
-            self._skip(file, unsupported_reason(head))
+            self._skip(file, unsupported_reason(probe))
         else:
             self._read(kind, file)
 
@@ -160,11 +160,11 @@ class _Import:
 
     # --- taking ---------------------------------------------------------------------------------
 
-    def _read(self, kind: Kind[Path] | Kind[Head], place: Path) -> frozenset[Path]:
+    def _read(self, kind: Kind[Path] | Kind[FileProbe], place: Path) -> frozenset[Path]:
         """Read the runs of a folder or a file and write them; returns the files that they spoke for."""
         try:
             runs = kind.reads(place)
-        except NothingTaken as error:
+        except EmptyImport as error:
             self._left_out(error.skipped, kind.source)
             self._skip(place / kind.document, str(error), kind.source)
             return frozenset(item.path for item in error.skipped)

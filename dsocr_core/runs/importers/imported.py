@@ -49,7 +49,7 @@ class ImportedRun:
     """Files of the run's own folder that were taken, or named in `skipped`."""
 
 
-class NothingTaken(InvalidFile):
+class EmptyImport(InvalidFile):
     """A folder of which nothing could be taken, with the reasons for its files."""
 
     def __init__(self, reason: str, skipped: Iterable[Skipped]) -> None:

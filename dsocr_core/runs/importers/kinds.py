@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from dsocr_core.base.bounded_json import read_bytes
 from dsocr_core.runs.importers import (
     llm_perf_opt,
     ncu,
@@ -16,12 +17,13 @@ from dsocr_core.runs.importers import (
     own_run,
     sharded_run,
     sweeps,
-    torch_profile,
+    tables,
+    torch_trace,
 )
 from dsocr_core.runs.importers.imported import ImportedRun
-from dsocr_core.runs.importers.reading import Head
+from dsocr_core.runs.importers.reading import TABLE_LIMIT, FileProbe, as_text, unpacked
 
-Place = TypeVar("Place", Path, Head)
+Place = TypeVar("Place", Path, FileProbe)
 """Mark by which a kind is recognised: a folder, or how a file begins."""
 
 
@@ -41,6 +43,19 @@ class Kind(Generic[Place]):
     """The file of a folder that is named when its run is refused."""
 
 
+def read_tables(file: Path) -> list[ImportedRun]:
+    """The tables of Nsight Systems and of Nsight Compute in a file, a run of each. Raises InvalidFile."""
+    content = unpacked(read_bytes(file, TABLE_LIMIT), TABLE_LIMIT)
+    text = as_text(content)
+    found = tables.find_tables(text)
+    of_ncu = [table for table in found.read if table.report in tables.NCU]
+    of_nsys = tables.Tables(
+        tuple(table for table in found.read if table.report not in tables.NCU), found.unread
+    )
+    runs = [nsys.read_tables(file, content, of_nsys)] if of_nsys.read or not of_ncu else []
+    return runs + ([ncu.read_table(file, text, of_ncu)] if of_ncu else [])
+
+
 FOLDERS: tuple[Kind[Path], ...] = (
     Kind(
         "dsocr", sharded_run.is_sharded_run, lambda folder: [sharded_run.read_sharded_run(str(folder))],
@@ -53,19 +68,20 @@ FOLDERS: tuple[Kind[Path], ...] = (
         "llm-perf-opt", llm_perf_opt.is_run, lambda folder: [llm_perf_opt.read_run(folder)],
         lambda _: llm_perf_opt.OWN_FOLDERS, llm_perf_opt.unread_reason,
     ),
-    Kind("ncu", ncu.is_profile, ncu.read_profile, ncu.own_folders, ncu.unread_reason),
+    Kind(
+        "ncu", ncu.is_profile, lambda folder: [ncu.read_profile(folder)], ncu.own_folders, ncu.unread_reason
+    ),
     Kind(
         "sweep", sweeps.is_sweep_folder, lambda folder: [sweeps.read_sweep(folder)],
         lambda _: sweeps.OWN_FOLDERS, sweeps.unread_reason,
     ),
 )  # fmt: skip
 
-FILES: tuple[Kind[Head], ...] = (
-    Kind("nsys", nsys_sqlite.is_database, nsys_sqlite.read_database),
-    Kind("nsys", nsys.is_table, nsys.read_file),
-    Kind("ncu", ncu.is_table, ncu.read_table),
+FILES: tuple[Kind[FileProbe], ...] = (
+    Kind("nsys", nsys_sqlite.is_database, lambda file: [nsys_sqlite.read_database(file)]),
+    Kind("", tables.has_table, read_tables),
     Kind("sweep", sweeps.is_sweep_file, lambda file: [sweeps.read_file(file)]),
-    Kind("torch", torch_profile.is_trace, torch_profile.read_trace),
+    Kind("torch", torch_trace.is_trace, lambda file: [torch_trace.read_trace(file)]),
 )
 
 _STATS = "nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"
@@ -99,12 +115,12 @@ UNSUPPORTED: tuple[tuple[str, str], ...] = (
 """Forms that are known by how they begin and not taken."""
 
 
-def unsupported_reason(head: Head) -> str:
+def unsupported_reason(probe: FileProbe) -> str:
     """Why a file by itself says nothing."""
-    if not head.start:
+    if not probe.start:
         return "empty"
-    contents = (why for pattern, why in UNSUPPORTED if re.search(pattern, head.text))
-    return why_by_name(head.file) or next(contents, "not a file of a format that the history knows")
+    contents = (why for pattern, why in UNSUPPORTED if re.search(pattern, probe.text))
+    return why_by_name(probe.file) or next(contents, "not a file of a format that the history knows")
 
 
 def why_by_name(file: Path) -> str | None:

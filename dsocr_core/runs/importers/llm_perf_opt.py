@@ -33,9 +33,14 @@ from dsocr_core.runs.importers.gallery import (
     read_gallery,
     read_predictions,
 )
-from dsocr_core.runs.importers.imported import ImportedRun, NothingTaken, Row, Skipped, content_id
-from dsocr_core.runs.importers.launches import kernel_rows, stage_of_range
-from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, captured_stage, kernels, read_command, shares_note
+from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Row, Skipped, content_id
+from dsocr_core.runs.importers.nsys import (
+    KERNEL_SUMMARY,
+    captured_stage,
+    kernels_of,
+    read_command,
+    shares_note,
+)
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     PICTURE_LIMIT,
@@ -52,6 +57,7 @@ from dsocr_core.runs.importers.reading import (
     text_or_none,
     whole,
 )
+from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range
 from dsocr_core.runs.importers.summary import Summary, read_metrics, read_summary
 from dsocr_core.runs.record import RunRecord
 
@@ -121,7 +127,7 @@ def is_run(directory: Path) -> bool:
 def read_run(directory: Path) -> ImportedRun:
     """The run in a folder for which `is_run` is true.
 
-    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises NothingTaken
+    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises EmptyImport
     when nothing is left that says what was measured or read.
     """
     files = _Files(directory)
@@ -135,16 +141,16 @@ def read_run(directory: Path) -> ImportedRun:
         command=files.take("cmd.txt", read_command),
         pages=_pages(files),
     )
-    kernel_table = files.take(KERNEL_SUMMARY, kernels, TABLE_LIMIT) or ()
-    run.traced = bool(kernel_table) or (directory / "nsys").is_dir() or (directory / "ncu").is_dir()
+    kernels = files.take(KERNEL_SUMMARY, kernels_of, TABLE_LIMIT)
+    run.traced = kernels is not None or (directory / "nsys").is_dir() or (directory / "ncu").is_dir()
     tables = {
         "readings": run.reading_rows(),
         "stage_timings": run.timing_rows(),
         "stage_flops": run.flops,
-        "kernels": kernel_rows(kernel_table, run.captured_stage()),
+        "kernels": () if kernels is None else kernel_rows(kernels, run.captured_stage()),
     }
     if not any(tables.values()):
-        raise NothingTaken("no times, kernels, FLOPs or pages could be read", files.skipped)
+        raise EmptyImport("no times, kernels, FLOPs or pages could be read", files.skipped)
     created, time_note = run.created(directory)
     record = RunRecord(
         id=content_id("llm-perf-opt", files.digests),
@@ -158,7 +164,8 @@ def read_run(directory: Path) -> ImportedRun:
         profiled=run.profiled(),
         settings=run.config,
         environment=run.reported(),
-        notes=" ".join(note for note in (time_note, shares_note(kernel_table)) if note) or None,
+        notes=" ".join(note for note in (time_note, "" if kernels is None else shares_note(kernels)) if note)
+        or None,
     )
     return ImportedRun(
         record,

@@ -2,25 +2,26 @@
 
 A kernel belongs to the innermost stage whose NVTX range was open on the thread that launched it. A stage
 takes from the first start to the last end of what its range had the device do, graphs and copies too: the
-host only queues it. The file is a stranger's: it is opened without writing, its schema is not trusted, and
-what takes too long is ended.
+host only queues it. The file is opened without writing, its schema is not trusted, and what takes too long is
+ended.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.imported import ImportedRun, content_id
-from dsocr_core.runs.importers.launches import Launches, stage_of_range
 from dsocr_core.runs.importers.nsys import BACKEND
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, Head, clean, file_digest, file_time
+from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, FileProbe, clean, file_digest, file_time
+from dsocr_core.runs.importers.stages import NO_STAGE, Ranges, kernels_by_stage, stage_of_range
 from dsocr_core.runs.record import RunRecord
 
 MAGIC = b"SQLite format 3\0"
@@ -34,29 +35,32 @@ _STEPS = 100_000
 """Steps of SQLite's machine between two looks at the clock."""
 _THREAD = (1 << 24) - 1
 """The bits of a thread in nsys' number of a thread; the others say the process."""
+_UNKNOWN = -1
+_WORK = [("name", "i8"), ("start", "i8"), ("end", "i8"), ("thread", "i8"), ("moment", "i8")]
 
 
-def is_database(head: Head) -> bool:
-    return head.start.startswith(MAGIC)
+def is_database(probe: FileProbe) -> bool:
+    return probe.start.startswith(MAGIC)
 
 
-def read_database(file: Path) -> list[ImportedRun]:
+def read_database(file: Path) -> ImportedRun:
     """The kernels and stages of an export as a run. Raises InvalidFile."""
     size = file.stat().st_size
     if size > FILE_LIMIT:
         raise InvalidFile(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
     try:
         with closing(_opened(file)) as database:
-            found = Launches()
-            _take_ranges(database, found)
-            _take_kernels(database, found)
+            ranges = _ranges(database)
+            kernels, work = _launched(database, ranges)
             gpu = _gpu(database)
     except sqlite3.OperationalError as error:
         why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else clean(str(error))[:200]
         raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
         raise InvalidFile(f"a damaged database ({clean(str(error))[:200]})") from error
-    rows = found.tables(BACKEND, found.threads)
+    timings = ranges.timings(BACKEND, ranges.threads, ranges.took_on_device(work))
+    found = {"kernels": kernels_by_stage(kernels, ranges.stages), "timings": timings}
+    rows = {name: each for name, each in found.items() if each}
     if not rows:
         raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
     record = RunRecord(
@@ -68,7 +72,7 @@ def read_database(file: Path) -> list[ImportedRun]:
         profiled=True,
         notes=f"Nsight Systems, database {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
     )
-    return [ImportedRun(record, file, rows)]
+    return ImportedRun(record, file, rows)
 
 
 def _opened(file: Path) -> sqlite3.Connection:
@@ -86,70 +90,62 @@ def _opened(file: Path) -> sqlite3.Connection:
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
     """The columns of a table, none where it is not there; a view of its name is none."""
-    real = database.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
-    ).fetchone()
-    return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")} if real else set()
+    real = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    if database.execute(real, (table,)).fetchone() is None:
+        return set()
+    return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
 
 
-def _take_ranges(database: sqlite3.Connection, found: Launches) -> None:
-    columns = _columns(database, _RANGES)
+def _named(database: sqlite3.Connection, value: str) -> tuple[str, str]:
+    """SQL of the text that a value is, or that has its number among the strings, and the join for it."""
+    if not {"id", "value"} <= _columns(database, "StringIds"):
+        return f"CASE typeof({value}) WHEN 'text' THEN {value} END", ""
+    join = f"LEFT JOIN StringIds AS string ON string.id = {value}"
+    return f"CASE typeof({value}) WHEN 'text' THEN {value} ELSE string.value END", join
+
+
+def _ranges(database: sqlite3.Connection) -> Ranges:
+    ranges, columns = Ranges(), _columns(database, _RANGES)
     if not {"start", "end", "globalTid"} <= columns:
-        return
-    text, number = (name if name in columns else "NULL" for name in ("text", "textId"))
+        return ranges
+    there = [f"event.{name}" for name in ("text", "textId") if name in columns]
+    name, join = _named(database, f"COALESCE({', '.join([*there, 'NULL', 'NULL'])})")
     rows = database.execute(
-        f'SELECT globalTid, start, "end", {text}, {number} FROM {_RANGES} '
+        f'SELECT globalTid, start, "end", {name} FROM {_RANGES} AS event {join} '
         'WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
     )
-    named, count = _Names(database), 0
-    for thread, start, end, name, at in rows:
-        if (stage := stage_of_range(named.of(at if name is None else name)[:200])) is not None:
-            count += 1
-            if count > RANGE_LIMIT:
-                raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges of stages")
-            found.add_range(thread, int(start), int(end), stage)
+    for count, (thread, start, end, text) in enumerate(rows):
+        if count > RANGE_LIMIT:
+            raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges")
+        if (stage := stage_of_range(str(text)[:200])) is not None:
+            ranges.add(int(thread), int(start), int(end), stage)
+    return ranges
 
 
-class _Names:
-    """Texts of an export, which stand in a row or, by their number, among the strings."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-        self._known: dict[object, str] = {}
-        self._are_there = {"id", "value"} <= _columns(database, "StringIds")
-
-    def of(self, value: object) -> str:
-        """Empty for what is not there."""
-        if isinstance(value, str):
-            return value
-        if value not in self._known:
-            row = None
-            if self._are_there and value is not None:
-                row = self._database.execute("SELECT value FROM StringIds WHERE id = ?", (value,)).fetchone()
-            self._known[value] = str(row[0])[:_NAME_LIMIT] if row else ""
-        return self._known[value]
-
-
-def _take_kernels(database: sqlite3.Connection, found: Launches) -> None:
+def _launched(database: sqlite3.Connection, ranges: Ranges) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Kernels with name, stage and time, and all work that the device did, with its launch."""
     columns = _columns(database, _KERNELS)
     name = next((f"work.{name}" for name in ("demangledName", "shortName") if name in columns), "NULL")
-    named = _Names(database)
-    for called, start, end, thread, moment in _work(database, _KERNELS, name):
-        stage = found.add_work(thread, moment, start, end)
-        found.add_kernel(named.of(called)[:_NAME_LIMIT] or "not known", end - start, stage)
-    for table in _OTHER_WORK:
-        for _, start, end, thread, moment in _work(database, table, "NULL"):
-            found.add_work(thread, moment, start, end)
+    names: dict[str, int] = {}
+    kernels = _work(database, _KERNELS, name, names)
+    stages = np.full(len(kernels), NO_STAGE)
+    for thread, part in kernels.groupby("thread"):
+        if thread != _UNKNOWN:
+            stages[part.index] = ranges.stages_at(thread, part["moment"].to_numpy())
+    took = (kernels["end"] - kernels["start"]).astype(float)
+    texts = pd.Series(list(names), dtype=object).reindex(kernels["name"]).to_numpy()
+    work = pd.concat([kernels, *(_work(database, table, "NULL", {}) for table in _OTHER_WORK)])
+    return pd.DataFrame({"name": texts, "stage": stages, "took": took}), work[work["thread"] != _UNKNOWN]
 
 
-def _work(database: sqlite3.Connection, table: str, name: str) -> Iterator[tuple[Any, int, int, Any, Any]]:
-    """Name, start and end of what a device did; thread and moment of its launch, None where not known."""
+def _work(database: sqlite3.Connection, table: str, name: str, names: dict[str, int]) -> pd.DataFrame:
+    """Work of a device: place of its name in `names`, start, end, thread and moment of its launch or -1."""
     columns = _columns(database, table)
     if not {"start", "end"} <= columns:
-        return
-    launched, by = "NULL, NULL", ""
+        return pd.DataFrame(np.empty(0, _WORK))
+    launched, by = f"{_UNKNOWN}, {_UNKNOWN}", ""
     if {"correlationId", "globalTid", "start"} <= _columns(database, _CALLS) and "correlationId" in columns:
-        launched = "call.globalTid, call.start"
+        launched = f"COALESCE(call.globalTid, {_UNKNOWN}), COALESCE(call.start, {_UNKNOWN})"
         process = f"globalTid & ~{_THREAD}"
         same = "AND call.process = work.globalPid" if "globalPid" in columns else ""
         # A launch may stand twice, as a call of the runtime and of the driver.
@@ -159,13 +155,23 @@ def _work(database: sqlite3.Connection, table: str, name: str) -> Iterator[tuple
             f"GROUP BY correlationId, {process if same else 'NULL'}) AS call "
             f"ON call.correlationId = work.correlationId {same}"
         )
-    rows = database.execute(f'SELECT {name}, work.start, work."end", {launched} FROM {table} AS work {by}')
-    for count, row in enumerate(rows):
-        if count >= KERNEL_LIMIT:
-            raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
-        if not (isinstance(row[1], int) and isinstance(row[2], int) and row[1] <= row[2]):
-            raise ValueError("a kernel without times, or that ended before it began")
-        yield row
+    text, join = _named(database, name)
+    rows = database.execute(
+        f'SELECT {text}, work.start, work."end", {launched} FROM {table} AS work {by} {join} '
+        f"LIMIT {KERNEL_LIMIT + 1}"
+    )
+    numbered = (
+        (names.setdefault(str(text or "not known")[:_NAME_LIMIT], len(names)), *rest) for text, *rest in rows
+    )
+    try:
+        found = pd.DataFrame(np.fromiter(numbered, _WORK))
+    except (TypeError, ValueError) as error:
+        raise InvalidFile("a kernel without times") from error
+    if len(found) > KERNEL_LIMIT:
+        raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
+    if (found["start"] > found["end"]).any():
+        raise InvalidFile("a kernel that ended before it began")
+    return found
 
 
 def _gpu(database: sqlite3.Connection) -> str | None:

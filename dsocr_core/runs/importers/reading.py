@@ -24,7 +24,7 @@ MIB = 1024 * 1024
 TEXT_LIMIT = 4 * MIB
 """Bytes of a report, a configuration or one prediction."""
 
-TABLE_LIMIT = 64 * MIB
+TABLE_LIMIT = 96 * MIB
 """Bytes of a table with a row a kernel or a page."""
 
 PICTURE_LIMIT = 64 * MIB
@@ -44,14 +44,14 @@ def has_link(directory: Path, place: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Head:
+class FileProbe:
     """Begin of a file, unpacked where it is gzip: enough to tell its form."""
 
     file: Path
     start: bytes
 
     @classmethod
-    def of(cls, file: Path) -> Head:
+    def of(cls, file: Path) -> FileProbe:
         """Raises InvalidFile when the file cannot be opened, or is a pipe, which would be waited for."""
         try:
             if not file.is_file():

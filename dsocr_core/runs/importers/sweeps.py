@@ -16,7 +16,7 @@ from dsocr_core.runs.importers.imported import ImportedRun, Row, Skipped, conten
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     MIB,
-    Head,
+    FileProbe,
     as_json,
     as_text,
     digest,
@@ -49,8 +49,8 @@ def is_sweep_folder(directory: Path) -> bool:
     return bool(_files(directory))
 
 
-def is_sweep_file(head: Head) -> bool:
-    return head.file.name in FILES
+def is_sweep_file(probe: FileProbe) -> bool:
+    return probe.file.name in FILES
 
 
 def unread_reason(file: Path) -> str:

@@ -14,11 +14,12 @@ import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.importers import ncu, ncu_csv
+from dsocr_core.runs.importers import ncu
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.importers.reading import unpacked
+from dsocr_core.runs.importers.reading import TABLE_LIMIT, unpacked
 from dsocr_core.runs.kernel_profiles import figures
 from dsocr_core.runs.store import History
+from tests.support.launches import launches_in
 from tests.support.paths import ROOT
 
 SAMPLES = ROOT.parent / "shared" / "data" / "llm-perf-opt" / "ncu"
@@ -76,12 +77,12 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 def test_a_table_has_its_launches_with_figures_units_and_rules() -> None:
-    first, second = ncu_csv.launches(TABLE)
-    assert (first.id, first.kernel, first.block, first.grid, first.stage) == (
+    first, second = launches_in(TABLE)
+    assert (first.launch, first.kernel, first.block, first.grid, first.stage) == (
         0, "gemm", "(128, 1, 1)", "(2, 1, 1)", None,
     )  # fmt: skip
     assert second.kernel == "softmax"
-    assert [(metric.name, metric.value, metric.unit, metric.text) for metric in first.metrics] == [
+    assert [(metric.metric, metric.value, metric.unit, metric.text) for metric in first.metrics] == [
         ("Elapsed Cycles", 46970.0, "cycle", "46,970"),
         ("Duration", 23.42, "us", "23.42"),
         ("Compute (SM) Throughput", 41.49, "%", "41.49"),
@@ -89,7 +90,7 @@ def test_a_table_has_its_launches_with_figures_units_and_rules() -> None:
         ("Achieved Occupancy", None, "%", "n/a"),
     ]
     (rule,) = first.rules
-    assert (rule.name, rule.type, rule.text, rule.speedup_percent) == (
+    assert (rule.rule, rule.type, rule.text, rule.speedup_percent) == (
         "TheoreticalOccupancy", "OPT", "Use fewer registers.", 38.17,
     )  # fmt: skip
 
@@ -102,7 +103,7 @@ def test_the_stage_is_that_of_the_innermost_range() -> None:
     )
     rows = [(*row[:4], ranges, *row[4:]) for row in launch(0)]
     head = (*HEAD[:4], column, *HEAD[4:])
-    (found,) = ncu_csv.launches(written(*rows, head=head))
+    (found,) = launches_in(written(*rows, head=head))
     assert found.stage == Stage.SAM
 
 
@@ -113,8 +114,8 @@ def test_a_raw_page_has_a_row_a_launch_and_its_units_first() -> None:
         (*launch(0)[0][:11], "23.42", "CachePreferNone", "41.49"),
         (*launch(1, "softmax")[0][:11], "1,002.50", "", "0"),
     ]
-    first, second = ncu_csv.launches(written(*rows, head=head))
-    assert [(metric.name, metric.value, metric.unit) for metric in first.metrics] == [
+    first, second = launches_in(written(*rows, head=head))
+    assert [(metric.metric, metric.value, metric.unit) for metric in first.metrics] == [
         ("gpu__time_duration.sum", 23.42, "us"),
         ("launch__func_cache_config", None, None),
         ("sm__throughput.avg.pct", 41.49, "%"),
@@ -125,35 +126,26 @@ def test_a_raw_page_has_a_row_a_launch_and_its_units_first() -> None:
 def test_a_table_of_another_locale_is_read_by_its_own_rule() -> None:
     rows = [(SPEED, "Elapsed Cycles", "cycle", "1.234,5"), (SPEED, "Duration", "us", "23,42")]
     rows += [(SPEED, "Grid", "", "46.970"), (SPEED, "Blocks", "", "12")]
-    (found,) = ncu_csv.launches(written(*launch(0, "gemm", *rows)))
+    (found,) = launches_in(written(*launch(0, "gemm", *rows)))
     assert [metric.value for metric in found.metrics] == [1234.5, 23.42, 46970.0, 12.0]
     mixed = [*rows, (SPEED, "Speed", "%", "41.49")]
     with pytest.raises(InvalidFile, match=r"row 6: '41.49' and '1.234,5' in row 2 are figures of different"):
-        ncu_csv.launches(written(*launch(0, "gemm", *mixed)))
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("1,234.5", 1234.5), ("1e3", 1000.0), ("-2", -2.0), ("1,23", None), ("nan", None), ("1_0", None),
-     ("", None), ("٣", None), ("9" * 30, None), ("0x1", None)],
-)  # fmt: skip
-def test_only_plain_figures_are_figures(text: str, value: float | None) -> None:
-    assert ncu_csv.figure_of(text) == value
+        launches_in(written(*launch(0, "gemm", *mixed)))
 
 
 def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is_refused() -> None:
-    assert ncu_csv.launches(written(*launch(0), *launch(0))) == ncu_csv.launches(written(*launch(0)))
+    assert launches_in(written(*launch(0), *launch(0))) == launches_in(written(*launch(0)))
     other = launch(0, "gemm", (SPEED, "Duration", "us", "9.9"))
     with pytest.raises(InvalidFile, match=r"row 8: Duration of launch 0 is 9.9, above 23.42"):
-        ncu_csv.launches(written(*launch(0), *other))
+        launches_in(written(*launch(0), *other))
     with pytest.raises(InvalidFile, match="row 8: launch 0 is another kernel above"):
-        ncu_csv.launches(written(*launch(0), *launch(0, "softmax")))
+        launches_in(written(*launch(0), *launch(0, "softmax")))
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("ID,Kernel Name\n", "a head and no kernels"),
+        ("ID,Kernel Name\n", "a head and no rows"),
         ("name,value\n1,2\n", "no head"),
         (TABLE.replace('"0","7"', '"zero","7"', 1), "'zero' is no launch's ID"),
         (TABLE.replace('"gemm"', '""', 1), "row 2 names no kernel"),
@@ -164,7 +156,7 @@ def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is
 )
 def test_what_is_no_whole_table_is_named(text: str, reason: str) -> None:
     with pytest.raises(InvalidFile, match=reason):
-        ncu_csv.launches(text)
+        launches_in(text)
 
 
 def test_a_long_table_takes_memory_for_what_it_says_and_not_for_its_rows() -> None:
@@ -172,7 +164,7 @@ def test_a_long_table_takes_memory_for_what_it_says_and_not_for_its_rows() -> No
     text = written(*launch(0), *(row for _ in range(10_000) for row in launch(1, "softmax")))
     tracemalloc.start()
     try:
-        found = ncu_csv.launches(text)
+        found = launches_in(text)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -198,19 +190,19 @@ def test_a_long_table_takes_memory_for_what_it_says_and_not_for_its_rows() -> No
 def test_units_and_names_of_other_versions_and_kernels_are_read(
     name: str, unit: str, text: str, figure: str, value: float
 ) -> None:
-    (found,) = ncu_csv.launches(written(*launch(0, "k", (SPEED, name, unit, text))))
-    rows = [{"metric": each.name, "value": each.value, "unit": each.unit} for each in found.metrics]
+    (found,) = launches_in(written(*launch(0, "k", (SPEED, name, unit, text))))
+    rows = [{"metric": each.metric, "value": each.value, "unit": each.unit} for each in found.metrics]
     assert figures(rows)[figure] == pytest.approx(value)
 
 
 def test_launches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu_csv, "LAUNCH_LIMIT", 1)
+    monkeypatch.setattr(ncu, "LAUNCH_LIMIT", 1)
     with pytest.raises(InvalidFile, match="more than 1 launches"):
-        ncu_csv.launches(TABLE)
-    monkeypatch.setattr(ncu_csv, "LAUNCH_LIMIT", 2)
-    monkeypatch.setattr(ncu_csv, "METRIC_LIMIT", 5)
+        launches_in(TABLE)
+    monkeypatch.setattr(ncu, "LAUNCH_LIMIT", 2)
+    monkeypatch.setattr(ncu, "METRIC_LIMIT", 5)
     with pytest.raises(InvalidFile, match="more than 5 metrics"):
-        ncu_csv.launches(TABLE)
+        launches_in(TABLE)
 
 
 # --- files and folders ----------------------------------------------------------------------------
@@ -291,7 +283,7 @@ def test_what_is_broken_in_a_folder_is_named_and_the_rest_is_taken(history: Hist
     }
     assert sorted(reason[:28] for reason in reasons.values()) == [
         "Duration is 1 here and 23.42", "empty", "not there; the sections' own",
-        "not whole: unexpected end of",
+        "not whole: row 6: unexpected",
         f"the same as kernel_0001_{'0' * 4}",
     ]  # fmt: skip
 
@@ -303,7 +295,7 @@ def test_a_table_of_500_mb_is_refused_unread(history: History, tmp_path: Path) -
         handle.truncate(500_000_000)  # sparse: no disk is filled
     report = import_paths(history, [file])
     assert [item.reason for item in report.skipped] == [
-        f"500,000,000 bytes; at most {ncu.NCU_LIMIT:,} are read"
+        f"500,000,000 bytes; at most {TABLE_LIMIT:,} are read"
     ]
 
 
@@ -361,9 +353,9 @@ def test_averages_by_kernel_are_a_launch_a_kernel_and_shape(columns: str) -> Non
         row.format(shapes[0], "74.92"), time.format(shapes[0]), *([row.format(shapes[1],
         "50.00")] if more else []),
     ])  # fmt: skip
-    found = ncu_csv.launches(text + "\n")
-    assert [launch.id for launch in found] == ([0, 1] if more else [0])
-    values = {(metric.section, metric.name): metric.value for metric in found[0].metrics}
+    found = launches_in(text + "\n")
+    assert [launch.launch for launch in found] == ([0, 1] if more else [0])
+    values = {(metric.section, metric.metric): metric.value for metric in found[0].metrics}
     assert values == {
         ("Occupancy", "Achieved Occupancy"): 74.92,
         ("Speed", "Duration"): 2000.0,

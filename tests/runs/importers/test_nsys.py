@@ -15,7 +15,7 @@ import pytest
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.importers.nsys import captured_stage, kernels
+from dsocr_core.runs.importers.nsys import captured_stage, kernels_of
 from dsocr_core.runs.store import History
 from tests.support.flat_tables import flat_tables
 
@@ -249,7 +249,7 @@ def test_several_reports_of_one_file_are_one_run(taken: Taken) -> None:
 )
 def test_a_kernel_summary_that_is_not_whole_is_refused(text: str) -> None:
     with pytest.raises(InvalidFile):
-        kernels(text)
+        kernels_of(text)
 
 
 def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Taken, tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_two_profiles_in_a_file_are_refused_and_one_told_twice_is_one(taken: Tak
     assert not report.imported
     assert "cuda_gpu_kern_sum stands in it twice" in report.skipped[0].reason
     with pytest.raises(InvalidFile, match="stands in it twice"):  # the same numbers, of another unit
-        kernels(f"{CSV}\n{CSV.replace('(ns)', '(us)')}")
+        kernels_of(f"{CSV}\n{CSV.replace('(ns)', '(us)')}")
     assert figures(taken("twice.csv", f"{CSV}\n{CSV}")["kernels"]) == BOTH
 
 

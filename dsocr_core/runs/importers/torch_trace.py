@@ -1,0 +1,304 @@
+"""torch.profiler: Chrome traces (`export_chrome_trace`, also packed), read event by event.
+
+A kernel belongs to the innermost stage whose `record_function` or NVTX range was open where it was launched;
+where the launch is not in the trace, to the one that was open when it began. Names of some writers break the
+JSON (backslashes of Windows, quotes, control characters): such an event is mended or, if that fails, left
+out, and the run's notes say so.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import math
+import os
+import re
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import pandas as pd
+
+from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
+from dsocr_core.runs.importers.reading import (
+    FILE_TIME_NOTE,
+    GZIP,
+    MIB,
+    FileProbe,
+    clean,
+    file_digest,
+    file_time,
+)
+from dsocr_core.runs.importers.stages import Ranges, kernels_by_stage, stage_of_range
+from dsocr_core.runs.record import RunRecord
+
+TRACE_LIMIT = 1536 * MIB
+"""Bytes of a trace, unpacked."""
+EVENT_LIMIT, EVENT_CHARACTERS = 8_000_000, 16 * MIB
+_CHUNK = 4 * MIB
+_BROKEN = MIB
+"""Characters behind an event's begin after which it is broken and not only cut by a chunk's end."""
+_NAME_LIMIT = 4_000
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime")
+_RANGES = ("user_annotation", "gpu_user_annotation", "nvtx", "cpu_op")
+_TRACE = re.compile(r'"traceEvents"\s*:|^\s*\[\s*\{\s*"(?:ph|name|cat)"\s*:')
+_LIST = re.compile(r'"traceEvents"\s*:\s*\[|^\s*\[')
+_GPU = re.compile(r'"deviceProperties"\s*:\s*(?=\[)')
+_NEXT = re.compile(r'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat)"\s*:)|\}\s*(?=\]\s*[,}])')
+"""Between two events, or after the last."""
+_NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|id|args)"\s*:)', re.DOTALL)
+_BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+BACKEND, _HOST = "torch", "host"
+
+
+def is_trace(probe: FileProbe) -> bool:
+    return _TRACE.search(probe.text) is not None or (
+        probe.text.lstrip().startswith('{"schemaVersion"') or '"deviceProperties"' in probe.text[:2000]
+    )
+
+
+def read_trace(file: Path) -> ImportedRun:
+    """The kernels and stages of a trace as a run. Raises InvalidFile."""
+    found = _Trace()
+    with closing(_Stream(file)) as stream:
+        for event in stream.events():
+            found.take(event)
+    rows = found.tables()
+    if not rows:
+        raise InvalidFile(
+            "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
+        )
+    record = RunRecord(
+        id=content_id("torch", {"trace.json": file_digest(file)}),
+        created=file_time(file),
+        source="torch",
+        backends=(BACKEND,) if "timings" in rows else (),
+        gpu=stream.gpu,
+        profiled=True,
+        notes=f"torch.profiler, trace {clean(file.name)[:200]}. {stream.left_out}{FILE_TIME_NOTE}",
+    )
+    return ImportedRun(record, file, rows)
+
+
+class _Trace:
+    """Parts of the events that are kept."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        """Few texts stand in millions of events: each is held once, and its number with what bears it."""
+        self._ran = array("q"), array("d"), array("d"), array("q")
+        """Runs on the device: name, begin and time (us), correlation or -1."""
+        self._called = array("q"), array("d"), array("q")
+        """Launches: thread, moment, correlation."""
+        self._ranges = Ranges()
+        """By thread; those of the device under None, those of the host also under "host"."""
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        if event.get("ph") != "X":
+            return
+        category = str(event.get("cat", "")).lower()
+        start, took = _number(event.get("ts")), _number(event.get("dur", 0))
+        if start is None or took is None or took < 0:
+            raise InvalidFile(f"an event '{str(event.get('name'))[:40]}' without a time")
+        arguments = event.get("args")
+        correlation = arguments.get("correlation") if isinstance(arguments, dict) else None
+        if not isinstance(correlation, int) or not 0 <= correlation < 2**62:
+            correlation = -1
+        thread = f"{event.get('pid')} {event.get('tid')}"[:80]
+        name = str(event.get("name", ""))[:_NAME_LIMIT]
+        if category in _ON_DEVICE:
+            _append(self._ran, self._number(name), start, took, correlation)
+        elif category in _LAUNCHES and correlation >= 0:
+            _append(self._called, self._number(thread), start, correlation)
+        elif category in _RANGES and (stage := stage_of_range(name[:200])) is not None:
+            for of in (None,) if category.startswith("gpu") else (thread, _HOST):
+                self._ranges.add(of, start * 1e3, (start + took) * 1e3, stage)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """Rows of kernels by stage, and of the times of the ranges: the device's, else the host's."""
+        names, starts, times, correlations = (np.asarray(column) for column in self._ran)
+        threads, moments, launches = (np.asarray(column) for column in self._called)
+        order = np.argsort(launches, kind="stable")
+        at = np.searchsorted(launches[order], correlations, side="right") - 1
+        last = order[np.maximum(at, 0)] if len(order) else np.zeros(len(at), int)  # its last launch
+        launched = (at >= 0) & (launches[last] == correlations) if len(order) else np.zeros(len(at), bool)
+        where = None if None in self._ranges.threads else _HOST
+        stages = self._ranges.stages_at(where, starts * 1e3)
+        texts = list(self._names)
+        for thread in np.unique(threads[last[launched]]):
+            of = np.flatnonzero(launched)[threads[last[launched]] == thread]
+            stages[of] = self._ranges.stages_at(texts[thread], moments[last[of]] * 1e3)
+        cleaned = pd.Series([clean(text) or "not known" for text in texts], dtype=object)
+        kernels = pd.DataFrame(
+            {"name": cleaned.reindex(names).to_numpy(), "stage": stages, "took": times * 1e3}
+        )
+        timings = self._ranges.timings(BACKEND, [_HOST], self._ranges.took([None]))
+        found = {"kernels": kernels_by_stage(kernels, self._ranges.stages), "timings": timings}
+        return {name: rows for name, rows in found.items() if rows}
+
+    def _number(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names))
+
+
+def _append(columns: tuple[array[Any], ...], *values: float) -> None:
+    for column, value in zip(columns, values, strict=True):
+        column.append(value)
+
+
+def _number(value: object) -> float | None:
+    """A time, which some writers print as a text."""
+    try:
+        number = float(cast(Any, value))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+class _Stream:
+    """A trace read piece by piece, its events one by one."""
+
+    def __init__(self, file: Path) -> None:
+        self.gpu: str | None = None
+        self.left_out = ""
+        """A sentence on events that could not be read."""
+        try:
+            with file.open("rb") as ends:
+                packed, size = ends.read(2) == GZIP, ends.seek(0, os.SEEK_END)
+                if packed:  # its last four bytes are how much the last part of it is unpacked
+                    ends.seek(max(size - 4, 0))
+                    size = int.from_bytes(ends.read(4), "little")
+            self._handle = cast(IO[bytes], (gzip.open if packed else Path.open)(file, "rb"))
+        except OSError as error:
+            raise InvalidFile(f"cannot be read ({error.strerror})") from error
+        self._decoder, self._json = (
+            codecs.getincrementaldecoder("utf-8-sig")("replace"),
+            json.JSONDecoder(strict=False),
+        )
+        self._text, self._at, self._before, self._read, self._whole = "", 0, 0, 0, False
+        if size > TRACE_LIMIT:  # before all of it is read
+            self._handle.close()
+            raise _too_long()
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """Each event. Raises InvalidFile."""
+        while (begin := _LIST.search(self._text)) is None:
+            if self._whole or len(self._text) > EVENT_CHARACTERS:
+                raise InvalidFile("not a trace, or not whole: no list traceEvents")
+            self._more()
+        self.gpu = _gpu(self._text[: begin.start()])
+        self._at = begin.end()
+        count = 0
+        while self._sign() != "]":
+            event = self._event()
+            count += 1
+            if count > EVENT_LIMIT:
+                raise InvalidFile(f"more than {EVENT_LIMIT:,} events: profile fewer pages")
+            if isinstance(event, dict):
+                yield event
+
+    def _event(self) -> Any:
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if self._whole or len(self._text) - self._at > _BROKEN:
+                    return self._mended(error)
+            except (RecursionError, ValueError) as error:
+                raise InvalidFile("nested too deeply, or a number beyond all bounds") from error
+            else:
+                self._at = end
+                return value
+            self._more()
+
+    def _mended(self, error: json.JSONDecodeError) -> Any:
+        """An event whose name breaks the JSON; None where it cannot be read and is left out."""
+        while (end := _NEXT.search(self._text, self._at)) is None:
+            if self._whole:
+                raise InvalidFile(
+                    f"not whole, or not JSON ({error.msg} at character {self._place(error.pos):,})"
+                )
+            if len(self._text) - self._at > EVENT_CHARACTERS:
+                raise InvalidFile(f"an event of more than {EVENT_CHARACTERS // MIB} MiB, or not JSON")
+            self._more()
+        broken = self._text[self._at : end.start() + 1]
+        mended = _NAME.sub(lambda found: found[1] + _escaped(found[2]) + found[3], broken, count=1)
+        try:
+            event = self._json.decode(_doubled(mended))
+        except (ValueError, RecursionError):
+            event = None
+            if not self.left_out:
+                self.left_out = (
+                    "Events that are not JSON were left out, the first at character "
+                    f"{self._place(self._at):,} ({error.msg}): a trace without with_stack has all. "
+                )
+        self._at = end.end()
+        return event
+
+    def _place(self, at: int) -> int:
+        return self._before + at
+
+    def _sign(self) -> str:
+        """The next sign that is no blank and no comma, which stays. Raises InvalidFile at the end."""
+        while True:
+            while self._at < len(self._text):
+                if self._text[self._at] not in " \t\r\n,":
+                    return self._text[self._at]
+                self._at += 1
+            if self._whole:
+                raise InvalidFile("not whole: the trace ends in its middle")
+            self._more()
+
+    def _more(self) -> None:
+        try:
+            content = self._handle.read(_CHUNK)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InvalidFile(f"not a whole gzip file ({error})") from error
+        self._read += len(content)
+        if self._read > TRACE_LIMIT:
+            raise _too_long()
+        self._whole = not content
+        self._before += self._at
+        self._text = self._text[self._at :] + self._decoder.decode(content, not content)
+        self._at = 0
+
+
+def _doubled(text: str) -> str:
+    """A text whose backslashes that escape nothing are two."""
+    return _BACKSLASH.sub(lambda found: found[0] if found[1] else "\\\\", text)
+
+
+def _escaped(name: str) -> str:
+    """A name between quotes, as JSON has it: what is escaped well already stays."""
+    return re.sub(r'(?<!\\)"|\\$', lambda found: "\\" + found[0], _doubled(name))
+
+
+def _gpu(before: str) -> str | None:
+    """The one device of the trace; None where there are several, or none is named."""
+    if (found := _GPU.search(before)) is None:
+        return None
+    try:
+        devices, _ = json.JSONDecoder(strict=False).raw_decode(before, found.end())
+    except (ValueError, RecursionError):
+        return None
+    names = {
+        str(each["name"])[:200]
+        for each in devices
+        if isinstance(each, dict) and isinstance(each.get("name"), str)
+    }
+    return names.pop() if len(names) == 1 else None
+
+
+def _too_long() -> InvalidFile:
+    return InvalidFile(
+        f"more than {TRACE_LIMIT // MIB:,} MiB unpacked: profile fewer steps, with schedule(active=...)"
+    )
