@@ -14,7 +14,8 @@ from random import Random
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.kinds import FILES, unsupported_reason
+from dsocr_core.runs.importers.detect import FILES, unsupported_reason
+from dsocr_core.runs.importers.imported import ImportedRun
 from dsocr_core.runs.importers.reading import FileProbe
 from dsocr_core.runs.schema import rows_to_table
 from tests.hostile.damage import damaged
@@ -77,7 +78,8 @@ def attempt(random: Random, folder: Path) -> str | None:
     kind = next((kind for kind in FILES if kind.recognises(probe)), None)
     if kind is None:
         raise InvalidFile(unsupported_reason(probe))
-    for run in kind.reads(file):
+    found = kind.reads(file)
+    for run in [found] if isinstance(found, ImportedRun) else found:
         for table, rows in run.tables.items():
             if not isinstance(rows, pa.Table):
                 rows_to_table(table, run.record.id, rows)

@@ -1,4 +1,4 @@
-"""Form in which an importer gives foreign files, before it is written: a record, rows and pictures.
+"""Form in which an importer gives foreign files, before they are written, and the report of an import.
 
 The run's id is a hash of the files that were taken, each under the name of what it is and not of where it
 lay, so the same content is the same run wherever it comes from, today and after the importers change.
@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
-from dsocr_core.runs.importers.reading import PICTURE_LIMIT
+from dsocr_core.runs.importers.reading import PICTURE_LIMIT, clean
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.writer import RunWriter
 
 Row = Mapping[str, Any]
+WORDS = {
+    "dsocr": "runs of this project",
+    "llm-perf-opt": "runs of llm-perf-opt",
+    "nsys": "profiles of Nsight Systems",
+    "ncu": "profiles of Nsight Compute",
+    "torch": "profiles of torch.profiler",
+    "sweep": "analytic sweeps",
+    "": "other files",
+}
+"""Sources of runs in words; what belongs to none of them comes last."""
+_MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class Skipped:
     path: Path
     reason: str
     kind: str = ""
-    """The source of the run that it is part of, empty for a stranger."""
+    """The source of the run that it is part of, empty for none."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +70,108 @@ class EmptyImport(InvalidFile):
         self.skipped = tuple(skipped)
 
 
-def put(run: ImportedRun, writer: RunWriter) -> None:
-    """Give a writer everything of a run. Raises DsocrError, OSError."""
-    for table, rows in run.tables.items():
-        writer.add(table, rows)
-    for place, content in run.files.items():
-        target = writer.directory / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, Path):
-            content = read_bytes(content, PICTURE_LIMIT)
-        target.write_bytes(content)
+def write_run(run: ImportedRun, writer: RunWriter) -> None:
+    """Write a run, or nothing of it. Raises DsocrError, OSError, ArrowException."""
+    try:
+        with writer:
+            for table, rows in run.tables.items():
+                writer.add(table, rows)
+            for place, content in run.files.items():
+                target = writer.directory / place
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(
+                    read_bytes(content, PICTURE_LIMIT) if isinstance(content, Path) else content
+                )
+    except BaseException:
+        shutil.rmtree(writer.directory, ignore_errors=True)
+        raise
 
 
 def content_id(source: str, digests: Mapping[str, str]) -> str:
     """The id of a run from the SHA-256 of each file taken, by what the file is."""
     canonical = json.dumps({"source": source, "files": dict(digests)}, sort_keys=True, ensure_ascii=True)
     return f"{source}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
+
+
+# --- the report -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run that an import found."""
+
+    run_id: str
+    source: str
+    origin: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Outcome of everything of one source."""
+
+    kind: str
+    """In words."""
+    imported: int
+    known: int
+    skipped: Counter[str]
+    """Files that were not taken, by reason."""
+
+    @property
+    def line(self) -> str:
+        """All of it in one line; of many reasons the most frequent."""
+        parts = [f"{self.imported} imported"] if self.imported else []
+        parts += [f"{self.known} there already"] if self.known else []
+        if count := self.skipped.total():
+            most = self.skipped.most_common(_MOST_REASONS)
+            named = [f"{number} {reason}" for reason, number in most]
+            more = count - sum(number for _, number in most)
+            named += [f"{more} for other reasons"] if more else []
+            parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(named)})")
+        return f"{self.kind}: {', '.join(parts)}"
+
+
+@dataclass
+class ImportReport:
+    """Outcome of everything under the given paths."""
+
+    imported: list[FoundRun] = field(default_factory=list)
+    known: list[FoundRun] = field(default_factory=list)
+    """Runs that the history had before."""
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Runs and files that are named."""
+        return len(self.imported) + len(self.known) + len(self.skipped)
+
+    def add(self, other: ImportReport, named: Callable[[Path], Path]) -> None:
+        """Take over another report; `named` gives the names of its paths here."""
+        self.imported += [replace(run, origin=named(run.origin)) for run in other.imported]
+        self.known += [replace(run, origin=named(run.origin)) for run in other.known]
+        self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
+
+    def kinds(self) -> list[Outcome]:
+        """Sum up by source, in the order of `WORDS`; without those of nothing."""
+        found = [
+            Outcome(
+                words,
+                sum(run.source == source for run in self.imported),
+                sum(run.source == source for run in self.known),
+                Counter(item.reason for item in self.skipped if item.kind == source),
+            )
+            for source, words in WORDS.items()
+        ]
+        return [each for each in found if each.imported or each.known or each.skipped]
+
+    def document(self) -> dict[str, Any]:
+        """The report as JSON-ready values."""
+        imported, known = (
+            [asdict(run) | {"origin": clean(str(run.origin))} for run in runs]
+            for runs in (self.imported, self.known)
+        )
+        return {
+            "imported": imported,
+            "known": known,
+            "skipped": [{"path": clean(str(item.path)), "reason": item.reason} for item in self.skipped],
+            "kinds": [asdict(kind) | {"skipped": dict(kind.skipped)} for kind in self.kinds()],
+        }

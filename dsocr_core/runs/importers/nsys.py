@@ -18,7 +18,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
 from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, clean, digest, file_time
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range, summed, timing_rows
-from dsocr_core.runs.importers.tables import Table, Tables, decimal_comma, figures, find_tables
+from dsocr_core.runs.importers.tables import Table, decimal_comma, figures, find_tables
 from dsocr_core.runs.record import RunRecord
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
@@ -40,11 +40,14 @@ _HOST_CALL = r"cu[A-Z]|cuda[A-Z]"
 _LONG = {"-c": "--capture-range", "-p": "--nvtx-capture"}
 
 
-def read_tables(file: Path, content: bytes, tables: Tables) -> ImportedRun:
-    """The reports of a file, as one run that knows nothing else. Raises InvalidFile."""
+def read_tables(file: Path, content: bytes, tables: Sequence[Table], unread: Sequence[str]) -> ImportedRun:
+    """The reports of a file, as one run that knows nothing else. Raises InvalidFile.
+
+    `unread` are the names of further reports in the file.
+    """
     # osrt_sum and syscall_sum, which stand in a file of all reports, have the columns of cuda_api_sum.
-    of_system = [table for table in tables.read if table.report == _CALLS and not _is_host(table).any()]
-    of = _by_report([table for table in tables.read if not any(table is each for each in of_system)])
+    of_system = [table for table in tables if table.report == _CALLS and not _is_host(table).any()]
+    of = _by_report([table for table in tables if not any(table is each for each in of_system)])
     rows: dict[str, Sequence[Row]] = {}
     kernels, ranges = (
         next((of[name] for name in names if name in of), None) for names in (_KERNELS, _RANGES)
@@ -59,16 +62,16 @@ def read_tables(file: Path, content: bytes, tables: Tables) -> ImportedRun:
         rows["reported"] = _calls(of[_CALLS])
     rows = {name: each for name, each in rows.items() if each}
     taken = [table.report for table in (kernels, ranges) if table] + [_CALLS]
-    unread = [*tables.unread, *(report for report in of if report not in taken)]
-    unread += ["osrt_sum"] if of_system and "osrt_sum" not in unread else []
+    left_out = [*unread, *(report for report in of if report not in taken)]
+    left_out += ["osrt_sum"] if of_system and "osrt_sum" not in left_out else []
     if not rows:
         raise InvalidFile(
-            left or f"no report of it is read ({', '.join(unread)}): give cuda_gpu_kern_sum or nvtx_sum"
+            left or f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
         )
     reports = ", ".join(report for report in of if report in taken)
     notes = [
         f"Nsight Systems ({reports}) in {clean(file.name)[:200]}.", left,
-        f"Not taken of it: {', '.join(unread)[:300]}." if unread else "", FILE_TIME_NOTE, shares,
+        f"Not taken of it: {', '.join(left_out)[:300]}." if left_out else "", FILE_TIME_NOTE, shares,
     ]  # fmt: skip
     record = RunRecord(
         id=content_id("nsys", {KERNEL_SUMMARY: digest(content)}),

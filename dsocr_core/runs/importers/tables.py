@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,8 +87,9 @@ class Tables:
     """Names of reports of Nsight Systems that are not read."""
 
 
-def has_table(probe: FileProbe) -> bool:
-    return any((head := head_of(line)) is not None and head.report for line in probe.lines)
+def has_table(probe: FileProbe, reports: Container[str]) -> bool:
+    """Tell whether a file begins with a table of one of these reports, or has it after other lines."""
+    return any((head := head_of(line)) is not None and head.report in reports for line in probe.lines)
 
 
 def find_tables(text: str) -> Tables:

@@ -14,8 +14,8 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.imported import WORDS, ImportReport
 from dsocr_core.runs.importers.reading import clean
-from dsocr_core.runs.importers.report import WORDS, ImportReport
 from dsocr_core.runs.storage.entries import checked_relative
 from dsocr_core.runs.storage.store import StorageError
 from dsocr_core.runs.store import History
