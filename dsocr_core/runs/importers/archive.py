@@ -1,4 +1,4 @@
-"""Zip archives from strangers, unpacked within bounds into a directory that is gone afterwards."""
+"""Zip archives, unpacked within bounds into a directory that is gone afterwards."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from pathlib import Path, PurePosixPath
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.importers.imported import Skipped
-from dsocr_core.runs.importers.reading import clean
+from dsocr_core.runs.importers.reading import MIB, clean
 
 DEPTH_LIMIT = 24
-_ENTRY_LIMIT = 100_000
-_BYTES_LIMIT = 4 * 1024 * 1024 * 1024
-_FILE_BYTES = 1024 * 1024 * 1024
-_CHUNK = 1024 * 1024
+_ENTRY_LIMIT, _BYTES_LIMIT, _FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
 _OF_THE_MACHINE = frozenset({
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EMFILE, errno.ENFILE,
 })  # fmt: skip
 """Errors of writing that no name or content of an archive brings about."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
 
 
 def is_archive(file: Path) -> bool:
@@ -38,25 +36,18 @@ def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     skipped: list[Skipped] = []
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
-    with _temporary() as name:
+    try:
+        temporary = Temporary("import")
+    except OSError as error:
+        raise InvalidFile(f"cannot be unpacked ({error.strerror or error})") from error
+    with temporary as name:
         try:
             with zipfile.ZipFile(file) as archive:
                 _unpack(archive, file, Path(name), skipped)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise InvalidFile(
-                f"not a zip archive that can be read ({' '.join(str(error).split())[:120]})"
-            ) from error
+            why = " ".join(str(error).split())[:120]
+            raise InvalidFile(f"not a zip archive that can be read ({why})") from error
         yield Path(name), skipped
-
-
-@contextmanager
-def _temporary() -> Iterator[str]:
-    try:
-        made = Temporary("import")
-    except OSError as error:
-        raise InvalidFile(f"cannot be unpacked ({error.strerror or error})") from error
-    with made as name:
-        yield name
 
 
 def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Skipped]) -> None:
@@ -68,16 +59,8 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
         if entry.filename.endswith("/"):  # `is_dir` fails on a name that is empty
             continue
         try:
-            left -= _unpack_one(archive, entry, target / _place(entry), left)
-        except (
-            InvalidFile,
-            zipfile.BadZipFile,
-            zlib.error,
-            OSError,
-            RuntimeError,
-            EOFError,
-            ValueError,
-        ) as error:
+            left -= _unpack_one(archive, entry, target / _place(entry), min(_FILE_BYTES, left))
+        except (InvalidFile, *_BROKEN) as error:
             if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
                 # Not one file's fault: a run would be taken without its pictures.
                 raise InvalidFile(f"cannot be unpacked ({error.strerror})") from error
@@ -86,25 +69,23 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
 
 
 def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
-    path = PurePosixPath(entry.filename)
+    path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise InvalidFile("its name leads out of the archive")
     if len(path.parts) > DEPTH_LIMIT:
         raise InvalidFile(f"deeper than {DEPTH_LIMIT} folders")
-    mode = entry.external_attr >> 16
-    if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
+    if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
         raise InvalidFile("not a regular file")
     return path
 
 
-def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, left: int) -> int:
+def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
     """Returns the bytes written; what an entry says of its size is not believed."""
-    limit = min(_FILE_BYTES, left)
     written = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with archive.open(entry) as source, target.open("xb") as handle:
-            while chunk := source.read(_CHUNK):
+            while chunk := source.read(MIB):
                 written += len(chunk)
                 if written > limit:
                     raise InvalidFile(f"more than {limit:,} bytes")

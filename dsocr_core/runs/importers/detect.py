@@ -66,11 +66,11 @@ def _read_tables(file: Path) -> list[ImportedRun]:
     """The tables of Nsight Systems and of Nsight Compute in a file, a run of each. Raises InvalidFile."""
     content = unpacked(read_bytes(file, TABLE_LIMIT), TABLE_LIMIT)
     text = as_text(content)
-    found = tables.find_tables(text)
-    of_ncu = [table for table in found.read if table.report in tables.NCU]
-    of_nsys = [table for table in found.read if table.report not in tables.NCU]
+    found, unread = tables.find_tables(text)
+    of_ncu = [table for table in found if table.report in tables.NCU]
+    of_nsys = [table for table in found if table.report not in tables.NCU]
     runs = [ncu.read_table(file, text, of_ncu)] if of_ncu else []
-    return runs + ([nsys.read_tables(file, content, of_nsys, found.unread)] if of_nsys or not runs else [])
+    return runs + ([nsys.read_tables(file, content, of_nsys, unread)] if of_nsys or not runs else [])
 
 
 FOLDERS: tuple[Kind[Path], ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -12,6 +13,7 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.reading.artifacts import RESULT_IMAGE, RESULT_MMD, folder_key
 from dsocr_core.runs.importers.imported import Row
 from dsocr_core.runs.importers.reading import (
+    PICTURE_LIMIT,
     TEXT_LIMIT,
     as_json,
     as_text,
@@ -26,11 +28,6 @@ PAGE_LIMIT = 100_000
 _NAME_DEPTH = 8
 """Folders of a path that a page's name may need; beyond, it is the whole path."""
 
-_MD5 = re.compile(r"[0-9a-f]{32}")
-_CROP = re.compile(r"\d{1,6}\.jpg")
-_JPEG = b"\xff\xd8\xff"
-_PICTURE_LIMIT = 64 * 1024 * 1024
-
 
 @dataclass(frozen=True)
 class Page:
@@ -42,11 +39,23 @@ class Page:
     times: dict[str, float]
     tokens: int | None = None
     boxes: tuple[Row, ...] = ()
-    """Corners in pixels, text and label of each."""
     folder: str | None = None
     """Name of its folder under `viz/`."""
     error: str | None = None
     """Why it could not be read, where the file says so."""
+
+
+def _page(data: dict[str, Any], image: str, times: dict[str, Any], **more: Any) -> Page:
+    if (path := text_or_none(data.get(image), image)) is None:
+        raise InvalidFile("names no image")
+    found = {stage: number(times.get(stage), f"time of {stage}") for stage in STAGES}
+    return Page(
+        path,
+        text_or_none(data.get("text_raw"), "text_raw"),
+        {stage: value for stage, value in found.items() if value},  # their writer puts 0 where none was timed
+        error=text_or_none(data.get("error"), "error"),
+        **more,
+    )
 
 
 def read_predictions(text: str) -> tuple[list[Page], list[str]]:
@@ -59,48 +68,38 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
         try:
             if len(pages) >= PAGE_LIMIT:
                 raise InvalidFile(f"more than {PAGE_LIMIT:,} pages")
-            pages.append(_prediction(as_json(line)))
+            data = as_json(line)
+            times = {stage: data.get(f"{stage}_ms") for stage in STAGES}
+            pages.append(_page(data, "image", times, tokens=whole(data.get("tokens"), "tokens") or None))
         except InvalidFile as error:
             left_out.append(f"line {count}: {error}")
     return pages, left_out
 
 
-def _prediction(data: dict[str, Any]) -> Page:
-    image = text_or_none(data.get("image"), "image")
-    if image is None:
-        raise InvalidFile("names no image")
-    return Page(
-        image=image,
-        text_raw=text_or_none(data.get("text_raw"), "text_raw"),
-        times=_times({stage: data.get(f"{stage}_ms") for stage in STAGES}),
-        tokens=whole(data.get("tokens"), "tokens") or None,
-        error=text_or_none(data.get("error"), "error"),
-    )
-
-
-def read_gallery(folder: Path) -> tuple[Page, dict[str, Path], bytes, list[tuple[Path, str]]]:
-    """A page, its files by their place, the content of its `info.json`, and files that are refused, with why.
-
-    Raises InvalidFile when `info.json` cannot be taken.
-    """
+def read_gallery(folder: Path) -> tuple[Page, bytes]:
+    """A page and the content of its `info.json`. Raises InvalidFile."""
     content = read_bytes(folder / "info.json", TEXT_LIMIT)
     data = as_json(as_text(content))
-    image = text_or_none(data.get("source_image"), "source_image")
-    if image is None:
-        raise InvalidFile("names no source image")
-    listed = data.get("boxes", [])
-    if not isinstance(listed, list):
+    boxes = data.get("boxes", [])
+    if not isinstance(boxes, list):
         raise InvalidFile("boxes is not a list")
-    page = Page(
-        image=image,
-        text_raw=text_or_none(data.get("text_raw"), "text_raw"),
-        times=_times(mapping(data.get("timings_ms"), "timings_ms")),
-        boxes=tuple(_box(box, index) for index, box in enumerate(listed)),
-        folder=folder_name(folder.name, image),
-        error=text_or_none(data.get("error"), "error"),
-    )
-    files, refused = page_files(folder)
-    return page, files, content, refused
+    page = _page(
+        data, "source_image", mapping(data.get("timings_ms"), "timings_ms"),
+        boxes=tuple(_box(box, index) for index, box in enumerate(boxes)),
+    )  # fmt: skip
+    # Theirs is the MD5 of the image's path.
+    name = folder.name if re.fullmatch(r"[0-9a-f]{32}", folder.name) else folder_key(page.image)
+    return replace(page, folder=name), content
+
+
+def _box(data: Any, index: int) -> Row:
+    values = mapping(data, f"box {index}")
+    for name in ("x", "y", "w", "h"):
+        if isinstance(values.get(name), bool) or not isinstance(values.get(name), int | float):
+            raise InvalidFile(f"box {index} has no number {name}")
+    x, y, w, h = (float(values[name]) for name in ("x", "y", "w", "h"))
+    words = {name: text_or_none(values.get(name), f"{name} of box {index}") for name in ("text", "label")}
+    return {"x1": x, "y1": y, "x2": x + w, "y2": y + h, **words}
 
 
 def page_files(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, str]]]:
@@ -113,12 +112,12 @@ def page_files(folder: Path) -> tuple[dict[str, Path], list[tuple[Path, str]]]:
         if not file.exists() and not file.is_symlink():
             continue
         try:
-            if file in crops and not _CROP.fullmatch(file.name):
+            if file in crops and not re.fullmatch(r"\d{1,6}\.jpg", file.name):
                 raise InvalidFile("not a numbered crop")
-            content = read_bytes(file, TEXT_LIMIT if file.name == RESULT_MMD else _PICTURE_LIMIT)
+            content = read_bytes(file, TEXT_LIMIT if file.name == RESULT_MMD else PICTURE_LIMIT)
             if file.name == RESULT_MMD:
                 as_text(content)
-            elif not content.startswith(_JPEG):
+            elif not content.startswith(b"\xff\xd8\xff"):
                 raise InvalidFile("not a JPEG picture")
             files[file.relative_to(folder).as_posix()] = file
         except InvalidFile as error:
@@ -133,18 +132,16 @@ def join(predictions: list[Page], galleries: Iterable[Page]) -> list[Page]:
     """
     pages = list(predictions)
     for shown in galleries:
-        for index in reversed(range(len(pages))):
-            page = pages[index]
-            if page.image == shown.image and page.text_raw in (shown.text_raw, None):
-                pages[index] = replace(
-                    page,
-                    text_raw=shown.text_raw,
-                    times=shown.times | page.times,
-                    boxes=shown.boxes,
-                    folder=shown.folder,
-                    error=page.error or shown.error,
-                )
-                break
+        same = [
+            index
+            for index, page in enumerate(pages)
+            if page.image == shown.image and page.text_raw in (shown.text_raw, None)
+        ]
+        if same:
+            page = pages[same[-1]]
+            pages[same[-1]] = replace(
+                shown, times=shown.times | page.times, tokens=page.tokens, error=page.error or shown.error
+            )
         else:
             pages.append(shown)
     return pages
@@ -159,55 +156,23 @@ def page_names(images: Iterable[str]) -> list[str]:
     images = list(images)
     parts = {image: _parts(image) for image in images}
     names: dict[str, str] = {}
-    unnamed = list(parts)
     for depth in range(1, _NAME_DEPTH + 1):
-        by_name: dict[str, list[str]] = {}
-        for image in unnamed:
-            by_name.setdefault("/".join(parts[image][-depth:]), []).append(image)
-        names |= {of_name[0]: name for name, of_name in by_name.items() if len(of_name) == 1}
-        unnamed = [image for of_name in by_name.values() if len(of_name) > 1 for image in of_name]
-    names |= {image: image for image in unnamed}
-    taken: set[str] = set()
-    readings: dict[str, int] = {}
-    result = []
+        ends = Counter(each[-depth:] for each in parts.values())
+        names = {
+            image: "/".join(each[-depth:]) for image, each in parts.items() if ends[each[-depth:]] == 1
+        } | names
+    result: dict[str, None] = {}
+    readings: Counter[str] = Counter()
     for image in images:
-        name = names[image]
-        while name in taken:
-            readings[image] = readings.get(image, 1) + 1
-            name = f"{names[image]} ({readings[image]})"
-        taken.add(name)
-        result.append(name)
-    return result
+        name = names.get(image, image)
+        while name in result:
+            readings[image] += 1
+            name = f"{names.get(image, image)} ({readings[image] + 1})"
+        result[name] = None
+    return list(result)
 
 
 def _parts(image: str) -> tuple[str, ...]:
     windows = re.match(r"[A-Za-z]:\\|\\\\", image) is not None
     parts = (PureWindowsPath(image) if windows else PurePosixPath(image)).parts
     return tuple(part for part in parts if part not in ("/", "..")) or (image,)
-
-
-def folder_name(name: str, image: str) -> str:
-    """Name of a page's folder in the history: theirs where it is an MD5, else that of the image's path."""
-    if _MD5.fullmatch(name):
-        return name
-    return folder_key(image)
-
-
-def _times(data: dict[str, Any]) -> dict[str, float]:
-    """Times by stage. Their writer puts 0 where nothing was timed."""
-    times = {stage: number(data.get(stage), f"time of {stage}") for stage in STAGES}
-    return {stage: value for stage, value in times.items() if value}
-
-
-def _box(data: Any, index: int) -> Row:
-    if not isinstance(data, dict):
-        raise InvalidFile(f"box {index} is not an object")
-    sides = []
-    for name in ("x", "y", "w", "h"):
-        value = data.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidFile(f"box {index} has no number {name}")
-        sides.append(float(value))
-    x, y, w, h = sides
-    words = {name: text_or_none(data.get(name), f"{name} of box {index}") for name in ("text", "label")}
-    return {"x1": x, "y1": y, "x2": x + w, "y2": y + h, **words}

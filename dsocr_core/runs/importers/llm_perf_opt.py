@@ -15,32 +15,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.importers.gallery import (
     PAGE_LIMIT,
     Page,
     join,
+    page_files,
     page_names,
     read_gallery,
     read_predictions,
 )
 from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Row, Skipped, content_id
-from dsocr_core.runs.importers.nsys import (
-    KERNEL_SUMMARY,
-    captured_stage,
-    kernels_of,
-    read_command,
-    shares_note,
-)
+from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     PICTURE_LIMIT,
@@ -51,7 +46,6 @@ from dsocr_core.runs.importers.reading import (
     as_yaml,
     digest,
     file_time,
-    has_link,
     mapping,
     number,
     text_or_none,
@@ -62,6 +56,7 @@ from dsocr_core.runs.importers.summary import Summary, read_metrics, read_summar
 from dsocr_core.runs.record import RunRecord
 
 Parsed = TypeVar("Parsed")
+
 
 BACKEND = VENDOR
 """llm-perf-opt runs the published modelling code, under a loop of its own."""
@@ -131,50 +126,53 @@ def read_run(directory: Path) -> ImportedRun:
     when nothing is left that says what was measured or read.
     """
     files = _Files(directory)
-    run = _Run(
-        environment=files.take("env.json", as_json) or {},
-        config=files.take("config.yaml", as_yaml) or {},
-        inputs=files.take("inputs.yaml", lambda text: _inputs(as_yaml(text))) or [],
-        metrics=files.take("metrics.json", read_metrics),
-        summary=files.take("stakeholder_summary.md", read_summary) or Summary(),
-        flops=files.take("static_compute.json", _flops) or (),
-        command=files.take("cmd.txt", read_command),
-        pages=_pages(files),
-    )
+    environment = files.take("env.json", as_json) or {}
+    config = files.take("config.yaml", as_yaml) or {}
+    inputs = files.take("inputs.yaml", lambda text: _inputs(as_yaml(text))) or []
+    metrics = files.take("metrics.json", read_metrics)
+    summary = files.take("stakeholder_summary.md", read_summary) or Summary()
+    flops = files.take("static_compute.json", _flops) or []
+    command = files.take("cmd.txt", _nsight_command)
+    pages = _pages(files)
     kernels = files.take(KERNEL_SUMMARY, kernels_of, TABLE_LIMIT)
-    run.traced = kernels is not None or (directory / "nsys").is_dir() or (directory / "ncu").is_dir()
+    figures = metrics or summary  # the metrics are not rounded
+    model, pipeline = _section(config, "model"), _section(config, "pipeline")
+    preset, dtype, device = _preset(_section(model, "preprocess")), model.get("dtype"), config.get("device")
     tables = {
-        "readings": run.reading_rows(),
-        "stage_timings": run.timing_rows(),
-        "stage_flops": run.flops,
-        "kernels": () if kernels is None else kernel_rows(kernels, run.captured_stage()),
+        "readings": _readings(pages, inputs, preset),
+        "stage_timings": _timings(pages, figures),
+        "stage_flops": flops,
+        "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command, pipeline)),
     }
     if not any(tables.values()):
         raise EmptyImport("no times, kernels, FLOPs or pages could be read", files.skipped)
-    created, time_note = run.created(directory)
+    # A profiler's trace lies with it, or its settings asked for one.
+    asked = any(_section(pipeline, tool).get("enable") is True for tool in ("nsys", "ncu"))
+    traced = kernels is not None or any((directory / tool).is_dir() for tool in ("nsys", "ncu"))
+    created, note = _created(directory, summary, command)
+    gpu = environment.get("gpu") or summary.device
+    versions = {name: value for name, value in environment.items() if name != "gpu"}
     record = RunRecord(
         id=content_id("llm-perf-opt", files.digests),
         created=created,
         source="llm-perf-opt",
-        command=run.command or run.input_command(),
+        command=command or " ".join(next(filter(_is_command, inputs), {"path": ""})["path"].split()) or None,
         backends=(BACKEND,),
         engine="llm-perf-opt",
-        **run.machine(),
-        **run.model(),
-        profiled=run.profiled(),
-        settings=run.config,
-        environment=run.reported(),
-        notes=" ".join(note for note in (time_note, "" if kernels is None else shares_note(kernels)) if note)
-        or None,
+        device=device if isinstance(device, str) else None,
+        gpu=gpu if isinstance(gpu, str) else None,
+        versions={name: value for name, value in versions.items() if isinstance(value, str) and value},
+        dtype=_DTYPES.get(dtype, dtype) if isinstance(dtype, str) else None,
+        attention="flash_attention_2" if config.get("use_flash_attn") is True else None,
+        preset=preset,
+        profiled=traced or asked or command is not None,
+        settings=config,
+        environment={"reported": figures.reported} if figures.reported else {},
+        notes=" ".join(filter(None, (note, "" if kernels is None else shares_note(kernels)))) or None,
     )
-    return ImportedRun(
-        record,
-        directory,
-        {name: tuple(rows) for name, rows in tables.items() if rows},
-        files.kept,
-        tuple(files.skipped),
-        frozenset(files.looked_at),
-    )
+    found = {name: rows for name, rows in tables.items() if rows}
+    looked_at = frozenset(files.looked_at)
+    return ImportedRun(record, directory, found, files.kept, tuple(files.skipped), looked_at)
 
 
 def unread_reason(file: Path) -> str:
@@ -199,7 +197,7 @@ class _Files:
         taken: Parsed | None = None
         for place in PLACES[role]:
             file = self.directory / place
-            if not (file.is_file() or file.is_symlink()) or has_link(self.directory, place):
+            if not (file.is_file() or file.is_symlink()) or _has_link(self.directory, place):
                 continue
             self.looked_at.add(file)
             if taken is not None:
@@ -215,145 +213,20 @@ class _Files:
 
     def keep(self, role: str, place: str, content: bytes | Path) -> None:
         """Count a file to the run's content and keep it at that place of the run."""
-        if isinstance(content, Path):
-            self.digests[role] = digest(read_bytes(content, PICTURE_LIMIT))
-        else:
-            self.digests[role] = digest(content)
-        self.kept[place] = content
+        whole = read_bytes(content, PICTURE_LIMIT) if isinstance(content, Path) else content
+        self.digests[role], self.kept[place] = digest(whole), content
 
     def skip(self, file: Path, reason: str) -> None:
         self.looked_at.add(file)
         self.skipped.append(Skipped(file, reason))
 
 
-@dataclass
-class _Run:
-    """Content of the files of one run."""
+def _has_link(directory: Path, place: str) -> bool:
+    """Tell whether a folder on the way from a directory to a place below it is a link."""
+    return any((directory / folder).is_symlink() for folder in list(PurePath(place).parents)[:-1])
 
-    environment: dict[str, Any]
-    config: dict[str, Any]
-    inputs: list[dict[str, Any]]
-    """Path, bytes, width and height of each."""
-    metrics: Summary | None
-    summary: Summary
-    flops: tuple[Row, ...]
-    command: str | None
-    pages: list[Page]
-    traced: bool = False
 
-    # --- rows -----------------------------------------------------------------------------------
-
-    def named_pages(self) -> list[tuple[str, Page]]:
-        return list(zip(page_names(page.image for page in self.pages), self.pages, strict=True))
-
-    def reading_rows(self) -> list[Row]:
-        """A row a reading, then one for each input of which nothing else is known."""
-        known = {item["path"]: item for item in self.inputs}
-        read = [page.image for page in self.pages]
-        unread = [path for path, item in known.items() if path not in set(read) and not _is_command(item)]
-        images = [*read, *unread]
-        of = {"preset": self.model()["preset"], "backend": BACKEND}
-        rows: list[Row] = []
-        for name, image, page in zip(
-            page_names(images), images, [*self.pages, *[None] * len(unread)], strict=True
-        ):
-            row = of | {"page": name, "path": image} | known.get(image, {})
-            if page:
-                row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
-                row["boxes"] = [{"number": index, **box} for index, box in enumerate(page.boxes)] or None
-                row["times"] = [
-                    {"stage": stage, "milliseconds": milliseconds, "calls": None}
-                    for stage, milliseconds in page.times.items()
-                ] or None
-            rows.append(row)
-        return rows
-
-    def timing_rows(self) -> list[Row]:
-        """Each page's times, and the means and deviations that the run reports."""
-        rows = [
-            _timing(page, stage, milliseconds, "page")
-            for page, reading in self.named_pages()
-            for stage, milliseconds in reading.times.items()
-        ]
-        # The metrics are not rounded, so they come first.
-        for stage, spread in (self.metrics or self.summary).stages.items():
-            rows.append(_timing(None, stage, spread.mean, "mean"))
-            if spread.std is not None:
-                rows.append(_timing(None, stage, spread.std, "std"))
-        return rows
-
-    # --- the record -----------------------------------------------------------------------------
-
-    def machine(self) -> dict[str, Any]:
-        """Device, GPU and versions."""
-        device = self.config.get("device")
-        gpu = self.environment.get("gpu") or self.summary.device
-        return {
-            "device": device if isinstance(device, str) else None,
-            "gpu": gpu if isinstance(gpu, str) else None,
-            "versions": {
-                name: value
-                for name, value in self.environment.items()
-                if name != "gpu" and isinstance(value, str) and value
-            },
-        }
-
-    def model(self) -> dict[str, Any]:
-        """Number type, attention and preset, by the names this project gives them."""
-        model = _section(self.config, "model")
-        dtype = model.get("dtype")
-        sizes = _section(model, "preprocess")
-        chosen = (sizes.get("base_size"), sizes.get("image_size"), sizes.get("crop_mode"))
-        return {
-            "dtype": _DTYPES.get(dtype, dtype) if isinstance(dtype, str) else None,
-            "attention": "flash_attention_2" if self.config.get("use_flash_attn") is True else None,
-            "preset": next(
-                (
-                    preset.name
-                    for preset in PRESETS.values()
-                    if (preset.base_size, preset.image_size, preset.crop_mode) == chosen
-                ),
-                None,
-            ),
-        }
-
-    def profiled(self) -> bool:
-        """Tell whether it ran under Nsight: a trace lies beside it, or its settings asked for one."""
-        pipeline = _section(self.config, "pipeline")
-        asked = any(_section(pipeline, tool).get("enable") is True for tool in ("nsys", "ncu"))
-        return self.traced or self.command is not None or asked
-
-    def captured_stage(self) -> Stage | None:
-        """The one stage whose kernels were captured, None for all of them."""
-        if self.command is not None:
-            return captured_stage(self.command)
-        nsys = _section(_section(self.config, "pipeline"), "nsys")
-        name = nsys.get("nvtx_capture")
-        if nsys.get("capture_range") != "nvtx" or not isinstance(name, str):
-            return None
-        return stage_of_range(name)
-
-    def input_command(self) -> str | None:
-        """The command line that stands in place of an input in a run under Nsight."""
-        return next((" ".join(item["path"].split()) for item in self.inputs if _is_command(item)), None)
-
-    def reported(self) -> dict[str, Any]:
-        """Figures of the run as a whole, as its files have them; no table of the history is about them."""
-        figures = (self.metrics or self.summary).reported
-        return {"reported": figures} if figures else {}
-
-    def created(self, directory: Path) -> tuple[str, str | None]:
-        """Tell when the run was made, and what is to be said about it."""
-        if self.summary.generated is not None:
-            return self.summary.generated, None
-        stamps = _STAMP.findall(self.command or "") + _STAMP.findall(directory.name)
-        for stamp in stamps:
-            try:
-                moment = datetime.strptime(stamp, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
-            except ValueError:
-                continue
-            return moment.isoformat(), "The time is the folder's, in a time zone that is not known."
-        return file_time(directory), FILE_TIME_NOTE
+# --- rows -------------------------------------------------------------------------------------------
 
 
 def _pages(files: _Files) -> list[Page]:
@@ -368,63 +241,96 @@ def _pages(files: _Files) -> list[Page]:
         return pages
 
     pages = files.take("predictions.jsonl", predictions, TABLE_LIMIT) or []
-    if left_out:
-        file = next(
-            files.directory / place
-            for place in PLACES["predictions.jsonl"]
-            if (files.directory / place) in files.looked_at
-        )
-        files.skipped.extend(Skipped(file, reason) for reason in left_out)
+    places = (files.directory / place for place in PLACES["predictions.jsonl"])
+    file = next((file for file in places if file in files.looked_at), files.directory)
+    files.skipped.extend(Skipped(file, reason) for reason in left_out)
     return join(pages, _gallery(files))
 
 
 def _gallery(files: _Files) -> list[Page]:
     shown: list[Page] = []
-    for place in _GALLERIES:
-        gallery = files.directory / place
-        if not gallery.is_dir() or has_link(files.directory, f"{place}/info.json"):
+    galleries = [
+        files.directory / place
+        for place in _GALLERIES
+        if (files.directory / place).is_dir() and not _has_link(files.directory, f"{place}/info.json")
+    ]
+    for folder in [each for gallery in galleries for each in sorted(gallery.iterdir())][:PAGE_LIMIT]:
+        info = folder / "info.json"
+        if folder.is_symlink() or not info.is_file():
             continue
-        for folder in sorted(gallery.iterdir())[:PAGE_LIMIT]:
-            info = folder / "info.json"
-            if folder.is_symlink() or not info.is_file():
-                continue
-            try:
-                page, pictures, content, refused = read_gallery(folder)
-            except InvalidFile as error:
-                files.skip(info, str(error))
-                continue
-            files.looked_at.add(info)
-            key = f"viz/{page.folder}"
-            if f"{key}/info.json" in files.digests:
-                files.skip(info, "the run has another folder of this page")
-                continue
-            files.keep(f"{key}/info.json", f"vendor/{key}/info.json", content)
-            for name, picture in pictures.items():
-                files.looked_at.add(picture)
-                files.keep(f"{key}/{name}", f"vendor/{key}/{name}", picture)
-            for picture, reason in refused:
-                files.skip(picture, reason)
-            shown.append(page)
+        try:
+            page, content = read_gallery(folder)
+            if f"viz/{page.folder}/info.json" in files.digests:
+                raise InvalidFile("the run has another folder of this page")
+        except InvalidFile as error:
+            files.skip(info, str(error))
+            continue
+        pictures, refused = page_files(folder)
+        for name, file in ({"info.json": info} | pictures).items():
+            files.looked_at.add(file)
+            place = f"viz/{page.folder}/{name}"
+            files.keep(place, f"vendor/{place}", content if file == info else file)
+        for picture, reason in refused:
+            files.skip(picture, reason)
+        shown.append(page)
     return shown
 
 
+def _readings(pages: list[Page], inputs: list[dict[str, Any]], preset: str | None) -> list[Row]:
+    """A row a reading, then one for each input of which nothing else is known."""
+    known = {item["path"]: item for item in inputs}
+    read = {page.image for page in pages}
+    unread = [path for path, item in known.items() if path not in read and not _is_command(item)]
+    images = [*(page.image for page in pages), *unread]
+    rows: list[Row] = []
+    for place, (name, image) in enumerate(zip(page_names(images), images, strict=True)):
+        row = {"preset": preset, "backend": BACKEND, "page": name, "path": image} | known.get(image, {})
+        if place < len(pages):
+            page = pages[place]
+            row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
+            row["boxes"] = [{"number": index, **box} for index, box in enumerate(page.boxes)] or None
+            times = page.times.items()
+            row["times"] = [{"stage": stage, "milliseconds": taken} for stage, taken in times] or None
+        rows.append(row)
+    return rows
+
+
+def _timings(pages: list[Page], figures: Summary) -> list[Row]:
+    """Each page's times, and the means and deviations that the run reports."""
+    names = page_names(page.image for page in pages)
+    found: list[tuple[str | None, str, str, float | None]] = [
+        (name, stage, "page", taken)
+        for name, page in zip(names, pages, strict=True)
+        for stage, taken in page.times.items()
+    ]
+    for stage, spread in figures.stages.items():
+        found += [(None, stage, of, taken) for of, taken in spread.items()]
+    return [
+        {
+            "page": page, "backend": BACKEND, "stage": stage, "milliseconds": taken,
+            "inside_prefill": stage in _INSIDE, "aggregate": aggregate,
+        }
+        for page, stage, aggregate, taken in found
+        if taken is not None
+    ]  # fmt: skip
+
+
 def _inputs(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Path, bytes, width and height of each input. Raises InvalidFile."""
     listed = data.get("inputs", data.get("images", []))
     if not isinstance(listed, list):
         raise InvalidFile("inputs is not a list")
-    inputs = []
+    inputs: list[dict[str, Any]] = []
     for index, item in enumerate(listed):
         line = mapping(item, f"input {index}")
-        path = text_or_none(line.get("path"), f"path of input {index}")
-        if path is None:
+        if (path := text_or_none(line.get("path"), f"path of input {index}")) is None:
             raise InvalidFile(f"input {index} has no path")
-        sizes = {
-            name: whole(line.get(name), f"{name} of input {index}") for name in ("bytes", "width", "height")
-        }
-        inputs.append({"path": path, **sizes})
-    count = whole(data.get("count"), "count")
-    if count is not None and count != len(inputs):
-        raise InvalidFile(f"says {count} inputs and lists {len(inputs)}")
+        sizes = ("bytes", "width", "height")
+        inputs.append(
+            {"path": path} | {name: whole(line.get(name), f"{name} of input {index}") for name in sizes}
+        )
+    if data.get("count") is not None and whole(data["count"], "count") != len(inputs):
+        raise InvalidFile(f"says {data['count']} inputs and lists {len(inputs)}")
     return inputs
 
 
@@ -434,35 +340,56 @@ def _is_command(item: Mapping[str, Any]) -> bool:
     return not known and re.search(r"\s-m\s|\s\S+=\S", item["path"]) is not None
 
 
-def _flops(text: str) -> tuple[Row, ...]:
+def _flops(text: str) -> list[Row]:
     """Rows of `static_compute.json`: 0 means that fvcore could not see the stage."""
     rows: list[Row] = []
     for stage, value in mapping(as_json(text).get("stages"), "stages").items():
-        found = mapping(value, stage)
         for name, kind in _FLOP_KINDS.items():
-            if flops := number(found.get(name), f"{name} of {stage}"):
+            if flops := number(mapping(value, stage).get(name), f"{name} of {stage}"):
                 # Their decode is counted for one new token, ours for a page.
-                per_token = stage == "decode" and kind == "analytic"
-                rows.append(
-                    {
-                        "backend": BACKEND,
-                        "stage": stage,
-                        "flops": flops,
-                        "kind": "analytic_per_token" if per_token else kind,
-                    }
-                )
-    return tuple(rows)
+                kind = "analytic_per_token" if stage == "decode" and kind == "analytic" else kind
+                rows.append({"backend": BACKEND, "stage": stage, "flops": flops, "kind": kind})
+    return rows
 
 
-def _timing(page: str | None, stage: str, milliseconds: float, aggregate: str) -> Row:
-    return {
-        "page": page,
-        "backend": BACKEND,
-        "stage": stage,
-        "milliseconds": milliseconds,
-        "inside_prefill": stage in _INSIDE,
-        "aggregate": aggregate,
-    }
+# --- the record -------------------------------------------------------------------------------------
+
+
+def _nsight_command(text: str) -> str:
+    """The command line in a `cmd.txt`. Raises InvalidFile for a text that is none of Nsight's."""
+    command = " ".join(text.split())
+    if not command.startswith(("nsys ", "ncu ")):
+        raise InvalidFile("not a command line of nsys or ncu")
+    return command
+
+
+def _captured(command: str | None, pipeline: Mapping[str, Any]) -> str | None:
+    """The one stage whose NVTX range alone was captured, None for all of them."""
+    nsys = _section(pipeline, "nsys")
+    range_, name = nsys.get("capture_range"), nsys.get("nvtx_capture")
+    if command is not None:
+        options = dict(re.findall(r"(?<!\S)(--capture-range|--nvtx-capture|-c|-p)[= ](\S+)", command)[::-1])
+        range_ = options.get("--capture-range", options.get("-c"))
+        name = options.get("--nvtx-capture", options.get("-p"))
+    stage = stage_of_range(name) if range_ == "nvtx" and isinstance(name, str) else None
+    return stage.value if stage else None
+
+
+def _preset(sizes: Mapping[str, Any]) -> str | None:
+    chosen = (sizes.get("base_size"), sizes.get("image_size"), sizes.get("crop_mode"))
+    known = {(each.base_size, each.image_size, each.crop_mode): each.name for each in PRESETS.values()}
+    return next((name for of, name in known.items() if of == chosen), None)
+
+
+def _created(directory: Path, summary: Summary, command: str | None) -> tuple[str, str | None]:
+    """Tell when the run was made, and what is to be said about it."""
+    if summary.generated is not None:
+        return summary.generated, None
+    for stamp in _STAMP.findall(command or "") + _STAMP.findall(directory.name):
+        with suppress(ValueError):
+            moment = datetime.strptime(stamp, "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+            return moment.isoformat(), "The time is the folder's, in a time zone that is not known."
+    return file_time(directory), FILE_TIME_NOTE
 
 
 def _section(data: Mapping[str, Any], name: str) -> dict[str, Any]:

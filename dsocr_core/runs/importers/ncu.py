@@ -1,8 +1,7 @@
 """Nsight Compute: `ncu --csv` of the pages details and raw, and its averages by kernel, as a profiled run.
 
 A table lies by itself, or in a folder with a folder a kernel, `kernel_0001_<md5>/`: there `ncu.details.csv`
-and, often, the same again section by section; what a later file adds is taken, what it repeats is not.
-Texts of rules are texts: nothing in them is followed.
+and, often, the same again section by section. Texts of rules are texts: nothing in them is followed.
 """
 
 from __future__ import annotations
@@ -41,15 +40,14 @@ from dsocr_core.runs.importers.tables import (
 )
 from dsocr_core.runs.record import RunRecord
 
-DETAILS, COMMAND = "ncu.details.csv", "command.yaml"
-OWN_FOLDERS = ("analysis",)
+DETAILS = "ncu.details.csv"
 KERNEL_LIMIT, LAUNCH_LIMIT, METRIC_LIMIT = 2_000, 20_000, 2_000_000
 """Folders of a profile; launches and their metrics of a table."""
-_TEXT_LIMIT = 4_000
 _KERNEL_FOLDER = re.compile(r"kernel_(\d{1,6})_[0-9a-f]{32}")
 _DIGESTS = frozenset({"classification_summary.csv", "metrics_summary.csv", "all_metrics_long.csv"})
+_KEY = ["process", "id"]
 _LAUNCH = {
-    "ID": "id", "Process ID": "process", "Kernel Name": "kernel", "Block Size": "block", "Grid Size": "grid",
+    "Process ID": "process", "ID": "id", "Kernel Name": "kernel", "Block Size": "block", "Grid Size": "grid",
     "Device": "device", "CC": "compute_capability",
 }  # fmt: skip
 _METRIC = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "text"}
@@ -57,14 +55,11 @@ _RULE = {
     "Rule Name": "rule", "Rule Type": "type", "Rule Description": "said",
     "Estimated Speedup Type": "speedup_type", "Estimated Speedup": "speedup",
 }  # fmt: skip
-_NO_METRIC = frozenset({"Process Name", "Host Name", "Kernel Time", "Context", "Stream", *_LAUNCH})
+_NAMES = {**_LAUNCH, **_METRIC, **_RULE}
+_NO_METRIC = frozenset({"Process Name", "Host Name", "Kernel Time", "Context", "Stream"})
 _RANGES = ("Push/Pop_Range", "Start/Stop_Range")
 _RANGE_NAME = re.compile(r"<default domain>:([^:\"]+)|(?:^|[\s\"])[^:\"\s]+:([^:\"]+):")
-_COUNTS = frozenset(
-    {"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"}
-)  # fmt: skip
-"""Units of what is counted."""
-_KEY = ["process", "id"]
+_COUNTS = frozenset({"cycle", "inst", "block", "thread", "byte", "request", "sector", "register/thread"})
 
 
 @dataclass
@@ -95,74 +90,77 @@ class Launches:
         return f"{launched} of {names:,} kernel{'s' if names != 1 else ''}"
 
 
-# --- a table ----------------------------------------------------------------------------------------
-
-
 def launches_of(text: str) -> Launches:
     """The launches of the one table of Nsight Compute in a text. Raises InvalidFile."""
-    return read_launches([table for table in find_tables(text).read if table.report in NCU])
+    return read_launches(_only([table for table in find_tables(text)[0] if table.report in NCU]))
+
+
+def _only(tables: Sequence[Table]) -> Sequence[Table]:
+    if len(tables) != 1:
+        raise InvalidFile(f"it has {len(tables)} tables of Nsight Compute: give each a file of its own")
+    return tables
 
 
 def read_launches(tables: Sequence[Table]) -> Launches:
-    """The launches of a table. Raises InvalidFile, which names the row."""
-    if not tables:
-        raise InvalidFile("not a table of Nsight Compute: no head with ID and Kernel Name")
-    if len(tables) > 1:
-        raise InvalidFile(f"it has {len(tables)} tables of Nsight Compute: give each a file of its own")
-    (table,) = tables
-    rows = table.rows.rename(columns=_LAUNCH | _METRIC | _RULE | {"Average": "text"}, errors="ignore")
-    units = None
-    if table.report == NCU_RAW:
-        if (rows.iloc[0].reindex(["id", "kernel"]) != "").any():
-            raise InvalidFile(f"row {rows.index[0]} has no units")
-        units, rows = rows.iloc[0], rows.iloc[1:]
-        if not len(rows):
-            raise InvalidFile("no kernel follows the units")
-    for name in (*_LAUNCH.values(), *_METRIC.values(), *_RULE.values()):
-        if name not in rows:
-            rows[name] = None
-    if units is None and len(short := rows[rows["text"].isna()]):
-        raise InvalidFile(f"not whole: row {short.index[0]} has no value")
-    if table.report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
-        shape = ["process", "kernel", "block", "grid"]
-        rows["id"] = rows.groupby(shape, sort=False, dropna=False).ngroup().astype(str)
-    launches = _launches(rows)
-    rows = rows.assign(id=rows["id"].astype(int), process=rows["process"].fillna(""))
-    cells = _cells_of_details(rows) if units is None else _cells_of_raw(rows, units)
-    if table.report == NCU_SUMMARY:
-        often = rows.assign(section="", metric="Invocations", unit="", text=rows["Invocations"])
-        cells = pd.concat([cells, often[cells.columns]]).sort_index(kind="stable")
-    rules = _texts(rows[(rows["metric"].fillna("") == "") & (rows["rule"].fillna("") != "")])
-    rules = rules[[*_KEY, "section", *_RULE.values()]].rename(columns={"said": "text"})
-    metrics = _metrics(cells)
-    speedup = rules["speedup"].fillna("")
-    units_of = [*metrics["unit"], *[None] * len(rules)]
-    comma = decimal_comma(pd.concat([metrics["text"], speedup]), units_of, _COUNTS)
-    metrics["value"] = figures(metrics["text"], comma)
-    rules["speedup_percent"] = figures(speedup, comma)
-    rules = rules.drop(columns="speedup").dropna(subset="text").drop_duplicates()
-    return Launches(launches, metrics.reset_index(drop=True), rules.reset_index(drop=True))
-
-
-def _launches(rows: pd.DataFrame) -> pd.DataFrame:
-    for number, identity, kernel in zip(rows.index, rows["id"], rows["kernel"], strict=True):
+    """The launches of one measurement from all of its tables. Raises InvalidFile, which names the row."""
+    cells = pd.concat([_long(table) for table in tables])
+    for number, identity, kernel in zip(cells.index, cells["id"], cells["kernel"], strict=True):
         if not re.fullmatch(r"[0-9]{1,9}", identity or ""):
             raise InvalidFile(f"row {number}: '{(identity or '')[:40]}' is no launch's ID")
         if not kernel:
             raise InvalidFile(f"row {number} names no kernel")
-    ranges = [name for name in rows if any(word in name for word in _RANGES)]
-    found = _texts(rows[[*_LAUNCH.values(), *ranges]])
-    found = found.assign(id=found["id"].astype(int), process=found["process"].fillna(""))
-    first = found.drop_duplicates(_KEY)
-    if len(first) > LAUNCH_LIMIT:
-        raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches")
-    kernels = found[_KEY].merge(first[[*_KEY, "kernel"]], on=_KEY)["kernel"]
-    other = found["kernel"].to_numpy() != kernels.to_numpy()
+    cells = cells.where(cells.notna() & (cells != ""), None)
+    cells = cells.assign(id=cells["id"].astype(int), process=cells["process"].fillna(""))
+    first = cells.drop_duplicates(_KEY)
+    other = cells.duplicated(_KEY) & ~cells.duplicated([*_KEY, "kernel"])
     if other.any():
-        row = found[other].iloc[0]
-        raise InvalidFile(f"row {row.name}: launch {row['id']} is another kernel above")
-    stages = [_stage(" ".join(filter(None, texts))) for texts in first[ranges].itertuples(index=False)]
-    return first.assign(stage=pd.Series(stages, first.index, object)).drop(columns=ranges)
+        raise InvalidFile(
+            f"row {cells.index[other][0]}: launch {cells.loc[other, 'id'].iloc[0]} is another kernel above"
+        )
+    rules = cells[cells["metric"].isna() & cells["rule"].notna() & cells["said"].notna()]
+    rules = rules[[*_KEY, "section", *_RULE.values()]].rename(columns={"said": "text"}).drop_duplicates()
+    if len(empty := cells[cells[["metric", "rule", "section"]].isna().all(axis=1)]):
+        raise InvalidFile(f"row {empty.index[0]} has no metric and no rule")
+    metrics = _metrics(cells.loc[cells["metric"].notna(), [*_KEY, *_METRIC.values()]])
+    if len(first) > LAUNCH_LIMIT or len(metrics) > METRIC_LIMIT:
+        raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches or {METRIC_LIMIT:,} metrics")
+    written = pd.concat([metrics["text"], rules["speedup"]])
+    comma = decimal_comma(written, [*metrics["unit"], *[None] * len(rules)], _COUNTS)
+    return Launches(
+        first[[*_LAUNCH.values(), "stage"]],
+        metrics.assign(value=figures(metrics["text"], comma)),
+        rules.assign(speedup_percent=figures(rules["speedup"], comma)).drop(columns="speedup"),
+    )
+
+
+def _long(table: Table) -> pd.DataFrame:
+    """A table as the details page has it, a row a metric or a rule, with the stage of its launch."""
+    rows = table.rows.rename(columns=_NAMES | {"Average": "text"}).assign(stage=None)
+    if ranges := [name for name in table.rows if any(word in name for word in _RANGES)]:
+        joined = rows[ranges].fillna("").agg(" ".join, axis=1)
+        rows["stage"] = joined.map({each: _stage(each) for each in joined.unique()})
+    rows = rows.reindex(columns=[*dict.fromkeys([*_LAUNCH.values(), *rows.columns])])
+    if table.report == NCU_RAW:
+        units, rows = rows.iloc[0], rows.iloc[1:]
+        if units["id"] or units["kernel"]:
+            raise InvalidFile(f"row {units.name} has no units")
+        if rows.empty:
+            raise InvalidFile("no kernel follows the units")
+        known = {*_NO_METRIC, *_NAMES.values(), *ranges, "stage"}
+        of = [*_LAUNCH.values(), "stage"]
+        rows = rows.melt(
+            of, [name for name in rows if name not in known], "metric", "text", ignore_index=False
+        )
+        rows = rows[rows["text"] != ""].sort_index(kind="stable")
+        rows["unit"] = rows["metric"].map(units)
+    elif len(short := rows[rows["text"].isna()]):
+        raise InvalidFile(f"not whole: row {short.index[0]} has no value")
+    if table.report == NCU_SUMMARY:  # it has no launches: a shape of a kernel stands for one
+        shapes = rows.groupby(["process", "kernel", "block", "grid"], sort=False, dropna=False)
+        rows["id"] = shapes.ngroup().astype(str)
+        often = rows.assign(section=None, metric="Invocations", unit=None, text=rows["Invocations"])
+        rows = pd.concat([rows, often]).sort_index(kind="stable")
+    return rows.reindex(columns=[*_NAMES.values(), "stage"])
 
 
 def _stage(ranges: str) -> str | None:
@@ -171,52 +169,17 @@ def _stage(ranges: str) -> str | None:
     return next((stage.value for stage in reversed(found) if stage is not None), None)
 
 
-def _cells_of_details(rows: pd.DataFrame) -> pd.DataFrame:
-    """Process, id, section, metric, unit and text of each row that has a metric."""
-    named = rows["metric"] != ""
-    if len(wrong := rows[~named & (rows["rule"].fillna("") == "") & (rows["section"].fillna("") == "")]):
-        raise InvalidFile(f"row {wrong.index[0]} has no metric and no rule")
-    return rows.loc[named, [*_KEY, *_METRIC.values()]]
-
-
-def _cells_of_raw(rows: pd.DataFrame, units: pd.Series) -> pd.DataFrame:
-    """The same of a page with a row a launch and a column a metric."""
-    known = {*_NO_METRIC, *_LAUNCH.values(), *_METRIC.values(), *_RULE.values()}
-    names = [name for name in rows if name not in known and not any(word in name for word in _RANGES)]
-    cells = rows[[*_KEY, *names]].melt(_KEY, names, var_name="metric", value_name="text", ignore_index=False)
-    cells = cells[cells["text"] != ""]
-    return cells.assign(section="", unit=cells["metric"].map(units)).sort_index(kind="stable")
-
-
 def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
     """Each metric once. Raises InvalidFile for one with two values; one in two units is two metrics."""
-    cells = _texts(cells.assign(text=cells["text"].fillna("")), keep="text").drop_duplicates()
-    if len(cells) > METRIC_LIMIT:
-        raise InvalidFile(f"more than {METRIC_LIMIT:,} metrics")
+    cells = cells.assign(text=cells["text"].fillna("")).drop_duplicates()
     name = [*_KEY, "section", "metric"]
-    if len(twice := cells[cells.duplicated([*name, "unit"])]):
-        row = twice.iloc[0]
-        same = (cells[[*name, "unit"]].fillna("") == row[[*name, "unit"]].fillna("")).all(axis=1)
+    for row in cells[cells.duplicated([*name, "unit"])].itertuples():
+        above = cells[(cells["metric"] == row.metric) & (cells["id"] == row.id)]["text"].iloc[0]
         raise InvalidFile(
-            f"row {row.name}: {row['metric'][:80]} of launch {row['id']} is {row['text'][:40]}, "
-            f"above {cells.loc[same, 'text'].iloc[0][:40]}"
+            f"row {row.Index}: {row.metric[:80]} of launch {row.id} is {row.text[:40]}, above {above[:40]}"
         )
-    again = cells.duplicated(name)
-    return cells.assign(
-        metric=cells["metric"].where(~again, cells["metric"] + " (" + cells["unit"].fillna("") + ")")
-    )
-
-
-def _texts(frame: pd.DataFrame, keep: str = "") -> pd.DataFrame:
-    """A frame with texts of bounded length, None for empty ones."""
-    texts = {
-        name: pd.Series(
-            [(each[:_TEXT_LIMIT] or (each if name == keep else None)) if each is not None else None
-             for each in frame[name]], frame.index, object,
-        )
-        for name in frame.columns if name != "id" or frame[name].dtype == object
-    }  # fmt: skip
-    return frame.assign(**texts)
+    with_unit = cells["metric"] + " (" + cells["unit"].fillna("") + ")"
+    return cells.assign(metric=cells["metric"].mask(cells.duplicated(name), with_unit))
 
 
 # --- runs -------------------------------------------------------------------------------------------
@@ -224,14 +187,11 @@ def _texts(frame: pd.DataFrame, keep: str = "") -> pd.DataFrame:
 
 def read_table(file: Path, text: str, tables: Sequence[Table]) -> ImportedRun:
     """A table that lies by itself. Raises InvalidFile."""
-    found = read_launches(tables)
+    found = read_launches(_only(tables))
     record = RunRecord(
-        id=content_id("ncu", {DETAILS: digest(text.encode())}),
-        created=file_time(file),
-        source="ncu",
-        profiled=True,
-        notes=f"Nsight Compute, {found.count()} in {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
-    )
+        id=content_id("ncu", {DETAILS: digest(text.encode())}), created=file_time(file), source="ncu",
+        profiled=True, notes=f"Nsight Compute, {found.count()} in {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
+    )  # fmt: skip
     return ImportedRun(record, file, found.tables())
 
 
@@ -242,7 +202,7 @@ def is_profile(directory: Path) -> bool:
 
 def own_folders(directory: Path) -> list[str]:
     """Folders of a profile that are part of it."""
-    return [*OWN_FOLDERS, *(folder.name for folder in kernel_folders(directory))]
+    return ["analysis", *(folder.name for folder in kernel_folders(directory))]
 
 
 def unread_reason(file: Path) -> str:
@@ -256,12 +216,10 @@ def read_profile(directory: Path) -> ImportedRun:
     """The kernels' folders of a folder as one run, in their order. Raises InvalidFile for none of use."""
     folders = kernel_folders(directory) or [directory]
     skipped = [Skipped(folder, f"more than {KERNEL_LIMIT:,} kernels") for folder in folders[KERNEL_LIMIT:]]
-    looked_at: set[Path] = set()
     digests: dict[str, str] = {}
     found: list[Launches] = []
     names: dict[str, str] = {}
     for folder in folders[:KERNEL_LIMIT]:
-        looked_at |= {*_tables(folder)}
         launched, taken = _kernel(folder, skipped)
         if launched is None:
             continue
@@ -274,35 +232,36 @@ def read_profile(directory: Path) -> ImportedRun:
         found.append(launched)
     if not found:
         raise EmptyImport("no kernel of it could be read", skipped)
-    all_of = Launches(*(
+    parts = (
         pd.concat([getattr(each, part).assign(process=f"{place}") for place, each in enumerate(found)])
         for part in ("launches", "metrics", "rules")
-    ))  # fmt: skip
-    created, line, sections = _command(directory / COMMAND, skipped, looked_at)
-    notes = f"Nsight Compute, {all_of.count()}."
+    )
+    launches = Launches(*parts)
+    command = directory / "command.yaml"
+    created, line, sections = _command(command, skipped)
+    notes = f"Nsight Compute, {launches.count()}."
     notes += f" Sections: {', '.join(sections)}." if sections else ""
     first = folders[0] / DETAILS
     record = RunRecord(
-        id=content_id("ncu", digests),
-        created=created or file_time(first if first.exists() else folders[0]),
-        source="ncu",
-        command=line,
-        profiled=True,
-        notes=notes if created else f"{notes} {FILE_TIME_NOTE}",
-    )
-    return ImportedRun(record, directory, all_of.tables(), {}, tuple(skipped), frozenset(looked_at))
+        id=content_id("ncu", digests), source="ncu",
+        created=created or file_time(first if first.exists() else first.parent),
+        command=line, profiled=True, notes=notes if created else f"{notes} {FILE_TIME_NOTE}",
+    )  # fmt: skip
+    looked_at = frozenset([command, *(file for folder in folders for file in _tables(folder))])
+    return ImportedRun(record, directory, launches.tables(), {}, tuple(skipped), looked_at)
 
 
 def _kernel(folder: Path, skipped: list[Skipped]) -> tuple[Launches | None, dict[str, str]]:
     """One kernel's launches from all of its tables, and the digests of those that were taken."""
     launched: Launches | None = None
+    tables: list[Table] = []
     taken: dict[str, str] = {}
     for file in _tables(folder):
         try:
             content = read_bytes(file, TABLE_LIMIT)
-            found = launches_of(as_text(content))
-            launched = found if launched is None else _with_more(launched, found)
-            taken[file.name] = digest(content)
+            more = [table for table in find_tables(as_text(content))[0] if table.report in NCU]
+            launched = read_launches([*tables, *more])
+            tables, taken = [*tables, *more], taken | {file.name: digest(content)}
         except InvalidFile as error:
             skipped.append(Skipped(file, str(error)))
     if launched is not None and not (folder / DETAILS).exists():
@@ -310,30 +269,7 @@ def _kernel(folder: Path, skipped: list[Skipped]) -> tuple[Launches | None, dict
     return launched, taken
 
 
-def _with_more(known: Launches, found: Launches) -> Launches:
-    """Launches with what another table of the same measurement adds to them. Raises InvalidFile."""
-    both = found.launches.merge(known.launches, on=_KEY, suffixes=("", "_known"))
-    for row in both[both["kernel"] != both["kernel_known"]].to_dict("records"):
-        raise InvalidFile(f"its launch {row['id']} is another kernel than in {DETAILS}")
-    name = [*_KEY, "section", "metric"]
-    both = found.metrics.merge(known.metrics, on=name, suffixes=("", "_known"))
-    differs = (both["text"] != both["text_known"]) | (
-        both["unit"].fillna("") != both["unit_known"].fillna("")
-    )
-    for row in both[differs].to_dict("records"):
-        raise InvalidFile(
-            f"{row['metric'][:80]} is {row['text'][:40]} here and {row['text_known'][:40]} in {DETAILS}"
-        )
-    keys = {"launches": _KEY, "metrics": name, "rules": None}
-    return Launches(*(
-        pd.concat([getattr(known, part), getattr(found, part)]).drop_duplicates(of)
-        for part, of in keys.items()
-    ))  # fmt: skip
-
-
-def _command(
-    file: Path, skipped: list[Skipped], looked_at: set[Path]
-) -> tuple[str | None, str | None, list[str]]:
+def _command(file: Path, skipped: list[Skipped]) -> tuple[str | None, str | None, list[str]]:
     """Tell when a profile was taken, the profiled command, the sections; None where nothing says so."""
     try:
         data = as_yaml(as_text(read_bytes(file, TEXT_LIMIT)))
@@ -342,10 +278,8 @@ def _command(
     except InvalidFile as error:
         skipped.append(Skipped(file, str(error)))
         data = {}
-    looked_at.add(file)
-    words, sections = data.get("launch_command"), data.get("sections")
+    words, sections, created = data.get("launch_command"), data.get("sections"), None
     line = " ".join(map(str, words))[:4000] if isinstance(words, list) else None
-    created = None
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(str(data.get("timestamp")))
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -356,10 +290,9 @@ def _command(
 def kernel_folders(directory: Path) -> list[Path]:
     """The folders of kernels in a folder, in their order."""
     try:
-        below = sorted(path for path in directory.iterdir() if not path.is_symlink() and path.is_dir())
+        return sorted(path for path in directory.iterdir() if not path.is_symlink() and _is_kernel(path))
     except OSError:
         return []
-    return [path for path in below if _is_kernel(path)]
 
 
 def _is_kernel(directory: Path) -> bool:

@@ -14,7 +14,6 @@ import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.family import all_stages
-from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
 from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, clean, digest, file_time
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range, summed, timing_rows
@@ -37,7 +36,6 @@ _RANGES = ("nvtx_pushpop_sum", "nvtx_sum", "nvtx_gpu_proj_sum")
 _CALLS = "cuda_api_sum"
 """Reports by what they hold; of those with the same the first is taken."""
 _HOST_CALL = r"cu[A-Z]|cuda[A-Z]"
-_LONG = {"-c": "--capture-range", "-p": "--nvtx-capture"}
 
 
 def read_tables(file: Path, content: bytes, tables: Sequence[Table], unread: Sequence[str]) -> ImportedRun:
@@ -86,7 +84,7 @@ def read_tables(file: Path, content: bytes, tables: Sequence[Table], unread: Seq
 
 def kernels_of(text: str) -> pd.DataFrame:
     """The kernels of a summary's text in its order. Raises InvalidFile."""
-    of = _by_report(find_tables(text).read)
+    of = _by_report(find_tables(text)[0])
     if (table := next((of[name] for name in _KERNELS if name in of), None)) is not None:
         return _kernels(table)
     raise InvalidFile("not a kernel summary: its columns are not those of cuda_gpu_kern_sum")
@@ -165,7 +163,7 @@ def _kernels(table: Table) -> pd.DataFrame:
     """The kernels of a table, with all figures that it has."""
     found = _named(table, "operation" if table.report == "cuda_gpu_sum" else "name")
     if table.report == "cuda_gpu_trace":
-        return summed(found)
+        return summed(found.assign(stage=None))
     if "category" in table.rows:
         found = found[table.rows["category"] != "CUDA_API"]
     if table.report == "cuda_gpu_kern_gb_sum":
@@ -225,26 +223,3 @@ def shares_note(found: pd.DataFrame) -> str:
     if found.empty or shares.isna().any() or abs(100 - shares.sum()) <= 0.05 * len(found) + 0.1:
         return ""
     return f"The kernels' shares add up to {shares.sum():.1f}%: the list is not whole."
-
-
-# --- command lines ----------------------------------------------------------------------------------
-
-
-def read_command(text: str) -> str:
-    """The command line in a `cmd.txt`. Raises InvalidFile for a text that is none of Nsight's."""
-    command = " ".join(text.split())
-    if not command.startswith(("nsys ", "ncu ")):
-        raise InvalidFile("not a command line of nsys or ncu")
-    return command
-
-
-def captured_stage(command: str) -> Stage | None:
-    """The stage whose NVTX range alone was captured, by `nsys profile`'s command line; None for all."""
-    options: dict[str, str] = {}
-    words = command.split()
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, _, value = word.partition("=")
-        options.setdefault(_LONG.get(name, name), following if name in _LONG else value)
-    if options.get("--capture-range") != "nvtx":
-        return None
-    return stage_of_range(options.get("--nvtx-capture", ""))

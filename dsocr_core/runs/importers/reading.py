@@ -1,8 +1,4 @@
-"""Foreign files, read within bounds and strictly: a file is either taken as it says or refused with a reason.
-
-Everything here may come from strangers. Nothing is evaluated, no number is guessed, and what is too
-large, too deep, cut short or not what its name says is refused by one `InvalidFile` whose text is the reason.
-"""
+"""Foreign files, read within bounds and strictly: a file is taken as it says or refused with a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,26 +17,12 @@ import yaml
 from dsocr_core.base.bounded_json import DEPTH_LIMIT, InvalidFile, parse_json, plain_text
 
 MIB = 1024 * 1024
-TEXT_LIMIT = 4 * MIB
-"""Bytes of a report, a configuration or one prediction."""
-
-TABLE_LIMIT = 96 * MIB
-"""Bytes of a table with a row a kernel or a page."""
-
-PICTURE_LIMIT = 64 * MIB
+TEXT_LIMIT, TABLE_LIMIT, PICTURE_LIMIT = 4 * MIB, 96 * MIB, 64 * MIB
 HEAD_BYTES, HEAD_LINES = 64 * 1024, 2_000
-"""Parts of a file that are looked at to tell its form: what a profiled program printed comes before a
-table.
-"""
+"""What of a file is looked at to tell its form: what a profiled program printed comes before a table."""
 GZIP, UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-_INT64 = 2**63
-_NUMBER_LIMIT = 1e18
-_COUNT_LIMIT = 2**31
-
-
-def has_link(directory: Path, place: str) -> bool:
-    """Tell whether a folder on the way from a directory to a place below it is a link."""
-    return any((directory / folder).is_symlink() for folder in list(PurePath(place).parents)[:-1])
+FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
+_NUMBER_LIMIT, _COUNT_LIMIT = 1e18, 2**31
 
 
 @dataclass(frozen=True)
@@ -58,21 +40,19 @@ class FileProbe:
                 raise InvalidFile("not a regular file")
             with file.open("rb") as handle:
                 start = handle.read(HEAD_BYTES)
-            if packed := start.startswith(GZIP):
+            if start.startswith(GZIP):
                 start = zlib.decompressobj(wbits=31).decompress(start, HEAD_BYTES)
+                if not start:
+                    raise InvalidFile("not a whole gzip file, or an empty one")
         except OSError as error:
             raise InvalidFile(f"cannot be read ({error.strerror})") from error
-        except zlib.error:
-            start = b""
-        if packed and not start:
-            raise InvalidFile("not a whole gzip file, or an empty one")
+        except zlib.error as error:
+            raise InvalidFile(f"not a whole gzip file ({error})") from error
         return cls(file, start)
 
     @cached_property
     def text(self) -> str:
-        if self.start[:2] in UTF16:
-            return self.start.decode("utf-16", errors="replace")
-        return self.start.decode("utf-8-sig", errors="replace")
+        return self.start.decode("utf-16" if self.start[:2] in UTF16 else "utf-8-sig", errors="replace")
 
     @cached_property
     def lines(self) -> list[str]:
@@ -129,31 +109,21 @@ def as_yaml(text: str) -> dict[str, Any]:
     return checked
 
 
-def _checked(data: Any) -> Any:
-    """The value with JSON types only: numbers finite and of 64 bits, texts that can be encoded."""
-
-    def convert(value: Any, depth: int) -> Any:
-        if depth > DEPTH_LIMIT:
-            raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
-        if isinstance(value, str):
-            return clean(value)
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, int):
-            if not -_INT64 <= value < _INT64:
-                raise InvalidFile("a number beyond 64 bits")
-            return value
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                raise InvalidFile(f"{value} is not a number")
-            return value
-        if isinstance(value, Mapping):
-            return {clean(str(key)): convert(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, list):
-            return [convert(item, depth + 1) for item in value]
-        return clean(str(value))  # a YAML date
-
-    return convert(data, 0)
+def _checked(value: Any, depth: int = 0) -> Any:
+    """A value with JSON types only: numbers finite and of 64 bits, texts that can be encoded."""
+    if depth > DEPTH_LIMIT:
+        raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        if not math.isfinite(value) or not -(2**63) <= value < 2**63:
+            raise InvalidFile(f"{str(value)[:20]} is not a number of 64 bits")
+        return value
+    if isinstance(value, Mapping):
+        return {clean(str(key)): _checked(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_checked(item, depth + 1) for item in value]
+    return clean(str(value))  # a text, or a YAML date
 
 
 def clean(text: str) -> str:
@@ -166,10 +136,7 @@ def clean(text: str) -> str:
 
 
 def number(value: Any, name: str) -> float | None:
-    """A number of 0..1e18, None for a missing one. Raises InvalidFile for anything else.
-
-    The limit is beyond all times, sizes and FLOPs of a page, and keeps sums over many of them finite.
-    """
+    """A number of 0..1e18, None for a missing one. Raises InvalidFile for anything else."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -182,29 +149,23 @@ def number(value: Any, name: str) -> float | None:
 def whole(value: Any, name: str) -> int | None:
     """A whole number of 0 and more, None for a missing one. Raises InvalidFile for anything else."""
     result = number(value, name)
-    if result is None:
-        return None
-    if not result.is_integer() or result >= _COUNT_LIMIT:
+    if result is not None and (not result.is_integer() or result >= _COUNT_LIMIT):
         raise InvalidFile(f"{name} is {value}: not a whole number below {_COUNT_LIMIT:,}")
-    return int(result)
+    return None if result is None else int(result)
 
 
 def text_or_none(value: Any, name: str) -> str | None:
     """A text, None for a missing or empty one. Raises InvalidFile for anything else."""
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
+    if value is not None and not isinstance(value, str):
         raise InvalidFile(f"{name} is not a text")
-    return value
+    return value or None
 
 
 def mapping(value: Any, name: str) -> dict[str, Any]:
     """An object, empty for a missing one. Raises InvalidFile for anything else."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
+    if value is not None and not isinstance(value, dict):
         raise InvalidFile(f"{name} is not an object")
-    return value
+    return value or {}
 
 
 def digest(content: bytes) -> str:
@@ -220,11 +181,8 @@ def file_digest(file: Path) -> str:
         raise InvalidFile(f"cannot be read ({error.strerror})") from error
 
 
-FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
-
-
 def file_time(file: Path) -> str:
-    """Tell when a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
+    """When a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
     except (OSError, OverflowError, ValueError) as error:

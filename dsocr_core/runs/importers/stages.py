@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ KERNEL_LIMIT = 100_000
 """Names of kernels in a profile."""
 NO_STAGE = -1
 _OPEN_AT_ONCE = 64
-"""Ranges of stages that may be open in one another."""
+"""Ranges that may be open in one another."""
 
 
 def stage_of_range(name_range: str) -> Stage | None:
@@ -34,21 +34,23 @@ def kernel_rows(kernels: pd.DataFrame, stage: str | None = None) -> list[Row]:
     return rows
 
 
-def summed(launches: pd.DataFrame, keys: Sequence[str] = ("name",)) -> pd.DataFrame:
-    """Kernels from their launches, which have `took`: by name, the one that took most first."""
-    if launches.empty:
-        return pd.DataFrame()
-    found = (
-        launches.groupby(list(keys), sort=False, dropna=False)["took"]
-        .agg(["sum", "count", "mean", "median", "min", "max", "std"])
-        .reset_index()
-    )
-    found.columns = [*keys, "total_ns", "instances", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns"]
-    found["stddev_ns"] = found["stddev_ns"].fillna(0.0)
-    groups = found.groupby(list(keys[:-1]), dropna=False)["total_ns"] if keys[:-1] else None
-    whole = groups.transform("sum") if groups is not None else found["total_ns"].sum()
+def summed(launches: pd.DataFrame) -> pd.DataFrame:
+    """Kernels from their launches, which have `name`, `took` and `stage`: in each, what took most first."""
+    keys = ["stage", "name"]
+    found = launches.groupby(keys, sort=False, dropna=False)["took"].agg(
+        total_ns="sum", instances="count", avg_ns="mean", med_ns="median", min_ns="min", max_ns="max",
+        stddev_ns="std",
+    )  # fmt: skip
+    found = found.fillna({"stddev_ns": 0.0}).reset_index()
+    whole = found.groupby("stage", dropna=False)["total_ns"].transform("sum")
     found["time_percent"] = 100 * found["total_ns"] / np.maximum(whole, 1e-9)
     return found.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def kernels_by_stage(launches: pd.DataFrame, stages: Sequence[Stage]) -> list[Row]:
+    """Rows of kernels by the stage whose place in `stages` each launch has, NO_STAGE for none."""
+    names = dict(enumerate(stage.value for stage in stages))
+    return kernel_rows(summed(launches.assign(stage=launches["stage"].map(names).astype(object))))
 
 
 def timing_rows(backend: str, stage: Stage, mean: float, deviation: float | None, calls: int) -> list[Row]:
@@ -66,7 +68,6 @@ class Ranges:
     def __init__(self) -> None:
         self.stages = all_stages()
         self._ranges: dict[object, list[tuple[float, float, int]]] = {}
-        self._steps: dict[object, tuple[np.ndarray, np.ndarray]] = {}
 
     def add(self, thread: object, start: float, end: float, stage: Stage) -> None:
         self._ranges.setdefault(thread, []).append((start, end, self.stages.index(stage)))
@@ -84,11 +85,12 @@ class Ranges:
         return took
 
     def stages_at(self, thread: object, moments: np.ndarray) -> np.ndarray:
-        """Places in `stages` of the innermost range that was open on a thread at each moment."""
-        if thread not in self._steps:
-            self._steps[thread] = _steps(self._ranges.get(thread, []))
-        at, stages = self._steps[thread]
-        return stages[np.searchsorted(at, moments, side="right")]
+        """Places in `stages` of the range that was begun last of those open on a thread at each moment."""
+        order = np.argsort(moments, kind="stable")
+        found = np.full(len(moments), NO_STAGE)
+        for part, stage in self._inside(thread, moments[order]):
+            found[order[part]] = stage
+        return found
 
     def took_on_device(self, work: pd.DataFrame) -> dict[Stage, list[float]]:
         """From the first start to the last end of what each range launched, by stage.
@@ -96,16 +98,22 @@ class Ranges:
         `work` has `thread` and `moment` of its launch, `start` and `end` on the device.
         """
         took: dict[Stage, list[float]] = {}
-        for thread, part in work.sort_values("moment", kind="stable").groupby("thread", sort=False):
-            moments, starts, ends = (part[name].to_numpy() for name in ("moment", "start", "end"))
-            for start, end, stage in self._ranges.get(thread, ()):
-                first = np.searchsorted(moments, start)
-                last = np.searchsorted(moments, end, side="right")
-                if first < last:
-                    took.setdefault(self.stages[stage], []).append(
-                        float(ends[first:last].max() - starts[first:last].min())
-                    )
+        for thread, of in work.sort_values("moment", kind="stable").groupby("thread", sort=False):
+            moments, starts, ends = (of[name].to_numpy() for name in ("moment", "start", "end"))
+            for part, stage in self._inside(thread, moments):
+                span = float(ends[part].max() - starts[part].min())
+                took.setdefault(self.stages[stage], []).append(span)
         return took
+
+    def _inside(self, thread: object, moments: np.ndarray) -> Iterator[tuple[slice, int]]:
+        """Those of a thread's sorted moments that lie in each range, in the order in which ranges begin."""
+        ranges = sorted(self._ranges.get(thread, ()), key=lambda each: (each[0], -each[1]))
+        starts, ends = (np.array([each[side] for each in ranges]) for side in (0, 1))
+        first, last = np.searchsorted(moments, starts), np.searchsorted(moments, ends, side="right")
+        if (last - first).sum() > _OPEN_AT_ONCE * len(moments):
+            raise InvalidFile(f"more than {_OPEN_AT_ONCE} ranges of stages are open at once")
+        for place in np.flatnonzero(first < last):
+            yield slice(first[place], last[place]), ranges[place][2]
 
     def timings(
         self, backend: str, threads: Sequence[object], on_device: Mapping[Stage, Sequence[float]]
@@ -123,38 +131,3 @@ class Ranges:
             deviation = float(np.std(times, ddof=1)) if len(times) > 1 else None
             rows += timing_rows(backend, stage, float(np.mean(times)), deviation, len(times))
         return rows
-
-
-def _steps(ranges: Sequence[tuple[float, float, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Moments at which another range becomes the innermost, and its stage from then on; before all, none."""
-    order = sorted(range(len(ranges)), key=lambda place: (ranges[place][0], -ranges[place][1]))
-    at: list[float] = []
-    stages = [NO_STAGE]
-    open_: list[tuple[float, int]] = []
-
-    def close(until: float) -> None:
-        while open_ and (end := min(end for end, _ in open_)) < until:
-            inner = open_[-1]
-            open_[:] = [each for each in open_ if each[0] > end]
-            if not open_ or open_[-1] != inner:
-                at.append(np.nextafter(end, np.inf))
-                stages.append(open_[-1][1] if open_ else NO_STAGE)
-
-    for place in order:
-        start, end, stage = ranges[place]
-        close(start)
-        open_.append((end, stage))
-        del open_[:-_OPEN_AT_ONCE]
-        at.append(start)
-        stages.append(stage)
-    close(np.inf)
-    return np.array(at, float), np.array(stages)
-
-
-def kernels_by_stage(launches: pd.DataFrame, stages: Sequence[Stage]) -> list[Row]:
-    """Rows of kernels by the stage whose place in `stages` each launch has, NO_STAGE for none."""
-    found = summed(launches, ("stage", "name"))
-    if found.empty:
-        return []
-    names = [None if place == NO_STAGE else stages[place].value for place in found["stage"]]
-    return kernel_rows(found.assign(stage=pd.Series(names, dtype=object)))

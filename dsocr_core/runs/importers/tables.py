@@ -1,17 +1,16 @@
 """Tables of Nsight Systems and Nsight Compute in a text, found by their columns, whatever stands around them.
 
-Rows are read by `csv`, strictly, and kept as a frame of texts: `pandas.read_csv` fills up a row that is cut
-short and moves one that is too long, without a word.
+Rows are read by `csv`, strictly, and become a frame of texts: `pandas.read_csv` fills up a row that is cut
+short and shifts one that is too long, without a word.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
@@ -37,35 +36,20 @@ _SYNONYMS = {
     "proj min": "min", "maximum": "max", "proj max": "max", "proj stddev": "stddev",
     "range instances": "instances", "total proj time": "total time", "num calls": "calls", "grdx": "grid",
 }  # fmt: skip
-"""Names of Nsight Systems' columns in some report or version, and here."""
+"""Names of columns in some report or version, and here."""
 _COLUMN = re.compile(r"\s*(.*?)\s*(?:\(([^()]*)\))?\s*")
 _MAY_BE_HEAD = re.compile(r"Name|Range|Operation|Event")
 _UNREAD = frozenset({"time", "total", "start", "duration", "range", "count"})
 """First columns of Nsight Systems' other reports."""
 _ANNOUNCED = re.compile(r"Processing \[.*/(\w+)\.py|^\s*\*\* [^(]*\((\w+)\):")
-_NSYS_SPEAKS = (
-    "Processing [", "Generating ", "Exporting ", "Using ", "NOTICE", "SKIPPED", "WARNING", "ERROR", "**",
-)  # fmt: skip
-_NCU_SPEAKS = "=="
-_HEAD_LIMIT = 200_000
-"""Characters of a head: a raw page has a column a metric."""
+_SPEAKS = re.compile(r"==|\s*(Processing \[|Generating |Exporting |Using |NOTICE|SKIPPED|WARNING|ERROR|\*\*)")
+"""Begin of lines in which the tools speak of themselves."""
+_HEAD_LIMIT, _TEXT_LIMIT = 200_000, 4_000
+"""Characters of a head, as a raw page has a column a metric, and of a cell of ncu's."""
 
 _POINT = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 _COMMA = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?([eE][-+]?\d+)?", re.ASCII)
 _DIGITS = re.compile(r"[-+]?\d[\d.,]*([eE][-+]?\d+)?", re.ASCII)
-_MOST, _MOST_CHARACTERS = 1e18, 40
-
-
-@dataclass(frozen=True)
-class Head:
-    """The first line of a table."""
-
-    report: str | None
-    """None for a report of Nsight Systems that is not read."""
-    columns: tuple[str, ...]
-    units: Mapping[str, str]
-    mark: str
-    quoted: bool
 
 
 @dataclass(frozen=True)
@@ -73,46 +57,40 @@ class Table:
     """A report's rows as texts, by their line in the file; None where a row is shorter than the head."""
 
     report: str
+    """Empty for one of Nsight Systems that is not read."""
     units: Mapping[str, str]
     """By column, where the head names one."""
     rows: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class Tables:
-    """All tables of a text."""
-
-    read: tuple[Table, ...]
-    unread: tuple[str, ...]
-    """Names of reports of Nsight Systems that are not read."""
-
-
 def has_table(probe: FileProbe, reports: Container[str]) -> bool:
     """Tell whether a file begins with a table of one of these reports, or has it after other lines."""
-    return any((head := head_of(line)) is not None and head.report in reports for line in probe.lines)
+    return any((head := _head(line)) is not None and head[0].report in reports for line in probe.lines)
 
 
-def find_tables(text: str) -> Tables:
-    """The tables of a text in its order. Raises InvalidFile for one that is broken."""
-    lines = _Lines(text)
-    read: list[Table] = []
-    unread: list[str] = []
-    announced = ""
-    for line in lines:
-        if (match := _ANNOUNCED.search(line)) is not None:
+def find_tables(text: str) -> tuple[list[Table], list[str]]:
+    """The tables of a text in its order, and the names of those not read. Raises InvalidFile."""
+    found: list[Table] = []
+    unread: dict[str, None] = {}
+    lines, at, announced = text.split("\n"), 0, ""
+    while at < len(lines):
+        if (match := _ANNOUNCED.search(lines[at])) is not None:
             announced = match[1] or match[2]
-        if (head := head_of(line)) is None:
+        head, at = _head(lines[at]), at + 1
+        if head is None:
             continue
-        if head.report is None:
-            unread.append(announced or f"the one with {', '.join(head.columns[:3])}"[:60])
+        table, mark = head
+        end = _end(table, lines, at)
+        if table.report:
+            found.append(_filled(table, mark, lines, range(at, end)))
         else:
-            read.append(_table(head, lines, text.endswith("\n")))
-        announced = ""
-    return Tables(tuple(read), tuple(dict.fromkeys(unread)))
+            unread[announced or f"the one with {', '.join(table.rows.columns[:3])}"[:60]] = None
+        at, announced = end, ""
+    return found, list(unread)
 
 
-def head_of(line: str) -> Head | None:
-    """The head that a line is; None of another line."""
+def _head(line: str) -> tuple[Table, str] | None:
+    """The table without rows that a line is the head of, and what separates cells; None of another line."""
     if len(line) > _HEAD_LIMIT or not _MAY_BE_HEAD.search(line):
         return None
     mark = "\t" if "\t" in line else ";" if line.count(";") > line.count(",") else ","
@@ -120,128 +98,102 @@ def head_of(line: str) -> Head | None:
         (cells,) = csv.reader([line], delimiter=mark, strict=True)
     except (csv.Error, ValueError):
         return None
-    matches = [_COLUMN.fullmatch(cell) for cell in cells]
-    named = [(match[1].lower(), match[2]) for match in matches if match]
+    named = [(match[1].lower(), match[2]) for cell in cells if (match := _COLUMN.fullmatch(cell)) is not None]
     names = [_SYNONYMS.get(name, name) for name, _ in named]
     there = set(names)
     report = next((report for report, of in REPORTS.items() if there.issuperset(of.split(","))), None)
-    quoted = line.startswith('"')
     if report in NCU:
-        return Head(report, tuple(cell.strip() for cell in cells), {}, mark, quoted)
+        return Table(report, {}, pd.DataFrame(columns=[cell.strip() for cell in cells])), mark
     # A source is what only the events of MPI have, in a table that else looks as one of kernels.
-    if len(there) < len(names) or "source" in there or report is None:
+    if report is None or len(there) < len(names) or "source" in there:
         known = len(names) > 3 and names[0] in _UNREAD and any(unit for _, unit in named)
-        return Head(None, tuple(cells), {}, mark, quoted) if known else None
+        return (Table("", {}, pd.DataFrame(columns=cells)), mark) if known else None
     units = {name: unit for name, (_, unit) in zip(names, named, strict=True) if unit}
-    return Head(report, tuple(names), units, mark, quoted)
+    return Table(report, units, pd.DataFrame(columns=names)), mark
 
 
-class _Lines(Iterator[str]):
-    """Lines of a text one by one, of which the last can be given back."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at, self._before, self.number = text, 0, 0, 0
-
-    def __next__(self) -> str:
-        if self._at > len(self._text):
-            raise StopIteration
-        end = self._text.find("\n", self._at)
-        self._before, end = self._at, len(self._text) if end < 0 else end
-        self._at, self.number = end + 1, self.number + 1
-        return self._text[self._before : end]
-
-    def back(self) -> None:
-        self._at, self.number = self._before, self.number - 1
-
-
-def _body(head: Head, lines: _Lines) -> Iterator[str]:
-    """The lines of a table's rows. ncu quotes every cell, so what begins without a quote is the program's."""
+def _end(table: Table, lines: Sequence[str], at: int) -> int:
+    """The line behind a table's last: another head, or for Nsight Systems a blank or its own words."""
     inside = False
-    for line in lines:
-        if not inside:
-            of_ncu = head.report in NCU
-            if head_of(line) is not None:
-                break
-            if of_ncu and (line.startswith(_NCU_SPEAKS) or (head.quoted and not line.startswith('"'))):
-                continue
-            if not of_ncu and (not line.strip() or line.lstrip().startswith(_NSYS_SPEAKS)):
-                break
+    for place in range(at, len(lines)):
+        line = lines[place]
+        over = table.report not in NCU and (not line.strip() or _SPEAKS.match(line) is not None)
+        if not inside and (over or _head(line) is not None):
+            return place
         inside ^= line.count('"') % 2 == 1
-        yield line + "\n"
-    else:
-        return
-    lines.back()
+    return len(lines)
 
 
-def _table(head: Head, lines: _Lines, ends: bool) -> Table:
-    if len(set(head.columns)) < len(head.columns):
+def _filled(table: Table, mark: str, lines: Sequence[str], places: range) -> Table:
+    """The table with its rows. Lines of a program between ncu's rows, which are quoted, have no quote."""
+    columns, of_ncu = list(table.rows.columns), table.report in NCU
+    if len(set(columns)) < len(columns):
         raise InvalidFile("a column appears twice")
+    quoted, inside, kept = lines[places.start - 1].startswith('"'), False, []
+    for place in places:
+        if inside or not of_ncu or not (lines[place][:2] == "==" or (quoted and lines[place][:1] != '"')):
+            kept.append(place)
+            inside ^= lines[place].count('"') % 2 == 1
+    reader = csv.reader((lines[place] + "\n" for place in kept), delimiter=mark, strict=True)
     numbers: list[int] = []
     rows: list[list[str | None]] = []
     texts: dict[str, str] = {}  # few texts stand in many cells
-    width, first = len(head.columns), lines.number
     try:
-        for row in csv.reader(_body(head, lines), delimiter=head.mark, strict=True):
+        for row in reader:
+            number, width = kept[reader.line_num - 1] + 1, len(columns)
             if not row:
                 continue
-            if len(row) > width or (len(row) < width and head.report not in NCU[:2]):
-                raise InvalidFile(f"not whole: row {lines.number} has {len(row)} of {width} cells")
-            plain = [texts.setdefault(cell.strip(), cell.strip()) for cell in row]
-            rows.append([*plain, *[None] * (width - len(row))])
-            numbers.append(lines.number)
+            if len(row) > width or (len(row) < width and table.report not in (NCU_DETAILS, NCU_SUMMARY)):
+                raise InvalidFile(f"not whole: row {number} has {len(row)} of {width} cells")
+            cells = (cell.strip()[: _TEXT_LIMIT if of_ncu else None] for cell in row)
+            rows.append([*(texts.setdefault(cell, cell) for cell in cells), *[None] * (width - len(row))])
+            numbers.append(number)
     except csv.Error as error:
-        raise InvalidFile(f"not whole: row {(numbers[-1] if numbers else first) + 1}: {error}") from error
+        raise InvalidFile(f"not whole: row {(numbers or [places.start])[-1] + 1}: {error}") from error
     if not rows:
-        raise InvalidFile(f"{head.report}: a head and no rows")
-    if not ends and rows[-1][-1] is None:
+        raise InvalidFile(f"{table.report}: a head and no rows")
+    if places.stop == len(lines) and lines[-1] and rows[-1][-1] is None:
         raise InvalidFile(f"not whole: row {numbers[-1]} is cut short")
-    frame = pd.DataFrame(rows, columns=list(head.columns), index=numbers, dtype=object)
-    return Table(head.report or "", head.units, frame)
+    return Table(table.report, table.units, pd.DataFrame(rows, numbers, columns, dtype=object))
 
 
-# --- figures ----------------------------------------------------------------------------------------
-
-
-def decimal_comma(cells: pd.Series, units: Sequence[str | None], counts: frozenset[str]) -> bool:
+def decimal_comma(cells: pd.Series, units: Sequence[str | None], counts: Container[str]) -> bool:
     """Tell whether figures are written 1.234,5: one way for all, the tools' own unless that cannot be.
 
-    Where both can be, no percentage is 1,000 and more; of `counts`, units of what is counted, none has
+    Where both can be, no percentage is 1,000 and more, and what is counted, of a unit in `counts`, has no
     decimals. Raises InvalidFile.
     """
-    written = cells.fillna("")
-    unit = pd.Series(list(units), index=cells.index)[numeric := _matches(written, _DIGITS)]
-    written = written[numeric]
-    point, comma = _matches(written, _POINT), _matches(written, _COMMA)
-    if not point.all():
-        if not comma.all():
-            one, other = written[~comma].index[0], written[~point].index[0]
-            raise InvalidFile(
-                f"row {one}: '{written[~comma].iloc[0][:40]}' and '{written[~point].iloc[0][:40]}' in row "
-                f"{other} are figures of different locales"
-            )
-        return True
-    if not comma.all():
-        return False
-    if (written.str.contains(",") & (unit == "%")).any():
-        return True
-    if len(odd := written[written.str.contains(".", regex=False) & unit.isin(counts)]):
+    found = pd.DataFrame({"text": cells.astype(object).fillna(""), "unit": list(units)}, cells.index)
+    found = found[_matches(found["text"], _DIGITS)]
+    point, comma = (_matches(found["text"], pattern) for pattern in (_POINT, _COMMA))
+    if not point.all() and not comma.all():
+        one, other = found[~comma].iloc[0], found[~point].iloc[0]
         raise InvalidFile(
-            f"row {odd.index[0]}: '{odd.iloc[0][:40]}' is no count, and every figure may have a decimal "
-            "comma: print the table with LC_ALL=C"
+            f"row {one.name}: '{one['text'][:40]}' and '{other['text'][:40]}' in row {other.name} are "
+            "figures of different locales"
         )
+    if not point.all() or not comma.all():
+        return not point.all()
+    if (found["text"].str.contains(",") & (found["unit"] == "%")).any():
+        return True
+    for number, text, unit in found.itertuples():
+        if "." in text and unit in counts:
+            raise InvalidFile(
+                f"row {number}: '{text[:40]}' is no count, and every figure may have a decimal comma: print "
+                "the table with LC_ALL=C"
+            )
     return False
 
 
 def figures(cells: pd.Series, comma: bool) -> pd.Series:
     """Numbers of cells, NaN for a text, nothing, or what is out of all bounds."""
-    written = cells.fillna("")
-    good = _matches(written, _COMMA if comma else _POINT) & (written.str.len() <= _MOST_CHARACTERS)
-    plain = written.str.replace("." if comma else ",", "", regex=False).str.replace(",", ".", regex=False)
+    texts = cells.astype(object).fillna("").str.slice(0, 41)
+    good = _matches(texts, _COMMA if comma else _POINT) & (texts.str.len() <= 40)
+    plain = texts.str.replace("." if comma else ",", "", regex=False).str.replace(",", ".", regex=False)
     values = plain.where(good, "nan").astype(float)
-    return values.where(values.abs() <= _MOST)
+    return values.where(values.abs() <= 1e18)
 
 
 def _matches(cells: pd.Series, pattern: re.Pattern[str]) -> pd.Series:
-    known: dict[str, bool] = {}
-    found = (known.setdefault(cell, pattern.fullmatch(cell) is not None) for cell in cells)
-    return pd.Series(np.fromiter(found, bool, len(cells)), index=cells.index)
+    known = {cell: pattern.fullmatch(cell) is not None for cell in cells.unique()}
+    return cells.map(known).astype(bool)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import itertools
 import json
 import math
 import os
@@ -41,7 +42,6 @@ from dsocr_core.runs.record import RunRecord
 TRACE_LIMIT = 1536 * MIB
 """Bytes of a trace, unpacked."""
 EVENT_LIMIT, EVENT_CHARACTERS = 8_000_000, 16 * MIB
-_CHUNK = 4 * MIB
 _BROKEN = MIB
 """Characters behind an event's begin after which it is broken and not only cut by a chunk's end."""
 _NAME_LIMIT = 4_000
@@ -55,6 +55,8 @@ _NEXT = re.compile(r'\}\s*,?\s*(?=\{\s*"(?:ph|name|cat)"\s*:)|\}\s*(?=\]\s*[,}])
 """Between two events, or after the last."""
 _NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|id|args)"\s*:)', re.DOTALL)
 _BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_SIGN = re.compile(r"[^\s,]")
+_JSON = json.JSONDecoder(strict=False)
 BACKEND, _HOST = "torch", "host"
 
 
@@ -168,6 +170,8 @@ class _Stream:
         self.gpu: str | None = None
         self.left_out = ""
         """A sentence on events that could not be read."""
+        self._text, self._at, self._before, self._whole = "", 0, 0, False
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         try:
             with file.open("rb") as ends:
                 packed, size = ends.read(2) == GZIP, ends.seek(0, os.SEEK_END)
@@ -177,14 +181,9 @@ class _Stream:
             self._handle = cast(IO[bytes], (gzip.open if packed else Path.open)(file, "rb"))
         except OSError as error:
             raise InvalidFile(f"cannot be read ({error.strerror})") from error
-        self._decoder, self._json = (
-            codecs.getincrementaldecoder("utf-8-sig")("replace"),
-            json.JSONDecoder(strict=False),
-        )
-        self._text, self._at, self._before, self._read, self._whole = "", 0, 0, 0, False
-        if size > TRACE_LIMIT:  # before all of it is read
-            self._handle.close()
-            raise _too_long()
+        self._left = TRACE_LIMIT - size  # before all of it is read
+        self._check_size()
+        self._left = TRACE_LIMIT
 
     def close(self) -> None:
         self._handle.close()
@@ -197,79 +196,68 @@ class _Stream:
             self._more()
         self.gpu = _gpu(self._text[: begin.start()])
         self._at = begin.end()
-        count = 0
-        while self._sign() != "]":
-            event = self._event()
-            count += 1
+        for count in itertools.count(1):
+            while (sign := _SIGN.search(self._text, self._at)) is None:
+                if self._whole:
+                    raise InvalidFile("not whole: the trace ends in its middle")
+                self._more()
+            self._at = sign.start()
+            if sign[0] == "]":
+                return
             if count > EVENT_LIMIT:
                 raise InvalidFile(f"more than {EVENT_LIMIT:,} events: profile fewer pages")
-            if isinstance(event, dict):
+            if isinstance(event := self._event(), dict):
                 yield event
 
     def _event(self) -> Any:
         while True:
             try:
-                value, end = self._json.raw_decode(self._text, self._at)
+                value, self._at = _JSON.raw_decode(self._text, self._at)
+                return value
             except json.JSONDecodeError as error:
                 if self._whole or len(self._text) - self._at > _BROKEN:
                     return self._mended(error)
             except (RecursionError, ValueError) as error:
                 raise InvalidFile("nested too deeply, or a number beyond all bounds") from error
-            else:
-                self._at = end
-                return value
             self._more()
 
     def _mended(self, error: json.JSONDecodeError) -> Any:
         """An event whose name breaks the JSON; None where it cannot be read and is left out."""
         while (end := _NEXT.search(self._text, self._at)) is None:
-            if self._whole:
+            place = f"{self._before + error.pos:,}"
+            if self._whole or len(self._text) - self._at > EVENT_CHARACTERS:
                 raise InvalidFile(
-                    f"not whole, or not JSON ({error.msg} at character {self._place(error.pos):,})"
+                    f"not whole, not JSON ({error.msg} at character {place}), or an event of more than "
+                    f"{EVENT_CHARACTERS // MIB} MiB"
                 )
-            if len(self._text) - self._at > EVENT_CHARACTERS:
-                raise InvalidFile(f"an event of more than {EVENT_CHARACTERS // MIB} MiB, or not JSON")
             self._more()
-        broken = self._text[self._at : end.start() + 1]
+        broken, place = self._text[self._at : end.start() + 1], f"{self._before + self._at:,}"
+        self._at = end.end()
         mended = _NAME.sub(lambda found: found[1] + _escaped(found[2]) + found[3], broken, count=1)
         try:
-            event = self._json.decode(_doubled(mended))
+            return _JSON.decode(_doubled(mended))
         except (ValueError, RecursionError):
-            event = None
-            if not self.left_out:
-                self.left_out = (
-                    "Events that are not JSON were left out, the first at character "
-                    f"{self._place(self._at):,} ({error.msg}): a trace without with_stack has all. "
-                )
-        self._at = end.end()
-        return event
-
-    def _place(self, at: int) -> int:
-        return self._before + at
-
-    def _sign(self) -> str:
-        """The next sign that is no blank and no comma, which stays. Raises InvalidFile at the end."""
-        while True:
-            while self._at < len(self._text):
-                if self._text[self._at] not in " \t\r\n,":
-                    return self._text[self._at]
-                self._at += 1
-            if self._whole:
-                raise InvalidFile("not whole: the trace ends in its middle")
-            self._more()
+            self.left_out = self.left_out or (
+                f"Events that are not JSON were left out, the first at character {place} ({error.msg}): a "
+                "trace without with_stack has all. "
+            )
+            return None
 
     def _more(self) -> None:
         try:
-            content = self._handle.read(_CHUNK)
+            content = self._handle.read(4 * MIB)
         except (OSError, EOFError, zlib.error) as error:
             raise InvalidFile(f"not a whole gzip file ({error})") from error
-        self._read += len(content)
-        if self._read > TRACE_LIMIT:
-            raise _too_long()
-        self._whole = not content
+        self._left, self._whole = self._left - len(content), not content
+        self._check_size()
         self._before += self._at
-        self._text = self._text[self._at :] + self._decoder.decode(content, not content)
-        self._at = 0
+        self._text, self._at = self._text[self._at :] + self._decode(content, not content), 0
+
+    def _check_size(self) -> None:
+        if self._left < 0:
+            self._handle.close()
+            limit = f"{TRACE_LIMIT // MIB:,} MiB unpacked"
+            raise InvalidFile(f"more than {limit}: profile fewer steps, with schedule(active=...)")
 
 
 def _doubled(text: str) -> str:
@@ -278,27 +266,15 @@ def _doubled(text: str) -> str:
 
 
 def _escaped(name: str) -> str:
-    """A name between quotes, as JSON has it: what is escaped well already stays."""
+    """A name between quotes as JSON has it; what is escaped well already stays."""
     return re.sub(r'(?<!\\)"|\\$', lambda found: "\\" + found[0], _doubled(name))
 
 
 def _gpu(before: str) -> str | None:
     """The one device of the trace; None where there are several, or none is named."""
-    if (found := _GPU.search(before)) is None:
-        return None
     try:
-        devices, _ = json.JSONDecoder(strict=False).raw_decode(before, found.end())
-    except (ValueError, RecursionError):
+        devices, _ = _JSON.raw_decode(before, _GPU.search(before).end())  # type: ignore[union-attr]
+        names = {each["name"][:200] for each in devices}
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return None
-    names = {
-        str(each["name"])[:200]
-        for each in devices
-        if isinstance(each, dict) and isinstance(each.get("name"), str)
-    }
     return names.pop() if len(names) == 1 else None
-
-
-def _too_long() -> InvalidFile:
-    return InvalidFile(
-        f"more than {TRACE_LIMIT // MIB:,} MiB unpacked: profile fewer steps, with schedule(active=...)"
-    )

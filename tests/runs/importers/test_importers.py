@@ -467,7 +467,7 @@ def test_a_summary_says_only_what_was_measured():
     summary = read_summary(SUMMARY)
     assert summary.generated == "2025-11-07T04:01:13+00:00"
     assert (summary.device, summary.reported) == ("GPU X", {"mfu": {"decode": 0.000211}})
-    assert {stage: (spread.mean, spread.std) for stage, spread in summary.stages.items()} == {
+    assert {stage: (spread["mean"], spread["std"]) for stage, spread in summary.stages.items()} == {
         "prefill": (98.5, 64.0),
         "decode": (707.25, 12.5),
     }

@@ -15,7 +15,8 @@ import pytest
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.importers.nsys import captured_stage, kernels_of
+from dsocr_core.runs.importers.llm_perf_opt import _captured
+from dsocr_core.runs.importers.nsys import kernels_of
 from dsocr_core.runs.store import History
 from tests.support.flat_tables import flat_tables
 
@@ -274,9 +275,10 @@ def test_a_shortened_kernel_summary_says_so(tmp_path: Path) -> None:
 
 
 def test_which_stage_was_captured() -> None:
-    assert captured_stage("nsys profile --capture-range=nvtx --nvtx-capture=prefill -o x") == "prefill"
-    assert captured_stage("nsys profile --trace=cuda --nvtx-capture=prefill -o x") is None
-    assert captured_stage("nsys profile --capture-range=nvtx --nvtx-capture=warmup -o x") is None
+    assert _captured("nsys profile --capture-range=nvtx --nvtx-capture=prefill -o x", {}) == "prefill"
+    assert _captured("nsys profile -c nvtx -p sam -o x", {}) == "sam"
+    assert _captured("nsys profile --trace=cuda --nvtx-capture=prefill -o x", {}) is None
+    assert _captured("nsys profile --capture-range=nvtx --nvtx-capture=warmup -o x", {}) is None
 
 
 # --- databases --------------------------------------------------------------------------------------
