@@ -1,47 +1,32 @@
 """FLOPs that torch's counter counts in our core, stage by stage.
 
-The core runs under `torch.utils.flop_counter.FlopCounterMode`, by default on the meta device: shapes without
-values, so the published sizes need no memory and a page takes about a second. There one expert runs once on
-all T * k rows, and one layer of each kind (dense, mixture) stands for the others, unless `whole`; neither
-changes the number of multiply-adds. On any other device the model has seeded random weights and runs in full.
-
-The counter (torch 2.13) takes composite operators apart and has formulas for `mm`, `addmm`, `bmm`, `baddbmm`,
-`convolution` and CUDA's fused attention. `scaled_dot_product_attention` is two `bmm` over the whole square on
-meta; the same number under a kernel's name on CUDA; on the CPU an operator without a formula, which counts
-nothing. The plain form runs here on every device; `fused` leaves the choice to torch (`Policy.counter` then
-names the device). The package flash-attn is invisible everywhere. Asking for the plain form is a switch of
-the whole process: off the meta device let no other model run meanwhile.
+By default on the meta device: shapes without values, so the published sizes need no memory and a page takes a
+fraction of a second. There one expert runs once on all T * k rows, and one layer of each kind (of SAM with a
+window and without, of CLIP, of the encoder, of the decoder dense and with a mixture) stands for all of its
+kind, unless `whole`; neither changes the number of multiply-adds. On any other device the model has seeded
+random weights and runs in full.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from analytic_model.stage_cost import FUSED_ATTENTION
 from analytic_model.workload import Workload
 from dsocr_core.models.blocks.attention import Rotary, attention_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.config import ModelConfig
+from dsocr_core.models.flop_counter import EVERYTHING, Flops, count_flops
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.stages import Stage
-from dsocr_core.models.weights import build, random_model
+from dsocr_core.models.weights import build, empty_model, random_model
 
 META = torch.device("meta")
-
-Flops = Counter[str]
-"""FLOPs by operator, under torch's aten names: `mm`, `addmm`, `bmm`, `convolution`."""
-
-_CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
 
 
 class Meter:
@@ -56,12 +41,12 @@ class Meter:
     ) -> None:
         self.config, self.device, self.fused = config, device, fused
         self._dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        self._alike: list[tuple[nn.Module, int]] = []
-        """Layers that stand for others, and how often; they are no longer in the model."""
+        self._others: dict[str, int] = {}
+        """Layers that stand for others, by module path, and for how many."""
         if device.type == "meta":
-            self._model = _meta_model(config if whole else _one_of_each_kind(config))
+            self._model = _meta_model(config, self._dtype)
             if not whole:
-                self._alike = _take_out_layers(self._model, config)
+                self._others = _leave_one_of_each_kind(self._model)
         else:
             self._model = random_model(config, device, self._dtype)
         self._views: dict[tuple[int, int], tuple[dict[Stage, Flops], Tensor]] = {}
@@ -106,12 +91,7 @@ class Meter:
             cache.length, cache.prompt = context, prompt
             rotary = Rotary(decoder, positions, self._dtype, self._dtype, self.device)
             core = attention_core(attention, self.device, self._dtype)
-            flops: Flops = Counter()
-            for layer, times in self._alike:
-                _, one = self._count(layer, x, cache, rotary, core)
-                flops += Counter({operator: times * count for operator, count in one.items()})
-            _, rest = self._count(self._model.forward_text, x, cache, rotary, core)
-            self._tokens[key] = flops + rest
+            _, self._tokens[key] = self._count(self._model.forward_text, x, cache, rotary, core)
         return self._tokens[key]
 
     def _view_stages(self, side: int, count: int) -> tuple[dict[Stage, Flops], Tensor]:
@@ -144,20 +124,13 @@ class Meter:
 
     def _count(self, call: Callable[..., Tensor], *arguments: Any) -> tuple[Tensor, Flops]:
         """The call's result and what torch counts in it."""
-        form = nullcontext() if self.fused or self.device == META else sdpa_kernel(SDPBackend.MATH)
-        # Not inference mode: the counter would take every composite operator apart in Python.
-        with torch.no_grad(), form, FlopCounterMode(display=False) as counter:
-            result = call(*arguments)
-        return result, by_name(counter.get_flop_counts().get("Global", {}))
-
-
-def by_name(counts: Mapping[Any, int]) -> Flops:
-    """The counter's figures under aten's names; CUDA's attention kernels under the one they share."""
-    flops: Flops = Counter()
-    for operator, count in counts.items():
-        name = str(operator).removeprefix("aten.")
-        flops[FUSED_ATTENTION["cuda"] if name in _CUDA_ATTENTION else name] += count
-    return flops
+        plain = not self.fused and self.device != META  # on meta torch has no other form
+        result, modules = count_flops(call, *arguments, fused=not plain)
+        flops = modules[EVERYTHING]
+        for path, times in self._others.items():
+            for operator, count in modules.get(path, Counter()).items():
+                flops[operator] += times * count
+        return result, flops
 
 
 def count_parameters(config: ModelConfig) -> dict[str, int]:
@@ -186,26 +159,31 @@ class _EveryRowOnce(MixtureOfExperts):
         return (outputs * weights.unsqueeze(-1)).sum(dim=1).to(tokens.dtype)
 
 
-def _meta_model(config: ModelConfig) -> OcrModel:
+def _meta_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
+    model = empty_model(config, dtype)
     with META:
-        model = build(config)
         for layer in model.decoder.layers:
             if isinstance(layer.mlp, MixtureOfExperts):
                 layer.mlp = _EveryRowOnce(config.decoder)
     return model.requires_grad_(False).eval()
 
 
-def _one_of_each_kind(config: ModelConfig) -> ModelConfig:
-    """The same model with one dense layer and one with a mixture: it is built in a fraction of the time."""
-    dense = min(config.decoder.first_dense_layers, config.decoder.layers)
-    kinds = min(dense, 1), min(config.decoder.layers - dense, 1)
-    return replace(config, decoder=replace(config.decoder, layers=sum(kinds), first_dense_layers=kinds[0]))
+def _leave_one_of_each_kind(model: OcrModel) -> dict[str, int]:
+    """Take out layers that are equal to an earlier one; for how many others each that is left stands."""
+    others = {}
+    for part in model.children():
+        for name, layers in part.named_modules():
+            if isinstance(layers, nn.ModuleList):
+                kinds = [_kind(layer) for layer in layers]
+                for at in reversed(range(len(kinds))):
+                    if kinds[at] in kinds[:at]:
+                        del layers[at]
+                counts = enumerate(Counter(kinds).values())
+                others |= {f"{type(part).__name__}.{name}.{at}": count - 1 for at, count in counts}
+    return others
 
 
-def _take_out_layers(model: OcrModel, config: ModelConfig) -> list[tuple[nn.Module, int]]:
-    """Empty the decoder of its layers: one of each kind, and how many of it the model has."""
-    layers = list(model.decoder.layers)
-    model.decoder.layers = nn.ModuleList()
-    dense = min(config.decoder.first_dense_layers, config.decoder.layers)
-    counts = [count for count in (dense, config.decoder.layers - dense) if count]
-    return list(zip(layers, counts, strict=True))
+def _kind(layer: nn.Module) -> object:
+    """What decides how much work a layer is: its modules, their shapes, SAM's window."""
+    shapes = tuple(parameter.shape for parameter in layer.parameters())
+    return repr(layer), shapes, getattr(layer, "window", None)

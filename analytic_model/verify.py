@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from analytic_model.measure import META, Flops, Meter, count_parameters
+from analytic_model.measure import META, Meter, count_parameters
 from analytic_model.policy import Attention, Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
@@ -29,6 +29,7 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages, load_config, preset_named
+from dsocr_core.models.flop_counter import Flops
 from dsocr_core.models.resolution import TILE_SIZE
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.weights import INDEX_NAME, CheckpointError, build, published_parameters

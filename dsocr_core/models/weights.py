@@ -140,7 +140,7 @@ def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype, 
 
 def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> OcrModel:
     """The modules with uninitialised storage on the device, nothing on the host besides."""
-    model = _empty(config, dtype)
+    model = empty_model(config, dtype)
     needed = sum(parameter.nbytes for parameter in model.parameters())
     if needed > (memory := _memory_bytes(device)):
         raise CheckpointError(
@@ -158,11 +158,11 @@ def _allocate(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> 
 
 def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     """Memory that a model's weights take."""
-    return sum(parameter.nbytes for parameter in _empty(config, dtype).parameters())
+    return sum(parameter.nbytes for parameter in empty_model(config, dtype).parameters())
 
 
-def _empty(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
-    """The modules without memory."""
+def empty_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
+    """The modules of a model of those sizes without memory, on the meta device."""
     with torch.device("meta"), _Unfilled():
         return build(config).to(dtype)
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from analytic_model import ops, verify
-from analytic_model.measure import META, Meter, by_name
+from analytic_model.measure import META, Meter
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.verify import CONFIGS, Row, Verification, page_cases, small_cases
@@ -21,6 +21,7 @@ from dsocr_core.models.blocks.attention import AttentionUnavailableError
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config, parse_config
+from dsocr_core.models.flop_counter import by_name
 from dsocr_core.models.stages import Stage
 from tests.support.reference_flops import ROTARY, ReferenceMeter
 from tests.support.seeded_weights import tiny_config

@@ -13,12 +13,10 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from analytic_model.measure import Flops, by_name
 from analytic_model.workload import Workload
 from dsocr_core.models.family import load_config, row_of
+from dsocr_core.models.flop_counter import Flops, count_flops
 from dsocr_core.models.stages import Stage
 from tests.support.paths import MINI
 
@@ -68,10 +66,7 @@ class ReferenceMeter:
 
     def _count(self, **inputs: Any) -> tuple[Any, dict[str, Flops]]:
         """The model's output, and the FLOPs of each module by operator; `Global` has them all."""
-        counter = FlopCounterMode(display=False)
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-            output = self._model(**inputs)
-        modules = {name: by_name(counts) for name, counts in counter.get_flop_counts().items()}
+        output, modules = count_flops(self._model, **inputs)
         modules["Global"] = _rotary_apart(modules)
         return output, modules
 

@@ -1,0 +1,51 @@
+"""FLOPs that torch counts in a call, by module and operator: the one way to ask `FlopCounterMode`.
+
+The counter (torch 2.13) takes composite operators apart and has formulas for `mm`, `addmm`, `bmm`, `baddbmm`,
+`convolution` and CUDA's fused attention. `scaled_dot_product_attention` is two `bmm` over the whole square on
+meta; the same number under a kernel's name on CUDA; on the CPU an operator without a formula, which counts
+nothing. The package flash-attn is invisible everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+Flops = Counter[str]
+"""FLOPs by operator, under torch's aten names: `mm`, `addmm`, `bmm`, `convolution`."""
+
+EVERYTHING = "Global"
+"""Name of the sum over all modules."""
+FUSED_ON_CUDA = "scaled_dot_product_attention"
+_CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
+
+
+def count_flops(
+    call: Callable[..., Any], *arguments: Any, fused: bool = False, **named: Any
+) -> tuple[Any, dict[str, Flops]]:
+    """The call's result, and what torch counts in it by module path; a path begins with the outermost class.
+
+    Attention runs in its plain form unless `fused` leaves the form to torch. Asking for the plain form is a
+    switch of the whole process: off the meta device let no other model run meanwhile.
+    """
+    form = nullcontext() if fused else sdpa_kernel(SDPBackend.MATH)
+    # Not inference mode: the counter would take every composite operator apart in Python.
+    with torch.no_grad(), form, FlopCounterMode(display=False) as counter:
+        result = call(*arguments, **named)
+    modules = {name: by_name(counts) for name, counts in counter.get_flop_counts().items()}
+    return result, {EVERYTHING: Counter(), **modules}
+
+
+def by_name(counts: Mapping[Any, int]) -> Flops:
+    """The counter's figures under aten's names; CUDA's attention kernels under the one they share."""
+    flops: Flops = Counter()
+    for operator, count in counts.items():
+        name = str(operator).removeprefix("aten.")
+        flops[FUSED_ON_CUDA if name in _CUDA_ATTENTION else name] += count
+    return flops
