@@ -22,7 +22,7 @@ from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
 
-COLUMNS_AT_ONCE = 60
+COLUMNS_AT_ONCE = 30
 """Runs of the map, the newest first; the older ones are a click away."""
 _LOST, _MORE, _LESS = "213 94 0", "192 54 44", "29 95 168"
 """Colours of lost time, and of more and fewer FLOPs than were counted."""
@@ -67,6 +67,10 @@ class _AllRuns:
     bounded: frozenset[Side]
     """Those with a lower bound."""
     sentence: str
+    unbounded: str
+    """Reasons of runs without a lower bound, with their numbers."""
+    stages: list[str]
+    cells: Cells
 
 
 def draw() -> None:
@@ -92,22 +96,30 @@ def _asked(history: History, there: frozenset[str]) -> _AllRuns:
     rows = rows.sort_values("created", ascending=False, kind="stable")
     known = rows[rows["lower_bound_ms"].notna()]
     bounded = frozenset(zip(known["run_id"], known["backend"], strict=True))
-    return _AllRuns(rows, sql, missing, _names(rows), bounded, exact_sentence(rows))
+    firsts = rows.drop_duplicates(["run_id", "backend"])
+    sides = zip(firsts["run_id"], firsts["backend"], strict=True)
+    reasons = firsts.loc[[side not in bounded for side in sides], "no_bound"].value_counts()
+    unbounded = ", ".join(f"{why} ({count})" for why, count in reasons.items())
+    there_are = list(dict.fromkeys(rows["stage"]))
+    order = [stage.value for stage in computed_stages() if stage.value in there_are]
+    order += [stage for stage in there_are if stage not in order]
+    cells = {(row["stage"], row["run_id"], row["backend"]): row for row in rows.to_dict("records")}
+    return _AllRuns(
+        rows, sql, missing, _names(firsts), bounded, exact_sentence(rows), unbounded, order, cells
+    )
 
 
-def _names(rows: pd.DataFrame) -> dict[Side, str]:
+def _names(firsts: pd.DataFrame) -> dict[Side, str]:
     """Words of each run and backend, the newest first."""
-    firsts = rows.drop_duplicates(["run_id", "backend"]).itertuples()
-    parts = {
+    return {
         (row.run_id, row.backend): " · ".join(
             each for each in (
                 row.backend or "sweep", row.device if isinstance(row.device, str) else "",
                 (row.git_commit or "")[:7], moment(row.created), short(str(row.shape or ""), 40),
             ) if each
         )
-        for row in firsts
+        for row in firsts.itertuples()
     }  # fmt: skip
-    return parts
 
 
 def _of(rows: pd.DataFrame, run: str, backend: str) -> pd.DataFrame:
@@ -141,7 +153,7 @@ def _map(found: _AllRuns, chosen: Side) -> None:
     )
     with right:
         refresh_button(resources.history())
-    of_time, rows = text("reading") == TIME, found.rows
+    of_time, order = text("reading") == TIME, found.stages
     drawn = [side for side in found.names if not of_time or side in found.bounded]
     older = min(int(value("older")), max(len(drawn) - 1, 0))
     columns = drawn[older : older + COLUMNS_AT_ONCE]
@@ -150,24 +162,16 @@ def _map(found: _AllRuns, chosen: Side) -> None:
         if of_time
         else "FLOPs by arithmetic against FLOPs counted: red above, blue below, no colour where equal."
     )
-    figure.head(f"{words} Newest commit first; a click opens a run.", sql=[found.sql], gaps=rows)
+    figure.head(f"{words} Newest commit first; a click opens a run.", sql=[found.sql], gaps=found.rows)
     if len(drawn) < len(found.names):
-        firsts = rows.drop_duplicates(["run_id", "backend"])
-        sides = zip(firsts["run_id"], firsts["backend"], strict=True)
-        counts = firsts.loc[[side not in found.bounded for side in sides], "no_bound"].value_counts()
-        reasons = ", ".join(f"{why} ({count})" for why, count in counts.items())
-        st.caption(f"Left out, because they have no lower bound: {reasons}.")
-    order = [stage.value for stage in computed_stages() if stage.value in {*rows["stage"]}]
-    order += [stage for stage in dict.fromkeys(rows["stage"]) if stage not in order]
-    part = rows[rows["run_id"].isin({run for run, _ in columns})].to_dict("records")
-    cells: Cells = {(row["stage"], row["run_id"], row["backend"]): row for row in part}
-    heads = {(row["run_id"], row["backend"]): _head(row) for row in part}
+        st.caption(f"Left out, because they have no lower bound: {found.unbounded}.")
     config: dict[str, Any] = {"stage": st.column_config.TextColumn("stage", pinned=True, width=150)}
     for number, column in enumerate(columns):
-        head = f"▸ {heads[column]}" if column == chosen else heads[column]
+        head = _head(next(found.cells[stage, *column] for stage in order if (stage, *column) in found.cells))
+        head = f"▸ {head}" if column == chosen else head
         config[f"{number}"] = st.column_config.TextColumn(head, help=plain(found.names[column]), width=100)
     st.dataframe(
-        _styled(cells, order, columns, of_time), hide_index=True, column_config=config, key="flops map",
+        _styled(found.cells, order, columns, of_time), hide_index=True, column_config=config, key="flops map",
         height="content", selection_mode="single-cell", on_select=lambda: _take(order, columns),
         placeholder="–",
     )  # fmt: skip
@@ -264,7 +268,9 @@ def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> Non
     words = f"{name} ({shapes}), by what is lost."
     if reasons := stages.loc[stages["lower_bound_ms"].isna(), "no_bound"].dropna().unique().tolist():
         words += f" Without a bound: {', '.join(reasons)}."
-    _, sql = history.query("flop_gaps", run_ids=[run])
+    sql = resources.held(
+        "flop gaps of a run", history.state, run, lambda: history.query("flop_gaps", run_ids=[run])[1]
+    )
     figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)
     columns = {name: column for name, column in _STAGES.items() if stages[name].notna().any()}
     table.draw(stages, columns, marked=[stage == text("stage") for stage in stages["stage"]])
