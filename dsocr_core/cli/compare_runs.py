@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dsocr_core.base.console import PageTable
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import duration
+from dsocr_core.base.formatting import duration, speed_ratio
 from dsocr_core.base.sanitise import json_line
 from dsocr_core.cli.read import Compared
 
@@ -142,7 +142,7 @@ class _Runs:
 
     @property
     def failed(self) -> int:
-        return int(self.values["failed"] or self.values["rejected"])
+        return int(self.values["failed"])
 
     def write_json(self, stream: TextIO) -> None:
         stream.write(json_line(self.values) + "\n")
@@ -156,7 +156,7 @@ class _Runs:
 
 def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
-    from dsocr_core.review.page import KINDS
+    from dsocr_core.reading.parity_records import KINDS
 
     table = PageTable(*PARITY_COLUMNS, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
@@ -176,7 +176,6 @@ def _print(values: dict[str, Any], console: Console) -> None:
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
-    from dsocr_core.review.document import ratio_words
     from dsocr_core.runs.statistics import outcome_words
 
     table = PageTable("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
@@ -187,7 +186,7 @@ def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
             f"{row['runs_a']} / {row['runs_b']}",
             duration(row["median_a"]),
             duration(row["median_b"]),
-            ratio_words(row["ratio"]) if row["verdict"] in ("faster", "slower") else "-",
+            speed_ratio(row["ratio"], 1.0) if row["verdict"] in ("faster", "slower") else "-",
             outcome_words(row["verdict"]),
         )
     return table

@@ -23,8 +23,8 @@ from dsocr_core.read.recorders import HistoryRecorder, Recorders, RunDirectory
 from dsocr_core.read.report import SHOWN, left_over_lines
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import VERDICTS, passes
-from dsocr_core.reading.parity_row import parity_document
 from dsocr_core.reading.records import BackendName, CancelToken
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.texts.by_name import LeftOver
@@ -93,7 +93,7 @@ class AgainstReport:
                 "image": source,
                 "error": error,
                 "against": {
-                    name: parity_document(comparison.report, comparison.reasons)
+                    name: to_document(comparison.report, comparison.reasons)
                     for name, comparison in (comparisons or {}).items()
                 },
             }

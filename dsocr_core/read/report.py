@@ -21,8 +21,8 @@ from dsocr_core.read.prefetch import PageDone, PageFailed
 from dsocr_core.read.recorders import PageRead, Recorder
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span
+from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import NOT_KNOWN, passes
-from dsocr_core.reading.parity_row import parity_document
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.reading.ties import Ties, ties_document
@@ -167,7 +167,7 @@ _RUN_COLUMNS = ("Page", "Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/
 
 
 def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[RenderableType]:
-    """Make the cells of a compared page from its `parity_document`, whatever it was compared for."""
+    """Make the cells of a compared page from its `to_document`, whatever it was compared for."""
     boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
     first, margins = row["first_divergence"], row["margins"]
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
@@ -185,7 +185,7 @@ def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[Renderable
 
 def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
     report = outcome.comparison.report if outcome.comparison else None
-    return parity_cells(outcome.source, parity_document(report), "; ".join(report.reasons if report else ()))
+    return parity_cells(outcome.source, to_document(report), "; ".join(report.reasons if report else ()))
 
 
 def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
@@ -212,7 +212,7 @@ def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
     report = outcome.comparison.report if outcome.comparison else None
     return {
         "image": outcome.source,
-        **parity_document(report, [outcome.error] if outcome.error else ()),
+        **to_document(report, [outcome.error] if outcome.error else ()),
         "timings_ms": _timings(outcome.comparison),
         "compression": _compression(outcome.comparison),
         "returned": _returned(outcome.comparison),

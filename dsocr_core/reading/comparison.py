@@ -5,9 +5,20 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field, replace
 
-from dsocr_core.reading.parity import parity
-from dsocr_core.reading.parity_records import ParityReport, Tolerance, Verdict
+from dsocr_core.reading.differences import states
+from dsocr_core.reading.parity import compare_results
+from dsocr_core.reading.parity_records import (
+    Difference,
+    ParityReport,
+    Tolerance,
+    Verdict,
+    Where,
+    in_order,
+    sentences,
+)
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
+
+_MOST_OF_AN_ERROR = 300
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,7 @@ class Comparison:
     @functools.cached_property
     def report(self) -> ParityReport | None:
         """Parity of both results; None unless both sides have one."""
-        return parity(self.a, self.b, self.tolerance) if self.a and self.b else None
+        return compare_results(self.a, self.b, self.tolerance) if self.a and self.b else None
 
     @property
     def verdict(self) -> Verdict:
@@ -33,9 +44,20 @@ class Comparison:
         return self.report.verdict if self.report else "not_comparable"
 
     @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The report's; why there is none where a side has no result, and how the other ended."""
+        if self.report is not None:
+            return self.report.differences
+        failed = [
+            Difference("failed", f"{side.upper()}: {error[:_MOST_OF_AN_ERROR]}", where=Where(side))
+            for side, error in self.errors.items()
+        ]
+        return in_order([*failed, *states(self.a, self.b)[0]])
+
+    @property
     def reasons(self) -> tuple[str, ...]:
-        """List what differs, the root cause first; why there is no report where a side has no result."""
-        return self.report.reasons if self.report else tuple(dict.fromkeys(self.errors.values()))
+        """The differences as one sentence a kind."""
+        return tuple(sentences(self.differences))
 
     @property
     def compared(self) -> bool:

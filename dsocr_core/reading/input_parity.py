@@ -123,10 +123,10 @@ def _ids_line(a: str | None, b: str | None) -> InputLine:
 
 
 def inputs_words(lines: Iterable[InputLine]) -> str:
-    """Unequal lines in one sentence: "inputs differ: n-gram size (20 and 35), tiles SHA-256"."""
+    """Lines in words: "n-gram size (20 and 35), tiles SHA-256"."""
 
     def named(line: InputLine) -> str:
         short = all(value and len(value) <= _SHORT for value in (line.a, line.b))
         return f"{line.name} ({line.a} and {line.b})" if short else line.name
 
-    return f"inputs differ: {', '.join(map(named, lines))}"
+    return ", ".join(map(named, lines))

@@ -59,13 +59,13 @@ def margins_at(a: OcrResult, b: OcrResult, index: int) -> Margins | None:
 
 
 def margin_words(found: Margins) -> str:
-    """One clause: "a tie: margin 0.125 of A and 0 of B, 1 ULP of bfloat16"."""
+    """One clause: "a tie: margin 0.125 of A and 0 of B, together 1 ULP of bfloat16"."""
     parts = [
         f"{top.margin:.4g} of {side}" if top else f"not recorded of {side}"
         for side, top in (("A", found.a), ("B", found.b))
     ]
     at_least = "" if found.a and found.b else "at least "
-    count = f"{at_least}{found.ulps:.3g} ULP of {found.dtype}"
+    count = f"together {at_least}{found.ulps:.3g} ULP of {found.dtype}"
     return f"{'a tie' if found.tie else 'not a tie'}: margin {' and '.join(parts)}, {count}"
 
 

@@ -1,135 +1,97 @@
-"""Parity of two results: a pure function, whichever backend each is from."""
+"""Parity of two results: a pure function, whichever backend each is from.
+
+Every difference is within tolerance or beyond it. None: identical. All within: within tolerance. One beyond:
+differs. Of pages that are not the same only that is said: not comparable. How a side ended breaks the
+tolerance: a page that is cut off on one side differs, however little is missing, and so does a page that is
+not identical where an end is not known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
-
-from rapidfuzz.distance import Levenshtein
+from typing import Any
 
 from dsocr_core.reading.boxes import coordinate_differences, match_boxes
+from dsocr_core.reading.causes import causes
+from dsocr_core.reading.differences import (
+    character_error_rate,
+    end_of,
+    input_differences,
+    other_pages,
+    output_differences,
+    states,
+    unknown_end,
+    words_of,
+)
 from dsocr_core.reading.input_parity import IMAGE, PAGE_SIZE, input_lines
-from dsocr_core.reading.margins import margins_at
-from dsocr_core.reading.markup import END_MARKER, SCALE, Span, page_texts
-from dsocr_core.reading.output_findings import OTHER_TOKENS, loose_text, output_findings
+from dsocr_core.reading.margins import margins_at, margins_row
+from dsocr_core.reading.markup import SCALE
 from dsocr_core.reading.parity_records import (
-    BoxPair,
+    Difference,
     Divergence,
     ParityReport,
     Tolerance,
     Verdict,
+    in_order,
 )
 from dsocr_core.reading.postprocess import clean_text, result_mmd
-from dsocr_core.reading.records import FinishReason, OcrResult
-from dsocr_core.reading.text_diff import TEXT_LIMIT
-from dsocr_core.reading.verdict import (
-    Ends,
-    Finding,
-    end_findings,
-    input_findings,
-    other_page,
-    verdict_of,
-)
+from dsocr_core.reading.records import OcrResult
 
 _CONTEXT_TOKENS = 12
 
 
-def parity(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
-    """Compare two results of the same page; B is the reference. The rule is in `reading.verdict`."""
+def compare_results(a: OcrResult, b: OcrResult, tolerance: Tolerance | None = None) -> ParityReport:
+    """Compare two results of the same page; B is the reference."""
     tolerance = tolerance or Tolerance()
-    boxes_known = not (is_plain(a) or is_plain(b))
-    lines = input_lines(a, b)
+    lines, ends = input_lines(a, b), (end_of(a), end_of(b))
+    lone = [name for name, side in (("A", a), ("B", b)) if not side.boxes_known]
+    as_read = (a, b)
     a, b = comparable(a, b)
     pairs = match_boxes(a.boxes, b.boxes, tolerance.shift_percent)
-    differences = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
-    largest = max((max(sides) for sides in differences), default=None)
-    mean = sum(sum(sides) / 4 for sides in differences) / len(differences) if differences else None
-    words = (words_of(a.text_raw, a.blocks), words_of(b.text_raw, b.blocks))
-    error_rate = character_error_rate(*words)
-    equal = _tokens_equal(a, b)
-    ends: Ends = (end_of(a), end_of(b))
-    verdict: Verdict = "not_comparable"
-    reason = other_page((a.sizes, b.sizes), lines)
-    if reason:
+    shifts = [coordinate_differences(pair.a, pair.b) for pair in pairs if pair.a and pair.b]
+    equal = None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
+    found, shared = states(a, b)
+    if other := other_pages(a, b, lines):
         others = [line for line in lines if line.name not in (PAGE_SIZE, IMAGE)]
-        reasons = (reason, *(finding.words for finding in input_findings(others, ends)))
+        found = [other, *input_differences(others, ends, same=False)]
     else:
         # Equal texts have equal boxes: the boxes are read from them.
-        same_text = clean_text(a.text_raw) == clean_text(b.text_raw)
-        same_output = same_text and equal is not False
-        differing = [] if same_output else _differing(a, b, pairs, words, error_rate, tolerance)
-        if not boxes_known:
-            differing = [*differing, Finding("boxes are not known", within=True)]
-        verdict, reasons = verdict_of(
-            [*input_findings(lines, ends), *end_findings(ends, same_output), *differing]
-        )
+        same = clean_text(a.text_raw) == clean_text(b.text_raw) and equal is not False
+        if not same:
+            found += [*unknown_end(*ends), *output_differences(a, b, pairs, tolerance)]
+        elif None in ends:
+            found = []
+        if lone:
+            found.append(Difference("plain", f"of {' and '.join(lone)}", within=True))
+        found += input_differences(lines, ends, same and not found)
+    divergence = None if equal else first_divergence(a, b)
     return ParityReport(
-        verdict=verdict,
-        reasons=reasons,
+        verdict="not_comparable" if other else _verdict(found),
+        differences=in_order(found),
+        shared=tuple(shared),
+        causes=causes(*as_read, found, lines, divergence),
         pairs=pairs,
         boxes_a=len(a.boxes),
         boxes_b=len(b.boxes),
-        boxes_matched=len(differences),
-        max_coordinate_difference_percent=largest,
-        mean_coordinate_difference_percent=mean,
+        boxes_matched=len(shifts),
+        max_coordinate_difference_percent=max(map(max, shifts), default=None),
+        mean_coordinate_difference_percent=sum(map(sum, shifts)) / 4 / len(shifts) if shifts else None,
         tokens_equal=equal,
-        first_divergence=None if equal else first_divergence(a, b),
-        character_error_rate=error_rate,
+        first_divergence=divergence,
+        character_error_rate=character_error_rate(
+            words_of(a.text_raw, a.blocks), words_of(b.text_raw, b.blocks)
+        ),
         inputs=lines,
-        boxes_known=boxes_known,
+        boxes_known=not lone,
     )
 
 
-def _differing(
-    a: OcrResult,
-    b: OcrResult,
-    pairs: Sequence[BoxPair],
-    words: tuple[str, str],
-    error_rate: float,
-    tolerance: Tolerance,
-) -> list[Finding]:
-    """Findings of two outputs; of several pages each by itself, named, in their order."""
-    if a.request.form.pages is None and b.request.form.pages is None:
-        sides = (a.text_raw, a.blocks), (b.text_raw, b.blocks)
-        return _findings(*sides, pairs, words, error_rate, tolerance)
-    found = []
-    if a.notes != b.notes:
-        noted = (("A", a.notes), ("B", b.notes))
-        found = [Finding(f"{side}: {note}", within=False) for side, notes in noted for note in notes]
-    texts = (page_texts(side.text_raw, side.blocks) for side in (a, b))
-    nothing: tuple[str, tuple[Span, ...]] = ("", ())
-    for number, (of_a, of_b) in enumerate(zip_longest(*texts, fillvalue=nothing)):
-        if clean_text(of_a[0]) != clean_text(of_b[0]):
-            own = [pair for pair in pairs if pair.page == number - 1]
-            words = (words_of(*of_a), words_of(*of_b))
-            where = f"page {number}" if number else "before the first page"
-            found += [
-                replace(finding, words=f"{where}: {finding.words}")
-                for finding in _findings(of_a, of_b, own, words, character_error_rate(*words), tolerance)
-            ]
-    return found or [Finding(OTHER_TOKENS, within=True)]
-
-
-def _findings(
-    a: tuple[str, Sequence[Span]],
-    b: tuple[str, Sequence[Span]],
-    pairs: Sequence[BoxPair],
-    words: tuple[str, str],
-    error_rate: float,
-    tolerance: Tolerance,
-) -> list[Finding]:
-    """Findings of two texts with their spans."""
-    beyond_limit = words[0][TEXT_LIMIT:] != words[1][TEXT_LIMIT:]
-    loose = (loose_text(*a), loose_text(*b))
-    return output_findings(pairs, words, loose, (error_rate, beyond_limit), tolerance)
-
-
-def end_of(result: OcrResult) -> FinishReason | None:
-    """Tell how a result ended, as its backend says or its text shows; None when neither does."""
-    if result.finish_reason is None and result.text_raw.endswith(END_MARKER):
-        return "eos"
-    return result.finish_reason
+def _verdict(differences: Sequence[Difference]) -> Verdict:
+    if not differences:
+        return "identical"
+    return "within_tolerance" if all(item.within for item in differences) else "differs"
 
 
 def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
@@ -139,58 +101,54 @@ def comparable(a: OcrResult, b: OcrResult) -> tuple[OcrResult, OcrResult]:
     boxes without counterparts are no difference. A size that is not known is the other side's; without any,
     pixels are the model's own coordinates.
     """
-    if is_plain(a) != is_plain(b):
-        a, b = (result if is_plain(result) else _as_plain(result) for result in (a, b))
-    return sized(a, b), sized(b, a)
+    if a.boxes_known != b.boxes_known:
+        a, b = (_without_boxes(result) if result.boxes_known else result for result in (a, b))
+    return with_page_size(a, b), with_page_size(b, a)
 
 
-def sized(result: OcrResult, other: OcrResult | None) -> OcrResult:
+def with_page_size(result: OcrResult, other: OcrResult | None) -> OcrResult:
     """A result on a page whose size is known, if need be from the other side."""
     sizes = [side.image_size for side in (result, other) if side is not None and all(side.image_size)]
     size = next(iter(sizes), (SCALE, SCALE))
     return result if result.image_size == size else replace(result, image_size=size)
 
 
-def is_plain(result: OcrResult) -> bool:
-    """Tell whether a result does not tell the boxes of its page, which is not to say that there are none."""
-    return not result.boxes_known
+def _without_boxes(result: OcrResult) -> OcrResult:
+    text = result_mmd(result.text_raw, result.request.form, result.blocks)
+    return replace(result, text_raw=text, token_ids=None, token_texts=(), top_two=())
 
 
-def _as_plain(result: OcrResult) -> OcrResult:
-    return replace(
-        result,
-        text_raw=result_mmd(result.text_raw, result.request.form, result.blocks),
-        token_ids=None,
-        token_texts=(),
-        top_two=(),
-    )
+# --- to rows and documents ------------------------------------------------------------------------
+
+_FIGURES = (
+    "tokens_equal", "input_parity", "max_coordinate_difference_percent", "character_error_rate",
+)  # fmt: skip
 
 
-def _tokens_equal(a: OcrResult, b: OcrResult) -> bool | None:
-    return None if a.token_ids is None or b.token_ids is None else a.token_ids == b.token_ids
+def to_row(report: ParityReport | None, reasons: Sequence[str] = ()) -> dict[str, Any]:
+    """The figures of a page, as the history's columns name them; null where not known.
 
-
-def words_of(text_raw: str, spans: Sequence[Span]) -> str:
-    """Give what a text says without the markup of its boxes, which are compared as boxes, and its end
-    marker.
+    `reasons` say why there is no report.
     """
-    parts, position = [], 0
-    for span in spans:
-        if span.boxes:
-            parts.append(text_raw[position : span.start])
-            position = span.end
-    return clean_text("".join((*parts, text_raw[position:])))
+    divergence = report.first_divergence if report else None
+    return {
+        "verdict": report.verdict if report else "not_comparable",
+        "reasons": list(report.reasons if report else reasons),
+        "first_divergence": divergence.index if divergence else None,
+        **{name: getattr(report, name) if report else None for name in _FIGURES},
+    }
 
 
-def character_error_rate(text: str, reference: str) -> float:
-    """Edits from `text` to `reference` per character of the reference; 0 for two empty texts.
-
-    Only the first 100,000 characters of each are measured. May exceed 1 for a text that is too long.
-    """
-    text, reference = text[:TEXT_LIMIT], reference[:TEXT_LIMIT]
-    if text == reference:
-        return 0.0
-    return Levenshtein.distance(text, reference) / max(1, len(reference))
+def to_document(report: ParityReport | None, reasons: Sequence[str] = ()) -> dict[str, Any]:
+    """The same as JSON documents have it, with every difference, causes, boxes (a, b, matched), margins."""
+    divergence = report.first_divergence if report else None
+    counts = {name: getattr(report, f"boxes_{name}") if report else None for name in ("a", "b", "matched")}
+    return to_row(report, reasons) | {
+        "differences": [item.document() for item in report.differences] if report else [],
+        "causes": [{"cause": each.name, "words": each.words} for each in report.causes] if report else [],
+        "margins": margins_row(divergence.margins if divergence else None),
+        "boxes": counts,
+    }
 
 
 # --- the first divergence -------------------------------------------------------------------------

@@ -1,13 +1,19 @@
-"""Records of a comparison of two results: verdict, box pairs, divergence, inputs."""
+"""Records of a comparison of two results: verdict, differences, causes, box pairs, divergence, inputs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from typing import Any, Literal, get_args
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.records import TopTwo
+
+RULE = 4
+"""Number of the rule of verdicts, by which a run says what judged it. Under 4 every change of a text that a
+page shows is a difference; 2 and 3 allowed 2 % of the characters, but no change of a value."""
 
 MatchState = Literal["matched", "moved", "relabelled", "only_a", "only_b"]
 Verdict = Literal["identical", "within_tolerance", "differs", "not_comparable"]
@@ -44,6 +50,119 @@ class Tolerance:
         for name, value in vars(self).items():
             if not 0 <= value < float("inf"):
                 raise DsocrError(f"tolerance.{name} is {value}: give 0 or more")
+
+
+# --- differences ----------------------------------------------------------------------------------
+
+Kind = Literal[
+    "failed", "absent", "pages", "loop", "truncated", "ended", "missing", "extra", "relabelled", "exchanged",
+    "text", "lines", "table", "moved", "order", "spelling", "tokens", "plain", "inputs", "same_text",
+]  # fmt: skip
+KINDS: dict[Kind, str] = {
+    "failed": "could not be read",
+    "absent": "in one run only",
+    "pages": "other pages",
+    "loop": "repetition loop",
+    "truncated": "truncated at the token limit",
+    "ended": "end not known",
+    "missing": "box missing",
+    "extra": "box extra",
+    "relabelled": "box relabelled",
+    "exchanged": "texts exchanged",
+    "text": "text differs",
+    "lines": "line ends of lists or headings differ",
+    "table": "rows or cells of a table differ",
+    "moved": "box moved",
+    "order": "reading order changed",
+    "spelling": "blanks or spelling of markup differ",
+    "tokens": "other tokens",
+    "plain": "boxes not known",
+    "inputs": "settings differ",
+    "same_text": "same text, different settings",
+}
+"""Kinds of difference in words, gravest first.
+
+B is the reference: what B has and A lacks is missing, what only A has is extra.
+"""
+
+SETTINGS: frozenset[Kind] = frozenset({"inputs", "same_text"})
+"""Kinds that are about what went in, not about what came out."""
+Evidence = dict[str, int | float | str]
+_NAMED = 3
+"""Differences of a kind that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The side that shows a difference, and its boxes by `Box.index`; no boxes: it is about the page."""
+
+    side: Literal["a", "b", "both"] = "both"
+    boxes_a: tuple[int, ...] = ()
+    boxes_b: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference of two results."""
+
+    kind: Kind
+    words: str
+    """What differs, for people; text of the model in it is plain text and not escaped."""
+    within: bool = False
+    """True where it is within tolerance."""
+    where: Where = Where()
+    evidence: Evidence = field(default_factory=dict)
+    """moved: shift_percent, iou. missing, extra: label. relabelled: label_a, label_b, iou. text: distance,
+    error_rate. order: moved, matched. loop: period, count, start, unit. truncated: tokens, limit.
+    inputs, same_text: lines."""
+    texts: tuple[str, str] | None = field(default=None, repr=False)
+    """Both texts, where these differ."""
+
+    @property
+    def sentence(self) -> str:
+        """The kind and what differs: `text differs: box 3 (text), 21-30 -> 21:30`."""
+        return f"{KINDS[self.kind]}: {self.words}"
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready values, without the texts."""
+        where = asdict(self.where)
+        where = {"where": where.pop("side"), **{name: list(boxes) for name, boxes in where.items()}}
+        return {"kind": self.kind, "words": self.words, "within": self.within} | where | {
+            "evidence": self.evidence
+        }  # fmt: skip
+
+
+def in_order(differences: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Those beyond tolerance first, then the gravest kind."""
+    rank = {kind: number for number, kind in enumerate(KINDS)}
+    return tuple(sorted(differences, key=lambda item: (item.within, rank[item.kind])))
+
+
+def sentences(differences: Sequence[Difference]) -> Iterator[str]:
+    """Differences in order as one sentence a kind, with the number where there are several."""
+    for (kind, _), group in groupby(differences, key=lambda item: (item.kind, item.within)):
+        same = list(group)
+        count = f" ({len(same)})" if len(same) > 1 else ""
+        more = f"; and {len(same) - _NAMED} more" if len(same) > _NAMED else ""
+        yield f"{KINDS[kind]}{count}: {'; '.join(item.words for item in same[:_NAMED])}{more}"
+
+
+CauseName = Literal[
+    "reproduced", "prompt", "image", "exif", "preset", "grid", "ngram", "length", "dtype", "rotary",
+    "attention", "loop", "tie", "not a tie",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A likely cause of a page's differences."""
+
+    name: CauseName
+    words: str
+    """One sentence: what differs and what it does."""
+
+
+# --- boxes, inputs, tokens ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -125,11 +244,16 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """Parity of two results. Made by `outputs.parity.parity`, a pure function."""
+    """Parity of two results. Made by `reading.parity.compare_results`, a pure function."""
 
     verdict: Verdict
-    reasons: tuple[str, ...]
-    """Differences, one sentence each, the root cause first; empty only where both are identical."""
+    differences: tuple[Difference, ...]
+    """Everything that differs, those beyond tolerance first, then the gravest; empty only where both are
+    identical, or the page is not the same and only that is said."""
+    shared: tuple[Difference, ...]
+    """States of both sides alike, which are no difference: both truncated, both in a loop."""
+    causes: tuple[Cause, ...]
+    """Likely causes, the surest first."""
     pairs: tuple[BoxPair, ...]
     boxes_a: int
     boxes_b: int
@@ -145,14 +269,14 @@ class ParityReport:
     """True where both sides tell boxes; where one does not, texts without boxes were compared."""
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """The differences as one sentence a kind."""
+        return tuple(sentences(self.differences))
+
+    @property
     def input_parity(self) -> bool | None:
         """Tell whether all lines that decide are equal; None where none differs and not all are known."""
-        return input_parity(self.inputs)
-
-
-def input_parity(lines: tuple[InputLine, ...]) -> bool | None:
-    """Tell whether all lines that decide are equal; None where none differs and not all are known."""
-    if any(line.unequal for line in lines):
-        return False
-    deciding = [line for line in lines if line.decides]
-    return True if deciding and all(line.state == "equal" for line in deciding) else None
+        if any(line.unequal for line in self.inputs):
+            return False
+        deciding = [line for line in self.inputs if line.decides]
+        return True if deciding and all(line.state == "equal" for line in deciding) else None

@@ -27,6 +27,8 @@ class Ties:
     divergences: int = 0
     ties: int = 0
     """Those of the divergences that rounding alone can explain."""
+    other_settings: int = 0
+    """Divergences on pages whose settings differ, which explains them: no tie is counted there."""
 
     def add(self, report: ParityReport | None) -> None:
         """Count a page; None is a page that was not compared."""
@@ -35,7 +37,10 @@ class Ties:
         self.pages += 1
         if (divergence := report.first_divergence) is not None:
             self.divergences += 1
-            self.ties += divergence.margins is not None and divergence.margins.tie
+            if report.input_parity is False:
+                self.other_settings += 1
+            else:
+                self.ties += divergence.margins is not None and divergence.margins.tie
 
     @property
     def finding(self) -> str | None:

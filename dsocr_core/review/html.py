@@ -12,14 +12,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import duration, percent
-from dsocr_core.reading.parity_records import VERDICT_WORDS
-from dsocr_core.reading.text_diff import named, text_changes
+from dsocr_core.base.formatting import duration, percent, speed_ratio
+from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
 from dsocr_core.reading.text_runs import Runs, text_difference
-from dsocr_core.review.document import changed, document, ratio_words
-from dsocr_core.review.page import KINDS, BlockText, PageReview
+from dsocr_core.review.document import document
+from dsocr_core.review.page import PageReview
 from dsocr_core.review.pictures import data_uri, overlay
-from dsocr_core.review.queue import page_fails
 from dsocr_core.review.review import Review
 from dsocr_core.review.verdicts import Judgement
 from dsocr_core.runs.statistics import outcome_words
@@ -33,8 +31,8 @@ PICTURE_SIDE = 800
 PICTURES_LIMIT = 1024 * 1024
 """Bytes of all pictures together, so that the report stays below 2 MB; later pages go without."""
 
-ROWS, DIFFERENCES, BLOCKS, TEXT, CHANGES = 1500, 30, 6, 1500, 4
-"""Pages in the table, differences (or comments) and texts of a page, characters of a text, changes named."""
+ROWS, DIFFERENCES, BLOCKS, TEXT = 1500, 30, 6, 1500
+"""Pages in the table, differences (or comments) and texts of a page, characters of a text."""
 CONTEXT = 60
 """Characters before and after what differs in a long text."""
 
@@ -72,7 +70,6 @@ def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
         "percent": _percent,
         "ms": duration,
         "runs": _runs,
-        "changes": block_changes,
     }
     page = environment.get_template("report.html").render(
         report=values,
@@ -81,7 +78,7 @@ def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
         shown=shown,
         kinds=KINDS,
         words=VERDICT_WORDS,
-        ratio_words=ratio_words,
+        speed_ratio=speed_ratio,
         outcome_words=outcome_words,
         style=Markup(style),
         style_hash=digest,
@@ -96,7 +93,7 @@ def _worst(review: Review, count: int) -> list[_Shown]:
     left = PICTURES_LIMIT
     given, comments = review.verdicts.current(), review.verdicts.comments()
     shown = []
-    for page in [page for page in review.pages if changed(page) or page_fails(page) or page.name in comments][
+    for page in [page for page in review.pages if page.changed or page.fails or page.name in comments][
         :count
     ]:
         uri, note = None, ""
@@ -129,14 +126,9 @@ def _percent(value: float | None) -> str:
     return percent(None if value is None else 100 * value)
 
 
-def block_changes(block: BlockText) -> str:
-    """Name what differs between both texts of a block, those with digits first."""
-    return named(text_changes(block.text_a, block.text_b), CHANGES)
-
-
-def _runs(block: BlockText) -> list[Runs]:
-    """Both texts of a block as runs, with "…" where what both have is cut."""
-    return [_cut(side) for side in text_difference(block.text_a[:TEXT], block.text_b[:TEXT])]
+def _runs(texts: tuple[str, str]) -> list[Runs]:
+    """Both texts of a difference as runs, with "…" where what both have is cut."""
+    return [_cut(side) for side in text_difference(*(text[:TEXT] for text in texts))]
 
 
 def _cut(runs: Runs) -> Runs:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from dsocr_core.reading.parity_records import VERDICT_WORDS, Verdict
-from dsocr_core.review.document import REJECTED
+from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.review.page import PageReview
-from dsocr_core.review.queue import Given, page_fails, verdict_of
+from dsocr_core.review.queue import DISAGREEMENT, Given, decision, outcome
 from dsocr_core.review.review import Review
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST_WORDS = 100
-_ERROR: Verdict = "not_comparable"
 
 
 def junit_report(review: Review) -> str:
-    """JUnit XML: a test case a page, failed where it differs or a reviewer's latest verdict is "wrong".
+    """JUnit XML: a test case a page, failed where it differs or a reviewer's verdict is "wrong".
 
     A page that cannot be compared is an error; one that only one run has is skipped. The parity verdict, with
     what differs, and the verdicts of reviewers are properties of the case.
@@ -27,8 +25,8 @@ def junit_report(review: Review) -> str:
     for page in sorted(review.pages, key=lambda page: page.name):
         _case(suite, review.key, page, given)
     suite.set("tests", str(len(suite)))
-    for count, outcome in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(count, str(len(suite.findall(f"testcase/{outcome}"))))
+    for count, name in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(len(suite.findall(f"testcase/{name}"))))
     return junit_document(suite)
 
 
@@ -43,25 +41,26 @@ def junit_document(suite: Element) -> str:
 def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
     case = SubElement(suite, "testcase", classname=xml_text(key), name=xml_text(page.name))
     properties = SubElement(case, "properties")
-    parity = "; ".join((VERDICT_WORDS[page.verdict], *page.reasons))
-    SubElement(properties, "property", name="parity", value=xml_text(parity))
+
+    def add(name: str, value: str) -> None:
+        SubElement(properties, "property", name=xml_text(name), value=xml_text(value))
+
+    add("parity", "; ".join((VERDICT_WORDS[page.verdict], *page.reasons)))
     for reviewer, row in sorted(given.get(page.name, {}).items()):
         value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
-        SubElement(properties, "property", name=xml_text(f"verdict of {reviewer}"), value=xml_text(value))
-    if page.in_one_run and verdict_of(page.name, given) != REJECTED:
+        add(f"verdict of {reviewer}", value)
+    if (decided := decision(page.name, given)) == DISAGREEMENT:
+        add("reviewers", decided)
+    counted = outcome(page, given)
+    if counted == "only in one run":
         SubElement(case, "skipped", message=xml_text("; ".join(page.reasons)))
-    elif page.verdict == _ERROR and not page.in_one_run:
-        _outcome(case, "error", "not comparable", page)
-    elif page_fails(page):
-        _outcome(case, "failure", "parity", page)
-    elif verdict_of(page.name, given) == REJECTED:
-        _outcome(case, "failure", "verdict", page, "a reviewer's verdict is wrong")
-
-
-def _outcome(case: Element, name: str, kind: str, page: PageReview, message: str = "") -> None:
-    words = [*(item.words for item in page.differences[:_MOST_WORDS]), *(hint.words for hint in page.hints)]
-    found = SubElement(case, name, type=kind, message=xml_text(message or "; ".join(page.reasons)))
-    found.text = xml_text("\n".join(words))
+    elif counted != "passed":
+        kind = "not comparable" if counted == "error" else "parity" if page.fails else "verdict"
+        message = "; ".join(page.reasons) if page.fails else "a reviewer's verdict is wrong"
+        name = "error" if counted == "error" else "failure"
+        found = SubElement(case, name, type=kind, message=xml_text(message))
+        words = [item.sentence for item in page.differences[:_MOST_WORDS]]
+        found.text = xml_text("\n".join([*words, *(cause.words for cause in page.causes)]))
 
 
 def xml_text(text: str) -> str:

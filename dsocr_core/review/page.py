@@ -1,38 +1,28 @@
-"""One page of a review: what both sides read, and every difference between them with its evidence."""
+"""One page of a review: what both sides read, and every difference between them."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity_records import BoxPair, InputLine, ParityReport, Verdict
-from dsocr_core.reading.records import OcrResult
-
-Where = Literal["a", "b", "both"]
-Kind = Literal[
-    "failed", "absent", "loop", "truncated", "no_eos", "missing", "extra", "relabelled", "moved", "order",
-    "text", "inputs",
-]  # fmt: skip
-KINDS: dict[Kind, str] = {
-    "failed": "could not be read",
-    "absent": "in one run only",
-    "loop": "repetition loop",
-    "truncated": "truncated at the token limit",
-    "no_eos": "no EOS",
-    "missing": "box missing",
-    "extra": "box extra",
-    "relabelled": "box relabelled",
-    "moved": "box moved",
-    "order": "reading order changed",
-    "text": "text differs",
-    "inputs": "inputs differ",
-}
-"""Kinds of difference in words, gravest first: a page's first kind is its main one.
-
-B is the reference: what B has and A lacks is missing, what only A has is extra.
-"""
+from dsocr_core.reading.parity import with_page_size
+from dsocr_core.reading.parity_records import (
+    SETTINGS,
+    BoxPair,
+    Cause,
+    Difference,
+    InputLine,
+    Kind,
+    ParityReport,
+    Verdict,
+    Where,
+    in_order,
+    passes,
+    sentences,
+)
+from dsocr_core.reading.records import SIDES, OcrResult
 
 SizeClass = Literal["small", "medium", "large", "unknown"]
 SIZE_CLASSES: dict[SizeClass, str] = {
@@ -41,99 +31,23 @@ SIZE_CLASSES: dict[SizeClass, str] = {
     "large": "4 MP and more",
     "unknown": "not recorded",
 }
-Evidence = dict[str, int | float | str]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One difference. Box numbers are `Box.index` of that side.
-
-    `where` says which side shows it: "b" for a missing box, "a" for an extra one, "both" for what concerns
-    a pair, or for a state that both sides share (both truncated), which then weighs nothing.
-    """
-
-    kind: Kind
-    where: Where
-    words: str
-    """One sentence for people; model text in it is plain text and not escaped."""
-    boxes_a: tuple[int, ...] = ()
-    boxes_b: tuple[int, ...] = ()
-    evidence: Evidence = field(default_factory=dict)
-    """moved: iou, shift_percent. missing, extra: label. relabelled: label_a, label_b, iou, shift_percent.
-    text: distance, error_rate. order: inversions, edit_distance. loop: period, count, start, unit (characters
-    of the text). truncated, no_eos: tokens, limit. inputs: lines."""
-
-
-Cause = Literal[
-    "prompt", "image", "exif", "preset", "grid", "scale", "ngram", "length", "loop", "dtype", "rotary",
-    "attention", "tie", "not a tie",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Hint:
-    """A likely cause of a page's differences."""
-
-    cause: Cause
-    words: str
-    """One sentence: what differs and what it does."""
-
-
-@dataclass(frozen=True)
-class ReadingOrder:
-    """Order of the matched boxes. All zero when the order is the same."""
-
-    matched: int
-    inversions: int
-    """Pairs of matched boxes whose order is reversed."""
-    edit_distance: int
-    """Insertions, deletions and substitutions from A's order to B's (Levenshtein)."""
-    out_of_order: tuple[int, ...]
-    """Fewest of A's boxes that have to be moved for B's order, by `Box.index`."""
-
-    @property
-    def normalised(self) -> float:
-        """Edit distance per matched box, 0..1."""
-        return self.edit_distance / self.matched if self.matched else 0.0
-
-
-@dataclass(frozen=True)
-class BlockText:
-    """The text of one pair (or lone box) on both sides; "" where the side has no such box."""
-
-    pair: int | None
-    """Index into `PageReview.pairs`; None for the text before the first block or on a page without blocks."""
-    text_a: str
-    text_b: str
-    distance: int
-    """Edits (Levenshtein, characters) from A's text to B's."""
-
-    @property
-    def equal(self) -> bool:
-        return self.text_a == self.text_b
+Names = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
 class PageReview:
     """One page of a review. Immutable; made when the review is opened."""
 
-    names: tuple[str | None, str | None]
+    names: Names
     """Names of the page in A's run and in B's; None where a run does not have it."""
     comparison: Comparison
     """Both sides without their times and the tokens one by one: those are read when the page is shown."""
     report: ParityReport | None
     """Parity of A and B, the reference; None unless both sides have a result."""
-    reasons: tuple[str, ...]
     differences: tuple[Difference, ...]
-    """Gravest kind first."""
-    order: ReadingOrder
-    blocks: tuple[BlockText, ...]
-    """Text block by block; only blocks that differ."""
-    hints: tuple[Hint, ...]
-    score: float
-    """Score of how much it deserves a review, 0 for identical pages; the sum of `parts`."""
-    parts: dict[str, float]
-    """Parts of the score: verdict, boxes, text, order, end, inputs, tokens, shift."""
+    """The comparison's, and that a run does not have the page."""
+    causes: tuple[Cause, ...] = ()
+    """Likely causes, the surest first."""
 
     @property
     def name(self) -> str:
@@ -155,15 +69,28 @@ class PageReview:
 
     @property
     def in_one_run(self) -> bool:
-        """Tell whether only one side has the page: there is nothing to compare on it, and nothing that
-        fails.
-        """
+        """Tell whether only one side has the page: nothing is compared on it, and nothing fails."""
         return None in self.names
 
     @property
     def verdict(self) -> Verdict:
         """The report's; not comparable where there is none."""
         return self.report.verdict if self.report else "not_comparable"
+
+    @property
+    def fails(self) -> bool:
+        """Tell whether a page that both runs have does not pass parity."""
+        return not self.in_one_run and not passes(self.verdict)
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether what both runs read differs, not only what went in."""
+        return not self.in_one_run and not SETTINGS.issuperset(self.kinds)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The differences as one sentence a kind."""
+        return tuple(sentences(self.differences))
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -186,19 +113,17 @@ class PageReview:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of difference on this page, gravest first, without states that both sides share."""
-        return tuple(dict.fromkeys(item.kind for item in self.differences if not shared(item)))
+        """Kinds of difference on this page, in the order of the differences."""
+        return tuple(dict.fromkeys(item.kind for item in self.differences))
 
     @property
-    def marks(self) -> frozenset[Kind]:
-        """Find which of loop, truncated and no_eos hold on either side, shared or not."""
-        return frozenset(item.kind for item in self.differences if item.kind in STATES)
+    def shared(self) -> frozenset[Kind]:
+        """Kinds of state that both sides have: a loop, a truncation."""
+        return frozenset(item.kind for item in self.report.shared) if self.report else frozenset()
 
     @functools.cached_property
     def labels(self) -> frozenset[str]:
         """Labels of all boxes of both sides."""
-        if self.report is not None:
-            return frozenset(box.label for pair in self.pairs for box in (pair.a, pair.b) if box)
         return frozenset(box.label for side in self.sides for box in side.boxes)
 
     @property
@@ -212,11 +137,51 @@ class PageReview:
         pixels = self.size[0] * self.size[1]
         return "small" if pixels < 1_000_000 else "medium" if pixels < 4_000_000 else "large"
 
+    @functools.cached_property
+    def score(self) -> float:
+        """How much the page deserves a review, 0 for identical pages.
 
-STATES: frozenset[Kind] = frozenset({"loop", "truncated", "no_eos"})
-"""Kinds that describe how a side ended; both sides may share them."""
+        A page that cannot be compared comes first, then those that differ; then by the kinds of difference,
+        by the share of boxes and text that differ, and by how early the tokens diverge.
+        """
+        if "absent" in self.kinds:
+            return 0.5
+        score = {"differs": 1000.0, "not_comparable": 1500.0}.get(self.verdict, 0.0)
+        score += sum(_WEIGHTS.get(kind, 20.0) for kind in self.kinds)
+        if self.report is not None:
+            odd = sum(pair.state != "matched" for pair in self.pairs)
+            score += 100 * odd / max(1, len(self.pairs))
+            score += 100 * min(1.0, self.report.character_error_rate) * ("text" in self.kinds)
+            score += min(2.0, self.report.max_coordinate_difference_percent or 0.0)
+            if (divergence := self.report.first_divergence) is not None:
+                lengths = (len(side.token_ids or ()) for side in self.sides)
+                score += 3 * (1 - min(1.0, divergence.index / max(1, *lengths)))
+        return round(score, 3)
 
 
-def shared(difference: Difference) -> bool:
-    """Tell whether both sides show the same state, so that it is no difference."""
-    return difference.kind in STATES and difference.where == "both"
+_WEIGHTS: dict[Kind, float] = {
+    "loop": 80, "truncated": 60, "inputs": 5, "same_text": 5,
+    "moved": 2, "spelling": 2, "tokens": 2, "plain": 2,
+}  # fmt: skip
+
+
+def page_review(names: Names, comparison: Comparison) -> PageReview:
+    """A page of a review. `names` are the page's in both runs."""
+    a, b, report = comparison.a, comparison.b, comparison.report
+    light = replace(comparison, a=_light(a, b), b=_light(b, a))
+    absent = [
+        Difference("absent", f"{side.upper()} does not have this page", where=Where(side))
+        for side, name in zip(SIDES, names, strict=True)
+        if name is None
+    ]
+    differences = in_order([*comparison.differences, *absent])
+    return PageReview(names, light, report, differences, report.causes if report else ())
+
+
+def _light(result: OcrResult | None, other: OcrResult | None) -> OcrResult | None:
+    """A result without what is read when its page is shown, on a page of a known size if any side has it."""
+    if result is None:
+        return None
+    if other is not None and not all(result.image_size) and all(other.image_size):
+        result = with_page_size(result, other)
+    return replace(result, token_texts=(), top_two=(), timings=())

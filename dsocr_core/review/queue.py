@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from dsocr_core.reading.parity_records import VERDICT_WORDS, passes
-from dsocr_core.review.page import KINDS, SIZE_CLASSES, PageReview
-from dsocr_core.review.verdicts import VERDICTS, Judgement
+from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
+from dsocr_core.review.page import SIZE_CLASSES, PageReview
+from dsocr_core.review.verdicts import VERDICTS, Judgement, VerdictWord
 
-UNREVIEWED = "not reviewed"
+UNREVIEWED, DISAGREEMENT = "not reviewed", "disagreement"
+DECISIONS = (UNREVIEWED, *VERDICTS, DISAGREEMENT)
+"""What reviewers decided on a page."""
+REJECTED: VerdictWord = "wrong"
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,9 @@ class Filters:
     sizes: frozenset[str] = frozenset()
     """Some of `page.SIZE_CLASSES`."""
     kinds: frozenset[str] = frozenset()
-    """Some of `page.KINDS`; `loop`, `truncated` and `no_eos` find pages where both sides show it, too."""
+    """Some of `parity_records.KINDS`; `loop` and `truncated` find pages where both sides show it, too."""
     verdicts: frozenset[str] = frozenset()
-    """Some of `verdicts.VERDICTS`, or UNREVIEWED; by the latest verdict of any reviewer."""
+    """Some of `DECISIONS`."""
     text: str = ""
     """Part of the page's name, whatever its case."""
 
@@ -45,14 +49,13 @@ def select(pages: Iterable[PageReview], filters: Filters, given: Given) -> list[
 def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[str, dict[str, int]]:
     """For each filter its values and how many pages choosing that value alone would leave.
 
-    The other filters stay as they are. Keys: failing ("all", "fail"), parity, labels, presets, sizes,
-    kinds, verdicts. Every value that some page of the review has is there, with 0 where the other filters
-    leave none; parity and verdicts are all there.
+    The other filters stay as they are. Every value that some page of the review has is there, with 0 where
+    the other filters leave none; parity and verdicts are all there.
     """
     found: dict[str, dict[str, int]] = {name: {} for name in _VALUES}
     found["failing"] = {"all": 0, "fail": 0}
     found["parity"] = dict.fromkeys(VERDICT_WORDS, 0)
-    found["verdicts"] = dict.fromkeys((UNREVIEWED, *VERDICTS), 0)
+    found["verdicts"] = dict.fromkeys(DECISIONS, 0)
     for page in pages:
         missed = _missed(page, filters, given)
         for name, values_of in _VALUES.items():
@@ -66,21 +69,33 @@ def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[
     }
 
 
-def verdict_of(page: str, given: Given) -> str:
-    """The latest verdict of any reviewer on a page, or UNREVIEWED."""
-    latest = max(given.get(page, {}).values(), key=lambda row: row.time, default=None)
-    return latest.verdict if latest is not None and latest.verdict is not None else UNREVIEWED
+def decision(page: str, given: Given) -> str:
+    """What the reviewers of a page decided: one verdict, a disagreement, or UNREVIEWED."""
+    found = {row.verdict for row in given.get(page, {}).values() if row.verdict is not None}
+    return DISAGREEMENT if len(found) > 1 else next(iter(found), UNREVIEWED)
 
 
-def page_fails(page: PageReview) -> bool:
-    """Tell whether a page does not pass parity. What only one run has was not compared, and does not fail."""
-    return not page.in_one_run and not passes(page.verdict)
+def rejected(page: str, given: Given) -> bool:
+    """Tell whether any reviewer's verdict on a page is "wrong"; one that others contradict counts, too."""
+    return any(row.verdict == REJECTED for row in given.get(page, {}).values())
+
+
+Outcome = Literal["passed", "failed", "error", "only in one run"]
+
+
+def outcome(page: PageReview, given: Given) -> Outcome:
+    """What a page counts as, in every report: it fails parity, or a reviewer's verdict is "wrong"."""
+    if page.in_one_run and not rejected(page.name, given):
+        return "only in one run"
+    if page.fails and page.verdict == "not_comparable":
+        return "error"
+    return "failed" if page.fails or rejected(page.name, given) else "passed"
 
 
 def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
     """Names of the filters that the page does not pass."""
     missed = set()
-    if filters.failing and not page_fails(page):
+    if filters.failing and not page.fails:
         missed.add("failing")
     for name in ("parity", "labels", "presets", "sizes", "kinds", "verdicts"):
         wanted: frozenset[str] = getattr(filters, name)
@@ -92,18 +107,18 @@ def _missed(page: PageReview, filters: Filters, given: Given) -> set[str]:
 
 
 _VALUES: dict[str, Callable[[PageReview, Given], Iterable[str]]] = {
-    "failing": lambda page, _: ("all", "fail") if page_fails(page) else ("all",),
+    "failing": lambda page, _: ("all", "fail") if page.fails else ("all",),
     "parity": lambda page, _: (page.verdict,),
     "labels": lambda page, _: page.labels,
     "presets": lambda page, _: (page.preset,) if page.preset else (),
     "sizes": lambda page, _: (page.size_class,),
-    "kinds": lambda page, _: {*page.kinds, *page.marks},
-    "verdicts": lambda page, given: (verdict_of(page.name, given),),
+    "kinds": lambda page, _: {*page.kinds, *page.shared},
+    "verdicts": lambda page, given: (decision(page.name, given),),
 }
 _ORDER: dict[str, Iterable[str]] = {
     "failing": ("all", "fail"),
     "parity": VERDICT_WORDS,
     "sizes": SIZE_CLASSES,
     "kinds": KINDS,
-    "verdicts": (UNREVIEWED, *VERDICTS),
+    "verdicts": DECISIONS,
 }

@@ -10,12 +10,12 @@ import pandas as pd
 
 from dsocr_core.page.documents import natural_key
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity import first_difference, sized
+from dsocr_core.reading.parity import first_difference, with_page_size
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR
-from dsocr_core.review.comparing import compare_page, pair_pages
 from dsocr_core.review.keys import ReviewError, parse_key, review_key
-from dsocr_core.review.page import PageReview
+from dsocr_core.review.page import Names, PageReview, page_review
+from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
@@ -31,7 +31,6 @@ __all__ = [
 _CACHED = 32
 _AT_ONCE = 64
 """Diverging pages whose steps are held at a time."""
-Names = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class Review:
         page = self.page(name)
         comparison = pair(self.history, self.a.run, self.b.run, page.names, self.tolerance)
         a, b = comparison.a, comparison.b
-        return replace(comparison, a=a and sized(a, b), b=b and sized(b, a))
+        return replace(comparison, a=a and with_page_size(a, b), b=b and with_page_size(b, a))
 
     @functools.cached_property
     def _stages(self) -> pd.DataFrame:
@@ -223,7 +222,7 @@ def _pages(
         tokens = (light.a and light.a.token_ids, light.b and light.b.token_ids)
         step = None if None in tokens else first_difference(tokens[0] or (), tokens[1] or ())
         if step is None:
-            yield compare_page(names, light)
+            yield page_review(names, light)
         else:
             diverging.append((names, step))
     pages = [str(name) for both, _ in diverging for name in both]
@@ -236,7 +235,7 @@ def _pages(
                 of_run = wanted.setdefault(side.record.id, {})
                 of_run[str(name)] = max(step, of_run.get(str(name), 0))
         whole = {run: stored[run].readings(of) for run, of in wanted.items()}
-        yield from (compare_page(names, comparison(names, whole)) for names, _ in some)
+        yield from (page_review(names, comparison(names, whole)) for names, _ in some)
 
 
 def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:

@@ -30,7 +30,7 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.paths import cache_directory
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.uses import Uses
-from dsocr_core.reading.verdict import RULE
+from dsocr_core.reading.parity_records import RULE
 from dsocr_core.runs.annotations import File, read_annotation_files
 from dsocr_core.runs.index import FORM, HELD, LATER, Filling, insert
 from dsocr_core.runs.queries.query import LISTED, literal

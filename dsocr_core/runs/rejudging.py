@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.readings import result_of
@@ -32,5 +32,5 @@ def judged_anew(directory: Path, record: RunRecord) -> Counter[str]:
         for page in again:
             a, b = (results.get((page, side)) for side in sides)
             if a is not None and b is not None:
-                verdicts[page] = parity(a, b, tolerance_of(record)).verdict
+                verdicts[page] = compare_results(a, b, tolerance_of(record)).verdict
     return Counter(verdicts.values())

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import to_row
 from dsocr_core.reading.parity_records import ParityReport
-from dsocr_core.reading.parity_row import parity_figures
 
 Row = Mapping[str, Any]
 
 
 def parity_row(page: str, report: ParityReport) -> Row:
     """Make a row of what two results of a page have in common."""
-    return parity_figures(report) | {
+    return to_row(report) | {
         "page": page,
         "boxes_a": report.boxes_a,
         "boxes_b": report.boxes_b,
@@ -32,4 +32,4 @@ def parity_of(page: str, comparison: Comparison) -> Row | None:
 
 def not_compared_row(page: str, reasons: Sequence[str]) -> Row:
     """The parity row of a page of which a side has no result, and why."""
-    return parity_figures(None, reasons) | {"page": page}
+    return to_row(None, reasons) | {"page": page}

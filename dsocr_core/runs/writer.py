@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.reading.fingerprints import files_of
-from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.parity_records import RULE, ParityReport
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.reading.verdict import RULE
 from dsocr_core.runs.checksums import CHECKSUMS, write_checksums
 from dsocr_core.runs.readings import reading_table, timing_rows
 from dsocr_core.runs.record import RunRecord

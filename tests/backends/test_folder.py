@@ -13,10 +13,10 @@ from dsocr_core.backends.left_behind import read_left_behind
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.kinds import FolderSpec
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.loops import find_loop
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.postprocess import result_mmd
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.review.repetition import find_loop
 from dsocr_core.runs.texts.prediction import PAGE_END
 from dsocr_core.settings import Settings
 from tests.support.paths import DATA, SAMPLES
@@ -193,11 +193,14 @@ def test_a_text_without_boxes_is_compared_as_text_and_never_identical(tmp_path: 
     own = next(ours for ours, _ in sample_results() if ours.request.image.name == LETTER.name)
     clean = result_mmd(own.text_raw)
     result = read(put(tmp_path, **{"01-letter": clean}))
-    report = parity(own, replace(result, request=own.request, image_size=own.image_size))
-    assert report.verdict == "within_tolerance" and report.reasons == ("boxes are not known",)
+    report = compare_results(own, replace(result, request=own.request, image_size=own.image_size))
+    assert report.verdict == "within_tolerance" and report.reasons == ("boxes not known: of B",)
     assert (report.character_error_rate, report.boxes_a, report.tokens_equal) == (0.0, 0, None)
     other = read(put(tmp_path, **{"01-letter": clean.replace("e", "x")}))
-    assert parity(own, replace(other, request=own.request, image_size=own.image_size)).verdict == "differs"
+    assert (
+        compare_results(own, replace(other, request=own.request, image_size=own.image_size)).verdict
+        == "differs"
+    )
 
 
 def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:

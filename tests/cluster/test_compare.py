@@ -84,9 +84,9 @@ def test_every_verdict_is_that_of_parity_and_the_worst_comes_first(tmp_path: Pat
         (5, "not_comparable"), (1, "differs"), (2, "differs"), (9, "differs"), (6, "within_tolerance"),
     ]  # fmt: skip
     by_number = {row["number"]: row for row in rows}
-    assert by_number[5]["reasons"] == ["planted"]
-    assert by_number[6]["reasons"] == ["inputs differ: global view SHA-256 (11 and 22)"]
-    assert by_number[9]["reasons"] == ["A ended with EOS, B at the token limit"]
+    assert by_number[5]["reasons"] == ["could not be read: B: planted"]
+    assert by_number[6]["reasons"] == ["same text, different settings: global view SHA-256 (11 and 22)"]
+    assert by_number[9]["reasons"] == ["truncated at the token limit: B has no end token after 97 tokens"]
     assert by_number[2]["character_error_rate"] == pytest.approx(1 / 43)
     assert by_number[2]["first_divergence"] == TEXT.index("lazy") + 2
     assert (found.passed, found.failed) == (6, 4)
@@ -104,7 +104,7 @@ def test_a_text_without_known_boxes_is_never_identical(tmp_path: Path) -> None:
     found = compared(made(tmp_path / "a"), made(tmp_path / "b", {3: plain}))
     (row,) = found.worst
     assert (row["number"], row["verdict"]) == (3, "within_tolerance")
-    assert "boxes are not known" in row["reasons"]
+    assert "boxes not known: of B" in row["reasons"]
 
 
 def test_settings_that_differ_are_those_the_backends_come_to(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pages.widgets.compare import verdict
 from pages.widgets.review.view import _strip
 from pages.widgets.shared import layers_tab
 from pages.widgets.shared.runner import PageResults
-from pages.widgets.shared.strip import Strip, parity_facts
+from pages.widgets.shared.strip import Strip, parity_facts, said
 from tests.support.drawn_pairs import drawn_pair
 
 PAIRS = 40
@@ -84,7 +84,8 @@ def test_all_give_one_verdict_its_reasons_and_its_figures(stories: list[Story]) 
             assert story.page.verdict == "not_comparable" and story.strip.tone != "identical"
             continue
         assert (story.strip.word, story.strip.tone) == (shown.word, shown.tone)
-        assert story.strip.reasons == story.page.reasons == tuple(story.row["reasons"])  # type: ignore[arg-type]
+        assert story.strip.reasons == said(story.report.reasons, story.report.causes)
+        assert story.page.reasons == story.report.reasons == tuple(story.row["reasons"])  # type: ignore[arg-type]
         figures = set(parity_facts(story.report))
         assert figures <= set(story.strip.facts) and figures <= set(shown.facts)
 

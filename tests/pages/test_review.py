@@ -256,7 +256,6 @@ def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) 
 @pytest.mark.parametrize(
     ("tab", "expected"),
     [
-        ("Differences", "Score"),
         ("Boxes", "5 of 5 boxes paired"),
         ("Inputs", "✓ equal, ✗ different"),
         ("Timings", "n = 1"),
@@ -280,7 +279,7 @@ def test_the_tokens_say_whether_rounding_explains_the_divergence(own: History) -
         sides[backend] = replace(result, top_two=top)
     write(own, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
     said = words(open_page(page=RETOLD, tab="Tokens"))
-    assert "in box 2 of A; a tie: margin 0 of A and 0 of B, 0 " in said
+    assert "in box 2 of A; a tie: margin 0 of A and 0 of B, together 0 " in said
     assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Differences"))
 
 

@@ -43,7 +43,7 @@ from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.page.documents import expand
-from dsocr_core.reading.parity import character_error_rate
+from dsocr_core.reading.differences import character_error_rate
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.settings import Settings
 from tests.support.teacher_forcing import (

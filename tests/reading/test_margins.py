@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr_core.reading.margins import TIE_ULPS, margins, margins_row, ulp
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import Margins
 from dsocr_core.reading.records import OcrResult, TopTwo, to_jsonable, top_two_steps
 from tests.support.results import make_result
@@ -102,7 +102,7 @@ def result(text: str, margin: float, backend: str) -> OcrResult:
 
 
 def test_the_report_has_the_margins_of_the_first_divergence() -> None:
-    found = parity(result("abcd", 0.03125, "eager"), result("abXd", 0.0, "vendor")).first_divergence
+    found = compare_results(result("abcd", 0.03125, "eager"), result("abXd", 0.0, "vendor")).first_divergence
     assert found is not None and found.margins is not None
     assert found.margins == Margins(
         TopTwo((ord("c"), 0), (7.5, 7.46875)), TopTwo((ord("X"), 0), (7.5, 7.5)), "bfloat16", 1.0, True
@@ -111,14 +111,14 @@ def test_the_report_has_the_margins_of_the_first_divergence() -> None:
 
 
 def test_a_side_that_had_ended_has_no_margins() -> None:
-    found = parity(result("abc", 0.0, "eager"), result("ab", 0.0, "vendor")).first_divergence
+    found = compare_results(result("abc", 0.0, "eager"), result("ab", 0.0, "vendor")).first_divergence
     assert found is not None and found.margins is None
 
 
 def test_one_sides_logits_are_enough_for_margins() -> None:
     plain = make_result("abXd", "vendor", dtype="bfloat16")
-    found = parity(result("abcd", 3.0, "eager"), plain).first_divergence
+    found = compare_results(result("abcd", 3.0, "eager"), plain).first_divergence
     assert found is not None and found.margins is not None
     assert (found.margins.b, found.margins.tie, found.margins.ulps) == (None, False, 96)
-    nothing = parity(make_result("abcd"), plain).first_divergence
+    nothing = compare_results(make_result("abcd"), plain).first_divergence
     assert nothing is not None and nothing.margins is None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import TopTwo
 from dsocr_core.reading.ties import count_ties
@@ -15,14 +15,14 @@ def report(kind: str) -> ParityReport:
     """A page of that kind: equal, tie, bug (no tie), ended, plain (no logits), unknown (no tokens)."""
     a, b = make_result("abcd", dtype="bfloat16"), make_result("abXd", "vendor", dtype="bfloat16")
     if kind == "equal":
-        return parity(b, b)
+        return compare_results(b, b)
     if kind == "ended":
-        return parity(make_result("ab"), b)
+        return compare_results(make_result("ab"), b)
     if kind == "unknown":
-        return parity(replace(a, token_ids=None), b)
+        return compare_results(replace(a, token_ids=None), b)
     margin = {"tie": 0.03125, "bug": 3.0}.get(kind)
     top = tuple(TopTwo((ord(letter), 0), (7.5, 7.5 - margin)) for letter in "abcd") if margin else ()
-    return parity(replace(a, top_two=top), b)
+    return compare_results(replace(a, top_two=top), b)
 
 
 @pytest.mark.parametrize(

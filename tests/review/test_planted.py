@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dsocr_core.reading.parity_records import passes
-from dsocr_core.review.page import KINDS
+from dsocr_core.reading.parity_records import KINDS, passes
 from dsocr_core.review.queue import Filters, counts, select
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.store import History
@@ -16,8 +15,8 @@ from tests.support import planted as planting
 from tests.support.planted import Planted
 
 FIRST = 60
-# A page that stops at the ceiling has no end token, and its last block another text: all three are true.
-CONSEQUENCES = {"truncated": {"no_eos", "text"}, "loop": {"truncated", "no_eos", "text"}}
+# A page that stops at the ceiling has another text in its last block: both are true.
+CONSEQUENCES = {"truncated": {"text"}, "loop": {"truncated", "text"}}
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +50,17 @@ def test_every_kind_is_called_by_its_name(
     assert len(pages) >= 6
     for page in pages:
         assert page.kinds[0] == kind
-        assert set(page.kinds) <= {kind} | CONSEQUENCES.get(kind, set())
+        assert set(page.kinds) <= {kind, "spelling"} | CONSEQUENCES.get(kind, set())
 
 
-def test_what_means_nothing_has_no_kind(review: Review, planted: tuple[History, Planted]) -> None:
+def test_what_means_nothing_passes_and_says_what_it_is(
+    review: Review, planted: tuple[History, Planted]
+) -> None:
     others = [page for page in review.pages if page.name not in planted[1].kinds]
-    assert all(page.kinds == () and passes(page.verdict) for page in others)
+    assert all(passes(page.verdict) and set(page.kinds) <= {"moved", "spelling"} for page in others)
+    # F6: a page with other boxes counts as changed wherever it is counted.
+    moved = [page for page in others if page.report is not None and not page.report.tokens_equal]
+    assert all("moved" in page.kinds and page.changed for page in moved)
     assert 50 < sum(page.report is not None and not page.report.tokens_equal for page in others) < 150
 
 
@@ -80,7 +84,7 @@ def test_filters_and_their_counts_agree(review: Review, planted: tuple[History, 
     assert found["kinds"] == {
         kind: sum(kind in page.kinds for page in review.pages) for kind in KINDS if kind in found["kinds"]
     }
-    for kind in ("moved", "missing", "extra", "relabelled", "order", "loop"):
+    for kind in ("missing", "extra", "relabelled", "order", "loop"):
         assert found["kinds"][kind] == made[kind] == len(select(review.pages, Filters(kinds={kind}), {}))
     for name, values in found.items():
         if name in ("labels", "presets", "sizes"):

@@ -101,20 +101,21 @@ def test_the_document_counts_what_is_there(judged: Review) -> None:
     judged.verdicts.give("p0", "wrong", "ann", "boxes", "see there")
     judged.verdicts.give("p1", "same", "bob")
     values = json.loads(json.dumps(document(judged), allow_nan=False))
-    assert (values["passed"], values["failed"], values["changed"], values["rejected"]) == (6, 3, 3, 1)
+    assert (values["passed"], values["failed"], values["changed"], values["rejected"]) == (5, 4, 3, 1)
     # p1 has a text of its own, p2 a box that moved, p3 no result on one side.
     assert values["parity"] == {"identical": 6, "within_tolerance": 0, "differs": 2, "not_comparable": 1}
-    assert values["ties"] == {"pages": 8, "divergences": 2, "ties": 0, "finding": None}
+    assert values["ties"] == {"pages": 8, "divergences": 2, "ties": 0, "other_settings": 0, "finding": None}
     assert values["kinds"] == {"failed": 1, "relabelled": 1, "moved": 1, "text": 1}
     assert values["verdicts"] == {
-        "same": 1, "acceptable": 0, "wrong": 1, "unsure": 0, "not reviewed": 7, "reviewers": ["ann", "bob"]
+        "same": 1, "acceptable": 0, "wrong": 1, "unsure": 0, "not reviewed": 7, "disagreement": 0,
+        "reviewers": ["ann", "bob"],
     }  # fmt: skip
     rows = {row["image"]: row for row in values["pages"]}
     assert [row["image"] for row in values["pages"]][:3] == ["p3", "p1", "p2"]
     assert rows["p2"]["max_coordinate_difference_percent"] == pytest.approx(4000 / 999)
     assert rows["p3"]["boxes"] == {"a": None, "b": None, "matched": None}
     assert (rows["p3"]["verdict"], rows["p3"]["reasons"]) == (
-        "not_comparable", ["could not <i>read</i> it"]
+        "not_comparable", ["could not be read: A: could not <i>read</i> it"]
     )  # fmt: skip
     assert (rows["p2"]["verdict"], rows["p0"]["verdict"]) == ("differs", "identical")
     assert rows["p0"]["reviews"]["ann"]["comment"] == "see there"
@@ -232,7 +233,7 @@ def test_junit_has_a_failure_an_error_or_none_by_the_verdicts(judged: Review) ->
     parity = {name: case.find("properties/property[@name='parity']") for name, case in cases.items()}
     assert parity["p4"] is not None and parity["p4"].get("value") == "identical"
     assert parity["p2"] is not None
-    assert parity["p2"].get("value") == "differs; a box is off by 4 % of the page's side (limit 2 %)"
+    assert parity["p2"].get("value") == "differs; box moved: box 2 (text) by 4 % of the page's side down"
     assert "4 %" in str(cases["p2"][1].get("message"))
 
 

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.reading.records import TopTwo
+from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
 from dsocr_core.runs.store import History, HistoryError
 from tests.support.made_up_runs import record as plain_record
@@ -84,7 +85,7 @@ def test_pages_find_each_other_by_content_and_by_name_without_suffix(
         ("second.png",) * 2,
     ]
     second = review.page("second.png")
-    assert second.hints == ()
+    assert second.causes == ()
     assert {line.name: line.state for line in second.inputs}["image SHA-256"] == "differs"
     # Both results were made by hand with the same pixel hashes: then another file is the same page.
     assert (second.verdict, second.kinds) == ("identical", ())
@@ -103,7 +104,7 @@ def test_pages_that_failed(history: History) -> None:
     )
     (page,) = open_review(history, "failed-1").pages
     assert (page.kinds, page.verdict, page.report) == (("failed",), "not_comparable", None)
-    assert page.reasons == ("CUDA <out> of memory",)
+    assert page.reasons == ("could not be read: A: CUDA <out> of memory",)
     assert page.b is not None and len(page.b.boxes) == len(BLOCKS)
 
 
@@ -233,3 +234,18 @@ def test_settings_of_both_sides(history: History) -> None:
     assert frame.loc["torch", ["a", "b", "equal"]].tolist() == ["2.13", "2.11", False]
     assert frame.loc["triton", ["a", "b", "equal"]].tolist() == [None, "3", False]
     assert frame.loc["infer.max_new_tokens", "equal"]
+
+
+def test_keys_lead_back() -> None:
+    for parts in (
+        ("a", None, None, None), ("a.b", "c..d", None, None), ("a", "b", "eager", "vendor"),
+        ("a", "a", "vendor", "eager"), ("a", "b", None, "vendor"),
+    ):  # fmt: skip
+        assert parse_key(review_key(*parts)) == parts
+    assert review_key("a", "a") == "a"
+
+
+@pytest.mark.parametrize("key", ["", "~", "a~b~c", "../x", "a:", "a b", "a~", "x" * 300, "a:b:c"])
+def test_other_keys_are_refused(key: str) -> None:
+    with pytest.raises(ReviewError, match="names no review"):
+        parse_key(key)

@@ -46,7 +46,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 
 def causes_of(page: PageReview) -> list[str]:
-    return [hint.cause for hint in page.hints]
+    return [cause.name for cause in page.causes]
 
 
 def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dsocr_core.review.queue import UNREVIEWED, Filters, counts, select, verdict_of
+from dsocr_core.review.queue import DISAGREEMENT, UNREVIEWED, Filters, counts, decision, outcome, select
 from dsocr_core.review.review import open_review
 from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
 from dsocr_core.runs.store import History
@@ -178,13 +178,35 @@ def test_reviews_of_one_run_are_kept_apart(history: History, verdicts: Verdicts,
     assert [counts["review"] for counts in counted(history, run)] == [run, f"{run}~another"]
 
 
-def test_the_queue_filters_by_the_latest_verdict(history: History, verdicts: Verdicts, run: str) -> None:
-    review = open_review(history, run)
-    verdicts.give("p1", "wrong", "ann")
-    verdicts.give("p1", "same", "bob")
+def test_two_reviewers_who_disagree_are_a_disagreement(
+    history: History, verdicts: Verdicts, run: str
+) -> None:
+    """F10: the last verdict counted, and nothing showed that another had said otherwise."""
+    page = open_review(history, run).page("p2")
+    verdicts.give("p2", "same", "ann")
+    assert decision("p2", verdicts.current()) == "same"
+    verdicts.give("p2", "acceptable", "bob")
     given = verdicts.current()
-    assert verdict_of("p1", given) == "same"
-    assert verdict_of("p2", given) == UNREVIEWED
+    assert decision("p2", given) == DISAGREEMENT and outcome(page, given) == "passed"
+    assert {reviewer: row.verdict for reviewer, row in given["p2"].items()} == {
+        "ann": "same",
+        "bob": "acceptable",
+    }
+    verdicts.give("p2", "wrong", "bob")
+    verdicts.give("p2", "same", "ann")
+    given = verdicts.current()
+    assert decision("p2", given) == DISAGREEMENT and outcome(page, given) == "failed"
+    verdicts.undo("bob")
+    verdicts.undo("bob")
+    assert decision("p2", verdicts.current()) == "same"
+
+
+def test_the_queue_filters_by_what_reviewers_decided(history: History, verdicts: Verdicts, run: str) -> None:
+    review = open_review(history, run)
+    verdicts.give("p1", "same", "ann")
+    given = verdicts.current()
+    assert decision("p1", given) == "same"
+    assert decision("p2", given) == UNREVIEWED
 
     def names(**filters: object) -> list[str]:
         return [page.name for page in select(review.pages, Filters(**filters), given)]  # type: ignore[arg-type]
@@ -197,7 +219,14 @@ def test_the_queue_filters_by_the_latest_verdict(history: History, verdicts: Ver
     assert names(failing=True) == names(parity={"differs"}) == ["p1", "p3"]
     assert names(parity={"identical"}) == ["p2"]
     found = counts(review.pages, Filters(kinds=frozenset({"text"})), given)
-    assert found["verdicts"] == {UNREVIEWED: 1, "same": 1, "acceptable": 0, "wrong": 0, "unsure": 0}
+    assert found["verdicts"] == {
+        UNREVIEWED: 1,
+        "same": 1,
+        "acceptable": 0,
+        "wrong": 0,
+        "unsure": 0,
+        DISAGREEMENT: 0,
+    }
     # A filter's own values are counted as if it were not set.
     assert found["kinds"] == {"text": 2}
     assert found["failing"] == {"all": 2, "fail": 2}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dsocr_core.reading.verdict import RULE
+from dsocr_core.reading.parity_records import RULE
 from dsocr_core.runs import rejudging
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.store import History
@@ -67,7 +67,7 @@ def test_pages_are_counted_by_the_rule_of_today(tmp_path: Path, rule: int | None
 def test_what_today_s_rule_recorded_is_not_judged_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejudging, "parity", lambda *_: pytest.fail("judged again"))
+    monkeypatch.setattr(rejudging, "compare_results", lambda *_: pytest.fail("judged again"))
     with History(tmp_path / "h") as history:
         write(history, "run-1", {"p": {"eager": make_result("a 5"), "vendor": make_result("a 6", "vendor")}})
         assert history.runs().iloc[0]["differs"] == 1

@@ -56,7 +56,7 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         parity = history.sql("select page, verdict, reasons, tokens_equal from parity order by page")
         assert [(row.page, row.verdict, list(row.reasons)) for row in parity.itertuples()] == [
             ("gone.png", "not_comparable", ["no such file"]),
-            ("half.png", "not_comparable", ["no such worker"]),
+            ("half.png", "not_comparable", ["could not be read: B: no such worker"]),
             ("page.png", "identical", []),
         ]
         assert parity["tokens_equal"].isna().tolist() == [True, True, False]

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryExists
@@ -32,7 +32,7 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     Image.new("RGB", (1000, 800), "white").save(image)
     ours, vendor = make_result(TWO_BOXES, image=image), make_result(backend="vendor", image=image)
-    report = parity(ours, vendor)
+    report = compare_results(ours, vendor)
     run = record_run(Settings(), [ours, vendor], "python -m dsocr_core compare page.png", notes="a first try")
     with RunWriter(tmp_path / "h", run) as writer:
         writer.add_result("page.png", ours)

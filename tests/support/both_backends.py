@@ -16,7 +16,7 @@ from dsocr_core.engine import generate
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.vendor.backend import VendorBackend
 
@@ -59,7 +59,7 @@ def check(backends: tuple[EagerEngine, VendorBackend], page: Path, preset: str) 
     ours, vendor = backends
     request = OcrRequest(page, preset, max_new_tokens=NEW_TOKENS, test_compress=True)
     a, b = ours.recognize(request), vendor.recognize(request)
-    report = parity(a, b)
+    report = compare_results(a, b)
     assert [line for line in report.inputs if line.decides and line.state != "equal"] == []
     if report.first_divergence is None:
         assert (a.text_raw, a.text_tokens) == (b.text_raw, b.text_tokens) and a.text_tokens is not None

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from data.samples.record import EXAMPLE_SETTINGS
 from dsocr_core.reading.markup import END_MARKER
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultStore
@@ -163,7 +163,7 @@ KINDS: dict[str, Change] = {
     "truncated": truncated,
     "loop": loop,
 }
-"""Kind of difference, as `dsocr_core.review.page.KINDS` names it, and what makes it."""
+"""Kind of difference, as `parity_records.KINDS` names it, and what makes it."""
 
 
 def jitter(page: Page, chance: random.Random) -> Page:
@@ -276,7 +276,7 @@ def plant(
         for name, ours, vendor in made:
             run.add_result(name, ours)
             run.add_result(name, vendor)
-            run.add_parity(name, parity(ours, vendor))
+            run.add_parity(name, compare_results(ours, vendor))
     history.refresh()
     return Planted(run_id, answers, pages)
 

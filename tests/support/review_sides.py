@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import BackendName, OcrResult, PageFile
-from dsocr_core.review.comparing import compare_page
-from dsocr_core.review.page import PageReview
+from dsocr_core.review.page import PageReview, page_review
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.store import History
 from tests.support.results import make_result
@@ -52,7 +51,7 @@ def record(run_id: str = "run-1", **values: Any) -> RunRecord:
 def page(ours: OcrResult, vendor: OcrResult) -> PageReview:
     """Two results as a page of a review, without a history."""
     a, b = (_of_one_file(result) for result in (ours, vendor))
-    return compare_page(("page.png", "page.png"), Comparison(a.request, a, b))
+    return page_review(("page.png", "page.png"), Comparison(a.request, a, b))
 
 
 def texts(ours: str, vendor: str | None = None, **changes: Any) -> PageReview:
@@ -79,7 +78,7 @@ def write(
                     run.add_result(name, result)
             ours, vendor = results.get("eager"), results.get("vendor")
             if isinstance(ours, OcrResult) and isinstance(vendor, OcrResult):
-                run.add_parity(name, parity(ours, vendor))
+                run.add_parity(name, compare_results(ours, vendor))
     history.refresh()
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from dsocr_core.reading.parity import parity
+from dsocr_core.reading.parity import compare_results
 from dsocr_core.settings import Settings
 from tests.support.both_backends import noise_page, open_backends
 from tests.support.paths import MINI
@@ -65,7 +65,7 @@ def test_three_pages_in_one_prompt_are_read_alike_past_the_rings_turn(
     request = replace(request, max_new_tokens=3 * WINDOW)
     with open_backends(directory, "cpu", "float32", interpreter) as (ours, vendor):
         a, b = ours.recognize(request), vendor.recognize(request)
-    report = parity(a, b)
+    report = compare_results(a, b)
     assert len(a.required_inputs.prompt_ids) > 3 * 273 and len(a.required_tokens) > 2 * WINDOW
     assert (report.verdict, report.tokens_equal, report.input_parity) == ("identical", True, True), (
         report.reasons

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.formatting import duration, plural
 from dsocr_core.reading import render
 from dsocr_core.reading.markup import Box
-from dsocr_core.reading.parity import is_plain
 from dsocr_core.reading.parity_records import BoxPair
 from dsocr_core.reading.records import OcrResult, Side
 from dsocr_core.reading.text_diff import text_changes
@@ -137,8 +136,15 @@ class Shown:
 
     @cached_property
     def differing(self) -> set[int]:
-        """Rows whose texts differ."""
-        return other_texts(self.rows)
+        """Rows that some difference is about."""
+        found = self.report.differences if self.report else ()
+        a = {box for item in found for box in item.where.boxes_a}
+        b = {box for item in found for box in item.where.boxes_b}
+        return {
+            number
+            for number, row in enumerate(self.rows)
+            if (row.a and row.a.index in a) or (row.b and row.b.index in b)
+        }
 
 
 def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Pairing]:
@@ -155,7 +161,7 @@ def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Pairing]:
 
 def result_words(result: OcrResult) -> str:
     """Say how much a backend read and in what time, as far as it tells."""
-    found = ["boxes not known" if is_plain(result) else plural(len(result.boxes), "box", "boxes")]
+    found = [plural(len(result.boxes), "box", "boxes") if result.boxes_known else "boxes not known"]
     if result.token_ids is not None:
         found.append(plural(len(result.token_ids), "token"))
     if result.finish_reason == "length":

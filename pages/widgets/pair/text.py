@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
-from dsocr_core.reading.output_findings import loose_text
+from dsocr_core.reading.differences import loose_text
 from dsocr_core.reading.parity import comparable
 from dsocr_core.reading.text_runs import Runs
-from dsocr_core.review.differences import block_texts
 from pages.widgets.components.document import Aligned, show_aligned
 from pages.widgets.pair import sheets
 from pages.widgets.pair.shown import Pairing, Shown, compared
@@ -61,14 +60,11 @@ def _lines(shown: Shown) -> Iterator[Aligned]:
     """The text outside of blocks where it differs, then block beside block in A's order."""
     a, b, report = shown.comparison.a, shown.comparison.b, shown.report
     assert a is not None and b is not None and report is not None
-    if a.request.together:
-        loose = [loose_text(*sheets.text_of(side, shown.sheet)) for side in (a, b)]
-        outside = [(loose[0], loose[1])] if loose[0] != loose[1] else []
-    else:
-        blocks = block_texts(*comparable(a, b), report.pairs)
-        outside = [(block.text_a, block.text_b) for block in blocks if block.pair is None]
-    for texts in outside:
-        yield Aligned("outside of blocks", *compared(*texts))
+    sides = (a, b) if a.request.together else comparable(a, b)
+    loose = [loose_text(*sheets.text_of(side, shown.sheet)) for side in sides]
+    outside = loose[0] != loose[1]
+    if outside:
+        yield Aligned("outside of blocks", *compared(*loose))
     if not shown.rows and not outside:
         text: Runs = [(sheets.text_of(a, shown.sheet)[0], "same")]
         yield Aligned("no blocks", text, text)

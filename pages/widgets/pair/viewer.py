@@ -105,7 +105,7 @@ def _box_values(box: Box | None, most: int) -> dict[str, Any] | None:
 
 
 def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
-    """`differing` are rows that differ in more than their coordinates and label, in their text say.
+    """`differing` are rows that some difference is about.
 
     Rows with two texts that are not the same have `runs` of both sides, and `changes` in words, digits first.
     """
@@ -113,7 +113,7 @@ def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> lis
     found: list[dict[str, Any]] = [
         {
             "state": row.state,
-            "differs": number in differing or row.state not in ("matched", "single"),
+            "differs": number in differing,
             "a": _box_values(row.a, most),
             "b": _box_values(row.b, most),
             "iou": row.iou,

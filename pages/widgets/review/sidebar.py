@@ -10,10 +10,9 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
-from dsocr_core.reading.parity_records import VERDICT_WORDS
+from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
-from dsocr_core.review.page import KINDS
-from dsocr_core.review.queue import UNREVIEWED, counts, select, verdict_of
+from dsocr_core.review.queue import UNREVIEWED, counts, decision, select
 from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
 from dsocr_core.runs.store import EXAMPLE, History
 from pages.widgets.components.gallery import show_gallery
@@ -196,7 +195,7 @@ def _option(name: str, option: str) -> str:
 
 def line(here: Position, page: PageReview) -> dict[str, Any]:
     """The page as a gallery shows it."""
-    reviewed = verdict_of(page.name, here.given)
+    reviewed = decision(page.name, here.given)
     words = verdict_words(page.verdict)
     reviews = [
         f"{reviewer}: {row.verdict}" for reviewer, row in sorted(here.given.get(page.name, {}).items())

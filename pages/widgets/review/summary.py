@@ -9,12 +9,11 @@ import streamlit as st
 
 from dsocr_core.base.formatting import moment
 from dsocr_core.models.family import all_stages
+from dsocr_core.reading.parity_records import KINDS
 from dsocr_core.reading.ties import count_ties
 from dsocr_core.review.document import headline
 from dsocr_core.review.html import html_report
-from dsocr_core.review.page import KINDS
-from dsocr_core.review.queue import UNREVIEWED, verdict_of
-from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
+from dsocr_core.review.queue import DECISIONS, decision
 from dsocr_core.runs.statistics import outcome_words
 from pages.widgets.shared import table
 from pages.widgets.shared.messages import plain
@@ -50,14 +49,14 @@ def draw(shown: PageShown) -> None:
 
 
 def outcome_table(review: Review, given: Given) -> pd.DataFrame:
-    """Pages by verdict of parity, by kind of difference and by the reviewers' latest verdict."""
-    reviewed = [verdict_of(page.name, given) for page in review.pages]
+    """Pages by verdict of parity, by kind of difference and by the reviewers' decision."""
+    reviewed = [decision(page.name, given) for page in review.pages]
     parity = [verdict_words(page.verdict).words for page in review.pages if not page.in_one_run]
     rows: list[tuple[str, int]] = [
         ("pages", len(review.pages)),
         *((f"parity: {words.words}", parity.count(words.words)) for words in VERDICTS.values()),
         *((words, sum(kind in page.kinds for page in review.pages)) for kind, words in KINDS.items()),
-        *((f"verdict: {word}", reviewed.count(word)) for word in (*REVIEW_VERDICTS, UNREVIEWED)),
+        *((f"verdict: {word}", reviewed.count(word)) for word in DECISIONS),
     ]
     return pd.DataFrame([row for row in rows if row[1] or row[0].startswith(("pages", "parity", "verdict"))],
                         columns=["", "pages"])  # fmt: skip

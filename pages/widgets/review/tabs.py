@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import streamlit as st
-
-from dsocr_core.base.formatting import plural, significant
-from dsocr_core.review.page import KINDS, Difference
+from dsocr_core.base.formatting import plural
+from dsocr_core.reading.parity_records import Difference
 from pages.widgets.components.document import Block, show_columns
 from pages.widgets.pair import tabs, text
 from pages.widgets.pair.viewer import clicked
@@ -13,7 +11,6 @@ from pages.widgets.review import summary
 from pages.widgets.review.address import key
 from pages.widgets.review.view import PageShown
 from pages.widgets.shared import figure, layers_tab
-from pages.widgets.shared.messages import plain
 
 _TIMINGS = "This page, one run of each side (n = 1). Vision lies inside prefill. All pages: Whole review."
 
@@ -43,19 +40,17 @@ def draw(shown: PageShown) -> None:
 def _differences(shown: PageShown) -> None:
     page = shown.page
     found = [
-        Block("item", f"{KINDS[item.kind]}: {item.words}{_evidence(item)}", box=shown.row_of_difference(item))
+        Block("item", f"{item.sentence}{_evidence(item)}", box=shown.row_of_difference(item))
         for item in page.differences
     ]
-    hints = [Block("item", hint.words) for hint in page.hints]
-    title = f"{plural(len(found), 'difference')}, gravest first" if found else "No differences"
+    causes = [Block("item", cause.words) for cause in page.causes]
+    title = f"{plural(len(found), 'difference')}, worst first" if found else "No differences"
     agree = [Block("paragraph", "both sides agree")]
-    no_hint = [Block("paragraph", "none found" if found else "nothing to explain")]
-    columns = [(title, found or agree), ("Likely cause", hints or no_hint)]
+    no_cause = [Block("paragraph", "none found" if found else "nothing to explain")]
+    columns = [(title, found or agree), ("Likely cause", causes or no_cause)]
     show_columns(
         "review differences", columns, shown.selected, lambda: shown.select(clicked("review differences"))
     )
-    parts = ", ".join(f"{name} {significant(part)}" for name, part in page.parts.items())
-    st.caption(plain(f"Score {significant(page.score)}{f' = {parts}' if parts else ''}"))
 
 
 def _evidence(item: Difference) -> str:

@@ -9,7 +9,9 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment
-from dsocr_core.review.page import Cause, PageReview
+from dsocr_core.reading.parity_records import CauseName
+from dsocr_core.review.page import PageReview
+from dsocr_core.review.queue import DISAGREEMENT, decision
 from dsocr_core.review.verdicts import COMMENT_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement
 from pages.widgets.review import address, position
 from pages.widgets.review.address import key, value
@@ -81,8 +83,8 @@ def _labels(here: Position, page: PageReview) -> list[str]:
     """Causes to choose from: those that the page hints at, then those used here, then all there are."""
     used = (row.label for rows in here.given.values() for row in rows.values() if row.label)
     typed = st.session_state["review cause"]
-    hinted = (hint.cause for hint in page.hints)
-    return list(dict.fromkeys((*hinted, *sorted(used), *get_args(Cause), *([typed] if typed else []))))
+    hinted = (cause.name for cause in page.causes)
+    return list(dict.fromkeys((*hinted, *sorted(used), *get_args(CauseName), *([typed] if typed else []))))
 
 
 def _keep_words() -> None:
@@ -115,6 +117,8 @@ def verdicts_html(here: Position, page: PageReview) -> str:
         words = f"<b>{escape(who)}</b>: {escape(row.verdict or '')}{more}"
         title = escape(f"{moment(row.time)} {row.reviewer}: {row.comment or row.verdict}", quote=True)
         chips.append(f"<span class='dsocr-review' title='{title}'>{words}</span>")
+    if decision(page.name, here.given) == DISAGREEMENT:
+        chips.append(f"<span class='dsocr-review'><b>{DISAGREEMENT}</b></span>")
     for row in here.comments:
         words = f"<b>{escape(row.reviewer)}</b>: {escape(row.comment)}"
         chips.append(f"<span class='dsocr-review' title='{escape(row.comment, quote=True)}'>{words}</span>")

@@ -6,7 +6,7 @@ import io
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,11 @@ from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
 from pages.widgets.shared import resources, soon
 from pages.widgets.shared.labels import side_label, side_letter
-from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html, verdict_words
+from pages.widgets.shared.strip import Fact, Strip, parity_facts, said, strip_html, verdict_words
 
 if TYPE_CHECKING:
-    from dsocr_core.review.page import Difference, PageReview
+    from dsocr_core.reading.parity_records import Difference
+    from dsocr_core.review.page import PageReview
     from dsocr_core.review.review import Review
 
 _SHORT = {"infer.no_repeat_ngram_size": "n-gram", "infer.max_new_tokens": "at most tokens"}
@@ -47,22 +48,10 @@ class PageShown(Shown):
 
     def row_of_difference(self, item: Difference) -> int | None:
         """The first row that a difference is about; None when it is about the page."""
-        if not item.boxes_a and not item.boxes_b:
+        boxes_a, boxes_b = item.where.boxes_a, item.where.boxes_b
+        if not boxes_a and not boxes_b:
             return None
-        return self.row_of(next(iter(item.boxes_a), None), next(iter(item.boxes_b), None))
-
-    @cached_property
-    def differing(self) -> set[int]:
-        """Rows that some difference is about."""
-        found: set[int] = set()
-        for item in self.page.differences:
-            a, b = set(item.boxes_a), set(item.boxes_b)
-            found |= {
-                number
-                for number, row in enumerate(self.rows)
-                if (row.a and row.a.index in a) or (row.b and row.b.index in b)
-            }
-        return found
+        return self.row_of(next(iter(boxes_a), None), next(iter(boxes_b), None))
 
 
 def shown_of(review: Review, page: PageReview) -> PageShown:
@@ -95,7 +84,7 @@ def draw(here: Position, shown: PageShown) -> None:
     page = shown.page
     picture, size, note = _picture(shown.review, page, shown.sheet)
     st.html(strip_html(_strip(page, note)))
-    reasons = cause_first(page)
+    reasons = "; ".join(said(page.reasons, page.causes))
     # One line whatever is in it: the viewer stays where it is from page to page.
     st.html(
         "<div class='dsocr-reasons dsocr-line'>"
@@ -120,13 +109,6 @@ def draw(here: Position, shown: PageShown) -> None:
             "ask": {"field": verdict.FIELDS["r"][0], "at": address.values()["asked"]},
         },
     )
-
-
-def cause_first(page: PageReview) -> str:
-    """Say what explains a page's differences, then what follows from it."""
-    if not page.hints:
-        return "; ".join(page.reasons)
-    return " → ".join(filter(None, (page.hints[0].words, "; ".join(page.reasons))))
 
 
 def _position(here: Position, shown: PageShown) -> dict[str, Any]:
@@ -166,7 +148,7 @@ def _pane_words(shown: PageShown, side: Side) -> dict[str, str]:
     if page.names[SIDES.index(side)] is None:
         words = {"summary": "not in this run", "message": f"{side_letter(side)} does not have this page."}
     elif (result := shown.results.get(side)) is None:
-        failed = next((item.words for item in page.differences if item.where == side), "")
+        failed = next((item.words for item in page.differences if item.where.side == side), "")
         words = {"summary": "failed", "message": failed}
     else:
         words = {"summary": result_words(result), "message": ""}

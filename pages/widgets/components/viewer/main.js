@@ -126,8 +126,8 @@ class Viewer {
     const next = this.find('[data-act="next-difference"]');
     next.disabled = !this.differences.length;
     next.textContent = this.differences.length
-      ? `${this.differences.length} difference${this.differences.length > 1 ? "s" : ""} \u203a`
-      : "No differences";
+      ? `${this.differences.length} box${this.differences.length > 1 ? "es" : ""} differ${this.differences.length > 1 ? "" : "s"} \u203a`
+      : "No box differs";
     next.hidden = !this.pairs.some((pair) => pair.state !== "single");
     this.fillMenus();
     this.refilter();

@@ -1,18 +1,14 @@
-"""Repetition, order and names, against slow references."""
+"""Repetition loops, against a slow reference."""
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 
 import pytest
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.reading.parity_records import BoxPair
-from dsocr_core.review.comparing import inversions, longest_increasing, reading_order
-from dsocr_core.review.keys import ReviewError, parse_key, review_key
-from dsocr_core.review.repetition import find_loop
+from dsocr_core.reading.loops import find_loop
 from tests.support.paths import SAMPLES
 
 
@@ -72,41 +68,6 @@ def test_hostile_texts_take_no_time() -> None:
     for text in ("a" * 1_000_000, "ab" * 500_000, "".join(map(chr, range(32, 50_000))) * 3, "\ud800" * 1000):
         find_loop(text)
     assert time.process_time() - start < 3
-
-
-def test_order_against_every_permutation() -> None:
-    for values in itertools.permutations(range(6)):
-        pairs = itertools.combinations(values, 2)
-        assert inversions(values) == sum(a > b for a, b in pairs)
-        places = longest_increasing(values)
-        chain = [values[place] for place in places]
-        assert chain == sorted(chain) and places == sorted(places)
-        longest = max(
-            size for size in range(1, 7) for part in itertools.combinations(values, size)
-            if list(part) == sorted(part)
-        )  # fmt: skip
-        assert len(chain) == longest
-
-
-def test_no_pairs_have_no_order() -> None:
-    lone = BoxPair("only_a", None, None, None, None)
-    assert reading_order([lone]).normalised == 0
-    assert longest_increasing([]) == []
-
-
-def test_keys_lead_back() -> None:
-    for parts in (
-        ("a", None, None, None), ("a.b", "c..d", None, None), ("a", "b", "eager", "vendor"),
-        ("a", "a", "vendor", "eager"), ("a", "b", None, "vendor"),
-    ):  # fmt: skip
-        assert parse_key(review_key(*parts)) == parts
-    assert review_key("a", "a") == "a"
-
-
-@pytest.mark.parametrize("key", ["", "~", "a~b~c", "../x", "a:", "a b", "a~", "x" * 300, "a:b:c"])
-def test_other_keys_are_refused(key: str) -> None:
-    with pytest.raises(ReviewError, match="names no review"):
-        parse_key(key)
 
 
 BLOCK = "<|ref|>text<|/ref|><|det|>[[{}, {}, 640, 200]]<|/det|>\nThe same words again.\n\n"

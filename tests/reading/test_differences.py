@@ -1,0 +1,174 @@
+"""Every kind of difference on one page, with its evidence."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from dsocr_core.reading.differences import rising
+from dsocr_core.reading.parity import compare_results
+from dsocr_core.reading.parity_records import KINDS, Difference, Kind, ParityReport, Where
+from tests.support.results import make_result
+from tests.support.review_sides import BLOCKS, changed, markup
+
+TURN = "again and again, "
+BROKEN = "\n\n<|ref|>text<|/ref|><|det|>[[1, 2]]<|/det|>\n"
+
+
+def texts(ours: str, vendor: str | None = None, **changes: object) -> ParityReport:
+    """A page whose sides wrote these texts; `changes` concern A alone."""
+    a = replace(make_result(ours, "eager"), **changes)
+    return compare_results(a, make_result(markup() if vendor is None else vendor, "vendor"))
+
+
+def only(report: ParityReport, kind: Kind) -> Difference:
+    """The one difference of a page."""
+    (difference,) = report.differences
+    assert difference.kind == kind
+    return difference
+
+
+def test_equal_pages_differ_in_nothing() -> None:
+    found = texts(markup())
+    assert (found.verdict, found.differences, found.causes, found.shared) == ("identical", (), (), ())
+
+
+def test_a_moved_box_says_by_how_much_and_where_to() -> None:
+    found = only(texts(markup(changed(1, box=(100, 180, 900, 280)))), "moved")
+    # 30 of 999 down: two corners by 3.003 %, and (100 - 30) / (100 + 30) of both boxes' height in common.
+    assert found.evidence == {"iou": round(70 / 130, 4), "shift_percent": round(3000 / 999, 3)}
+    assert (found.where, found.within) == (Where("both", (1,), (1,)), False)
+    assert found.words == "box 2 (text) by 3 % of the page's side down"
+
+
+def test_shifts_within_the_tolerance_are_one_difference() -> None:
+    blocks = [(label, (x1, y1 + 10, x2, y2 + 10), text) for label, (x1, y1, x2, y2), text in BLOCKS]
+    found = only(texts(markup(blocks)), "moved")
+    assert found.within and found.where.boxes_a == (0, 1, 2, 3, 4)
+    assert found.evidence["shift_percent"] == pytest.approx(1000 / 999, abs=1e-3)
+
+
+def test_a_relabelled_box_names_both_labels() -> None:
+    found = only(texts(markup(changed(0, label="sub_title"))), "relabelled")
+    assert found.evidence == {"label_a": "sub_title", "label_b": "title", "iou": 1.0, "shift_percent": 0.0}
+
+
+def test_a_changed_text_counts_its_edits_and_holds_both() -> None:
+    found = only(texts(markup(changed(2, text="the sexond paragraph of a page"))), "text")
+    # c -> x, and "the" -> "a": three edits more.
+    assert found.evidence["distance"] == 4 and found.where == Where("both", (2,), (2,))
+    assert found.texts == ("the sexond paragraph of a page", BLOCKS[2][2])
+    assert found.words == "box 3 (text), sexond -> second; a -> the"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ("Hello world", "Hello word", "world -> word"),
+        (markup() + BROKEN + "one", markup() + BROKEN + "two", "outside of boxes, one -> two"),
+        # Fragments of markup are no changed words, and no values.
+        (
+            "<|ref|>title<|/ref|><|det|>[[169",
+            "<|ref|>title<|/ref|><|det|>[[169, 262, ",
+            'markup that is cut off, "<|ref|>title<|/ref|><|det|>[[169" and '
+            '"<|ref|>title<|/ref|><|det|>[[169, 262,"',
+        ),
+        (markup() + "\n\n<|ref|>", markup(), 'markup that is cut off, "<|ref|>" and none'),
+    ],
+)
+def test_text_that_no_box_stands_for_is_compared_by_itself(a: str, b: str, words: str) -> None:
+    report = texts(a, b)
+    assert report.verdict == "differs" and only(report, "text").words == words
+
+
+def test_texts_that_stand_in_each_others_boxes_are_one_difference() -> None:
+    one, two = BLOCKS[1][2], BLOCKS[2][2]
+    blocks = (BLOCKS[0], (*BLOCKS[1][:2], two), (*BLOCKS[2][:2], one), *BLOCKS[3:])
+    found = only(texts(markup(blocks)), "exchanged")
+    assert not found.within and found.where.boxes_a == (1, 2)
+
+
+def test_boxes_of_one_block_are_one_difference_of_text() -> None:
+    two = "<|ref|>text<|/ref|><|det|>[[1, 1, 99, 20], [1, 30, 99, 50]]<|/det|>\n{}"
+    found = only(texts(two.format("12 eggs"), two.format("13 eggs")), "text")
+    assert found.where == Where("both", (0, 1), (0, 1))
+
+
+def test_a_changed_order_counts_what_is_out_of_order() -> None:
+    first, second, third, *rest = BLOCKS
+    found = only(texts(markup((second, third, first, *rest))), "order")
+    assert found.evidence == {"moved": 1, "matched": 5} and found.within
+    assert found.where == Where("both", (2,), (0,))
+
+
+def test_the_longest_rising_subsequence_against_every_permutation() -> None:
+    assert rising([]) == []
+    for values in itertools.permutations(range(6)):
+        places = rising(values)
+        chain = [values[place] for place in places]
+        assert chain == sorted(chain) and places == sorted(places)
+        longest = max(
+            size for size in range(1, 7) for part in itertools.combinations(values, size)
+            if list(part) == sorted(part)
+        )  # fmt: skip
+        assert len(chain) == longest
+
+
+def test_a_truncated_side_says_after_how_many_tokens() -> None:
+    report = texts(markup(), finish_reason="length", token_ids=tuple(range(8192)), token_texts=())
+    found = report.differences[0]
+    assert (report.verdict, found.kind, found.where.side) == ("differs", "truncated", "a")
+    assert found.evidence == {"tokens": 8192, "limit": 8192}
+
+
+def test_no_limit_and_a_limit_that_is_not_known_are_not_the_same() -> None:
+    a = replace(make_result(markup()), finish_reason="length", inputs=None)
+    for limit in ("unlimited", None):
+        request = replace(a.request, max_new_tokens=limit)
+        found = compare_results(replace(a, request=request), make_result(markup(), "vendor")).differences[0]
+        assert found.kind == "truncated" and "limit" not in found.evidence
+
+
+def test_a_repetition_loop_says_its_unit_and_turns() -> None:
+    report = texts(markup() + TURN * 20)
+    assert [item.kind for item in report.differences] == ["loop", "text"]
+    evidence = report.differences[0].evidence
+    assert (evidence["period"], evidence["count"]) == (len(TURN), 20)
+    assert sorted(str(evidence["unit"])) == sorted(TURN)
+    assert report.differences[0].words.endswith(f"20 times from character {evidence['start']:,}")
+
+
+def test_a_state_of_both_sides_is_no_difference() -> None:
+    report = texts(markup() + TURN * 20, markup() + TURN * 20)
+    assert (report.verdict, report.differences) == ("identical", ())
+    assert [item.kind for item in report.shared] == ["loop"]
+
+
+def test_settings_that_differ_are_named_and_never_identical() -> None:
+    """F5: equal outputs are said to be equal, whatever went in."""
+    b = make_result(markup(), "vendor", no_repeat_ngram_size=35)
+    report = compare_results(make_result(markup(), "eager"), b)
+    found = only(report, "same_text")
+    assert (found.evidence, report.verdict, report.causes) == (
+        {"lines": "n-gram size"},
+        "within_tolerance",
+        (),
+    )
+    assert found.sentence == "same text, different settings: n-gram size (20 and 35)"
+    other = compare_results(make_result(markup(changed(1, text="other")), "eager"), b)
+    assert [item.kind for item in other.differences] == ["text", "inputs"]
+
+
+def test_what_is_beyond_tolerance_comes_first_then_the_gravest() -> None:
+    report = texts(markup((*changed(1, text="1 word")[:4], (BLOCKS[4][0], (110, 650, 900, 750), "x"))))
+    order = [(item.within, list(KINDS).index(item.kind)) for item in report.differences]
+    assert order == sorted(order) and len(order) == 3
+    assert report.differences[0].words.startswith("box 2"), "digits first"
+
+
+def test_hostile_texts_are_compared_and_left_as_they_are() -> None:
+    script = "<script>alert(1)</script>\x00\ud800"
+    found = only(texts(markup(changed(1, text=script))), "text")
+    assert found.texts is not None and found.texts[0] == script
