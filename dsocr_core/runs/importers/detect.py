@@ -95,7 +95,7 @@ FILES: tuple[Kind[FileProbe], ...] = (
     Kind("nsys", nsys_sqlite.is_database, nsys_sqlite.read_database),
     Kind("ncu", lambda probe: tables.has_table(probe, tables.NCU), _read_tables),
     Kind("nsys", lambda probe: tables.has_table(probe, tables.REPORTS), _read_tables),
-    Kind("sweep", sweeps.is_sweep_file, sweeps.read_file),
+    Kind("sweep", sweeps.is_sweep_file, sweeps.read_sweep),
     Kind("torch", torch_trace.is_trace, torch_trace.read_trace),
 )
 

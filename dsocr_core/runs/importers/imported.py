@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
-from dsocr_core.runs.importers.reading import PICTURE_LIMIT, clean
-from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, PICTURE_LIMIT, clean, file_time
+from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.writer import RunWriter
 
 Row = Mapping[str, Any]
@@ -91,6 +91,14 @@ def content_id(source: str, digests: Mapping[str, str]) -> str:
     """The id of a run from the SHA-256 of each file taken, by what the file is."""
     canonical = json.dumps({"source": source, "files": dict(digests)}, sort_keys=True, ensure_ascii=True)
     return f"{source}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
+
+
+def file_record(source: Source, digests: Mapping[str, str], file: Path, notes: str, **more: Any) -> RunRecord:
+    """The record of a profile that knows its file alone: by its time, with notes that say so."""
+    return RunRecord(
+        id=content_id(source, digests), created=file_time(file), source=source, profiled=True,
+        notes=f"{notes} {FILE_TIME_NOTE}", **more,
+    )  # fmt: skip
 
 
 # --- the report -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
-from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Skipped, content_id
+from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Skipped, content_id, file_record
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
@@ -188,10 +188,8 @@ def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
 def read_table(file: Path, text: str, tables: Sequence[Table]) -> ImportedRun:
     """A table that lies by itself. Raises InvalidFile."""
     found = read_launches(_only(tables))
-    record = RunRecord(
-        id=content_id("ncu", {DETAILS: digest(text.encode())}), created=file_time(file), source="ncu",
-        profiled=True, notes=f"Nsight Compute, {found.count()} in {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
-    )  # fmt: skip
+    notes = f"Nsight Compute, {found.count()} in {clean(file.name)[:200]}."
+    record = file_record("ncu", {DETAILS: digest(text.encode())}, file, notes)
     return ImportedRun(record, file, found.tables())
 
 

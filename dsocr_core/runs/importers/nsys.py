@@ -14,11 +14,10 @@ import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.family import all_stages
-from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, clean, digest, file_time
+from dsocr_core.runs.importers.imported import ImportedRun, Row, file_record
+from dsocr_core.runs.importers.reading import clean, digest
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range, summed, timing_rows
 from dsocr_core.runs.importers.tables import Table, decimal_comma, figures, find_tables
-from dsocr_core.runs.record import RunRecord
 
 KERNEL_SUMMARY = "summary_cuda_gpu_kern_sum.csv"
 BACKEND = "nsys"
@@ -67,18 +66,12 @@ def read_tables(file: Path, content: bytes, tables: Sequence[Table], unread: Seq
             left or f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
         )
     reports = ", ".join(report for report in of if report in taken)
-    notes = [
-        f"Nsight Systems ({reports}) in {clean(file.name)[:200]}.", left,
-        f"Not taken of it: {', '.join(left_out)[:300]}." if left_out else "", FILE_TIME_NOTE, shares,
-    ]  # fmt: skip
-    record = RunRecord(
-        id=content_id("nsys", {KERNEL_SUMMARY: digest(content)}),
-        created=file_time(file),
-        source="nsys",
+    notes = [f"Nsight Systems ({reports}) in {clean(file.name)[:200]}.", left, shares]
+    notes += [f"Not taken of it: {', '.join(left_out)[:300]}."] if left_out else []
+    record = file_record(
+        "nsys", {KERNEL_SUMMARY: digest(content)}, file, " ".join(filter(None, notes)),
         backends=(BACKEND,) if "timings" in rows else (),
-        profiled=True,
-        notes=" ".join(filter(None, notes)),
-    )
+    )  # fmt: skip
     return ImportedRun(record, file, rows, {f"imported/{KERNEL_SUMMARY}": content})
 
 

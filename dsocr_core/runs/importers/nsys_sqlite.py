@@ -18,11 +18,10 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import ImportedRun, content_id
+from dsocr_core.runs.importers.imported import ImportedRun, file_record
 from dsocr_core.runs.importers.nsys import BACKEND
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, FileProbe, clean, file_digest, file_time
+from dsocr_core.runs.importers.reading import FileProbe, clean, file_digest
 from dsocr_core.runs.importers.stages import NO_STAGE, Ranges, kernels_by_stage, stage_of_range
-from dsocr_core.runs.record import RunRecord
 
 MAGIC = b"SQLite format 3\0"
 FILE_LIMIT = 8 * 1024**3
@@ -63,15 +62,11 @@ def read_database(file: Path) -> ImportedRun:
     rows = {name: each for name, each in found.items() if each}
     if not rows:
         raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
-    record = RunRecord(
-        id=content_id("nsys", {"export.sqlite": file_digest(file)}),
-        created=file_time(file),
-        source="nsys",
-        backends=(BACKEND,) if "timings" in rows else (),
-        gpu=gpu,
-        profiled=True,
-        notes=f"Nsight Systems, database {clean(file.name)[:200]}. {FILE_TIME_NOTE}",
-    )
+    record = file_record(
+        "nsys", {"export.sqlite": file_digest(file)}, file,
+        f"Nsight Systems, database {clean(file.name)[:200]}.",
+        backends=(BACKEND,) if "timings" in rows else (), gpu=gpu,
+    )  # fmt: skip
     return ImportedRun(record, file, rows)
 
 

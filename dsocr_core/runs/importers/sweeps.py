@@ -1,4 +1,4 @@
-"""Analytic sweeps of llm-perf-opt: what its estimates said page by page, and torch's counter where it ran.
+"""Analytic sweeps of llm-perf-opt: its estimates point by point, and torch's counter where it ran.
 
 Their FLOPs are printed in units of 10^12 as floating point numbers, whose last digits are those of whole
 FLOPs; moved data is in terabits, sizes in GiB.
@@ -27,14 +27,13 @@ from dsocr_core.runs.importers.reading import (
 )
 from dsocr_core.runs.record import RunRecord
 
-SWEEP_LIMIT = 32 * MIB
-POINT_LIMIT = 20_000
+SWEEP_LIMIT, POINT_LIMIT = 32 * MIB, 20_000
 FILES: Mapping[str, str] = {
     "vision_sweep.json": "vision",
     "e2e_vision_prefill_sweep.json": "prefill",
     "e2e_decode_sweep.json": "decode",
 }
-"""Estimates by file."""
+"""What is estimated, by file."""
 OWN_FOLDERS = ("vision_crops", "e2e_vision_prefill", "e2e_decode")
 _ENGINES = {
     "vision": {"eager": "vision", "flash": "vision_flash", "counted": "vision_vendor"},
@@ -42,6 +41,17 @@ _ENGINES = {
     "decode": {"eager": "decode_eager", "flash": "decode_flash", "counted": "decode_vendor"},
 }
 """The name of each engine's costs in a point."""
+_TOTALS = {"eager": "analytic_eager_tflops", "flash": "analytic_flash_tflops", "counted": "vendor_tflops"}
+"""Names of FLOPs in a point that has no costs of its stages."""
+_SIZES = {
+    "tile_columns": "width_crop_num", "tile_rows": "height_crop_num", "image_tokens": "image_tokens_total",
+    "batch": "batch_size", "context": "context_len", "steps": "decode_steps",
+}  # fmt: skip
+_FLOPS = ("flops_tflops", "flops_tensor_tflops", "flops_cuda_tflops")
+_BYTES = {
+    "io_tb": ("bytes", 1e12 / 8), "weights_gb": ("weight_bytes", 2.0**30),
+    "activations_gb": ("activation_bytes", 2.0**30), "kv_gb": ("kv_bytes", 2.0**30),
+}  # fmt: skip
 
 
 def is_sweep_folder(directory: Path) -> bool:
@@ -62,17 +72,9 @@ def unread_reason(file: Path) -> str:
     return "not a file of an analytic sweep"
 
 
-def read_sweep(directory: Path) -> ImportedRun:
-    """The files of a sweep's folder as one run. Raises InvalidFile where none of them can be read."""
-    return _run(directory, _files(directory))
-
-
-def read_file(file: Path) -> ImportedRun:
-    """A sweep's file that lies by itself. Raises InvalidFile."""
-    return _run(file, [file])
-
-
-def _run(origin: Path, files: list[Path]) -> ImportedRun:
+def read_sweep(place: Path) -> ImportedRun:
+    """The files of a sweep's folder, or one by itself, as a run. Raises InvalidFile for none."""
+    files = _files(place) if place.is_dir() else [place]
     rows: list[Row] = []
     digests: dict[str, str] = {}
     skipped: list[Skipped] = []
@@ -89,16 +91,14 @@ def _run(origin: Path, files: list[Path]) -> ImportedRun:
         digests[file.name] = digest(content)
     if not rows:
         raise InvalidFile(skipped[0].reason if skipped else "no file of a sweep")
-    created = _stamp(origin.name)
     notes = f"Analytic sweep: {len(rows):,} estimates of {', '.join(sorted(digests))}."
     notes += f" Model {models[0][:100]}." if models else ""
-    record = RunRecord(
-        id=content_id("sweep", digests),
-        created=created or file_time(files[0]),
-        source="sweep",
-        notes=notes if created else f"{notes} {FILE_TIME_NOTE}",
-    )
-    return ImportedRun(record, origin, {"sweep_points": rows}, {}, tuple(skipped), frozenset(files))
+    try:  # a folder's name is the time of its sweep, of no time zone: taken as UTC
+        created = datetime.strptime(place.name, "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat()
+    except ValueError:
+        created, notes = file_time(files[0]), f"{notes} {FILE_TIME_NOTE}"
+    record = RunRecord(id=content_id("sweep", digests), created=created, source="sweep", notes=notes)
+    return ImportedRun(record, place, {"sweep_points": rows}, {}, tuple(skipped), frozenset(files))
 
 
 def points(text: str, part: str) -> tuple[str | None, list[Row]]:
@@ -112,10 +112,11 @@ def points(text: str, part: str) -> tuple[str | None, list[Row]]:
     stated = data.get("num_points")
     if isinstance(stated, int) and stated != len(found):
         raise InvalidFile(f"it says {stated} points and has {len(found)}")
-    rows: list[Row] = []
-    for place, point in enumerate(found):
-        name = f"points[{place}]"
-        rows += _point(mapping(point, name), part, name)
+    rows = [
+        row
+        for place, point in enumerate(found)
+        for row in _point(mapping(point, f"points[{place}]"), part, f"points[{place}]")
+    ]
     if not rows:
         raise InvalidFile("points without FLOPs")
     model = data.get("model_id")
@@ -123,55 +124,34 @@ def points(text: str, part: str) -> tuple[str | None, list[Row]]:
 
 
 def _point(point: Mapping[str, Any], part: str, name: str) -> list[Row]:
-    sizes = {key: whole(point.get(key), f"{name}.{key}") for key in _SIZES}
-    for key in ("width_crop_num", "height_crop_num", "batch_size"):
-        if not sizes[key]:
-            raise InvalidFile(f"{name}.{key} is {sizes[key]}; expected 1 or more")
-    of = {
-        "part": part, "tile_columns": sizes["width_crop_num"], "tile_rows": sizes["height_crop_num"],
-        "image_tokens": sizes["image_tokens_total"], "batch": sizes["batch_size"],
-        "context": sizes["context_len"] or sizes["context_len_prefill"] or 0,
-        "steps": sizes["decode_steps"] or 0,
-    }  # fmt: skip
+    of = {column: whole(point.get(key), f"{name}.{key}") for column, key in _SIZES.items()}
+    for column in ("tile_columns", "tile_rows", "batch"):
+        if not of[column]:
+            raise InvalidFile(f"{name}.{_SIZES[column]} is {of[column]}; expected 1 or more")
+    prefill = whole(point.get("context_len_prefill"), f"{name}.context_len_prefill")
+    of |= {"context": of["context"] or prefill or 0, "steps": of["steps"] or 0}
     costs = _costs(point, part, name)
     rows: list[Row] = []
     for engine, key in _ENGINES[part].items():
-        cost = {
-            figure: number(value, f"{name}.{figure}")
-            for figure, value in mapping(costs.get(key), f"{name}.{key}").items()
-            if figure in _FLOPS or figure in _BYTES
-        }
-        if any((value or 0) >= 1e6 for figure, value in cost.items() if figure in _FLOPS):
+        given = mapping(costs.get(key), f"{name}.{key}")
+        cost = {figure: number(given.get(figure), f"{name}.{figure}") for figure in (*_FLOPS, *_BYTES)}
+        if any((cost[figure] or 0) >= 1e6 for figure in _FLOPS):
             raise InvalidFile(f"{name}.{key}: FLOPs out of all bounds")
         flops, matrix, other = (
-            None if (value := cost.get(figure)) is None else round(value * 1e12) for figure in _FLOPS
+            None if (value := cost[figure]) is None else round(value * 1e12) for figure in _FLOPS
         )
         counted = engine == "counted"
         if flops is None or (counted and not flops):
             continue
-        # The two are printed apart: the sum's last digit decides.
-        rest = other if matrix is None else flops - matrix
-        row: dict[str, Any] = {"engine": engine, "flops": flops, "other_flops": rest}
+        # Both parts of the sum are printed: the sum's last digit decides.
+        row = {"part": part, "engine": engine, "flops": flops}
+        row["other_flops"] = other if matrix is None else flops - matrix
         for figure, (column, unit) in _BYTES.items():
-            value = cost.get(figure)
-            known = value is not None and (column == "kv_bytes" or not counted)
-            row[column] = value * unit if known and value is not None else None
+            # Torch's counter knows the cache's size alone.
+            known = cost[figure] if column == "kv_bytes" or not counted else None
+            row[column] = None if known is None else known * unit
         rows.append(of | row)
     return rows
-
-
-_SIZES = (
-    "width_crop_num", "height_crop_num", "image_tokens_total", "batch_size", "context_len",
-    "context_len_prefill", "decode_steps",
-)  # fmt: skip
-_FLOPS = ("flops_tflops", "flops_tensor_tflops", "flops_cuda_tflops")
-_BYTES = {
-    "io_tb": ("bytes", 1e12 / 8), "weights_gb": ("weight_bytes", float(1 << 30)),
-    "activations_gb": ("activation_bytes", float(1 << 30)), "kv_gb": ("kv_bytes", float(1 << 30)),
-}  # fmt: skip
-"""Columns of moved data, in terabits, and of sizes, in GiB; torch's counter knows the cache's alone."""
-_TOTALS = {"eager": "analytic_eager_tflops", "flash": "analytic_flash_tflops", "counted": "vendor_tflops"}
-"""Names of FLOPs in a point that has no costs of its stages."""
 
 
 def _costs(point: Mapping[str, Any], part: str, name: str) -> Mapping[str, Any]:
@@ -185,16 +165,5 @@ def _costs(point: Mapping[str, Any], part: str, name: str) -> Mapping[str, Any]:
 
 def _files(directory: Path) -> list[Path]:
     places = [directory / folder / name for folder in OWN_FOLDERS for name in FILES]
-    return [
-        place
-        for place in places
-        if place.is_file() and not place.is_symlink() and not place.parent.is_symlink()
-    ]
-
-
-def _stamp(name: str) -> str | None:
-    """A folder's name is the time of its sweep, of no time zone: taken as UTC."""
-    try:
-        return datetime.strptime(name, "%Y%m%d-%H%M%S").replace(tzinfo=UTC).isoformat(timespec="seconds")
-    except ValueError:
-        return None
+    linked = [place for place in places if place.is_symlink() or place.parent.is_symlink()]
+    return [place for place in places if place.is_file() and place not in linked]

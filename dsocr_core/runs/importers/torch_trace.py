@@ -26,18 +26,15 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.imported import ImportedRun, Row, content_id
+from dsocr_core.runs.importers.imported import ImportedRun, Row, file_record
 from dsocr_core.runs.importers.reading import (
-    FILE_TIME_NOTE,
     GZIP,
     MIB,
     FileProbe,
     clean,
     file_digest,
-    file_time,
 )
 from dsocr_core.runs.importers.stages import Ranges, kernels_by_stage, stage_of_range
-from dsocr_core.runs.record import RunRecord
 
 TRACE_LIMIT = 1536 * MIB
 """Bytes of a trace, unpacked."""
@@ -77,15 +74,11 @@ def read_trace(file: Path) -> ImportedRun:
         raise InvalidFile(
             "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
         )
-    record = RunRecord(
-        id=content_id("torch", {"trace.json": file_digest(file)}),
-        created=file_time(file),
-        source="torch",
-        backends=(BACKEND,) if "timings" in rows else (),
-        gpu=stream.gpu,
-        profiled=True,
-        notes=f"torch.profiler, trace {clean(file.name)[:200]}. {stream.left_out}{FILE_TIME_NOTE}",
-    )
+    record = file_record(
+        "torch", {"trace.json": file_digest(file)}, file,
+        f"torch.profiler, trace {clean(file.name)[:200]}.{stream.left_out}",
+        backends=(BACKEND,) if "timings" in rows else (), gpu=stream.gpu,
+    )  # fmt: skip
     return ImportedRun(record, file, rows)
 
 
@@ -238,8 +231,8 @@ class _Stream:
             return _JSON.decode(_doubled(mended))
         except (ValueError, RecursionError):
             self.left_out = self.left_out or (
-                f"Events that are not JSON were left out, the first at character {place} ({error.msg}): a "
-                "trace without with_stack has all. "
+                f" Events that are not JSON were left out, the first at character {place} ({error.msg}): a "
+                "trace without with_stack has all."
             )
             return None
 
