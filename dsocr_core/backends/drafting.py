@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dsocr_core.backends.left_behind import read_left_behind
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.drafts.text_layer import drafted
+from dsocr_core.page.decode_pool import page_text
 from dsocr_core.page.documents import pdf_page_of
-from dsocr_core.page.opener import page_text
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.texts.by_name import ByName
 from dsocr_core.settings import Settings

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import socket
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -32,62 +31,44 @@ def unbounded() -> list[str]:
 # --- memory that two processes share --------------------------------------------------------------
 
 
-def can_seal() -> bool:
-    """Tell whether the size of shared memory can be fixed: what shrinks ends a process that has it mapped."""
-    return hasattr(os, "memfd_create")
-
-
-def new_memory() -> int:
-    """A descriptor of shared memory, of no bytes yet."""
-    if can_seal():
-        return os.memfd_create("dsocr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-def first_bytes(descriptor: int, count: int, content: bool = True) -> mmap.mmap | bytes:
-    """The first bytes of shared memory: mapped with its size sealed, else a copy.
-
-    With `content` what it holds is sealed, too. Raises OSError or ValueError for memory that is shorter, or
-    that another process may still write.
-    """
-    if not can_seal():
-        copy = os.pread(descriptor, count, 0)
-        if len(copy) < count:
-            raise ValueError("fewer bytes")
-        return copy
-    import fcntl
-
-    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | (fcntl.F_SEAL_WRITE if content else 0)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
-    # Filled in one call instead of a fault every few pages, where it was written already.
-    flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if content else 0)
-    return mmap.mmap(descriptor, count, flags, mmap.PROT_READ)
-
-
 class SharedMemory:
     """Memory of a fixed size, for another process to write and this one to read."""
 
     def __init__(self, size: int) -> None:
-        self.descriptor = new_memory()
+        self.size, self._mapped = size, None
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("dsocr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        else:
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self.descriptor)
         os.ftruncate(self.descriptor, size)  # takes no memory before it is written
-        self._mapped = first_bytes(self.descriptor, size, content=False) if can_seal() else None
+        if hasattr(os, "memfd_create"):
+            import fcntl
+
+            # What shrinks ends a process that has it mapped.
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            self._mapped = mmap.mmap(self.descriptor, size)
 
     def first(self, count: int) -> mmap.mmap | bytes:
-        """Contents of the first bytes, at least."""
-        return self._mapped or first_bytes(self.descriptor, count)
+        """Contents of the first bytes, at least: a copy where the size cannot be sealed.
 
+        Raises ValueError for memory that is shorter.
+        """
+        content = self._mapped or os.pread(self.descriptor, count, 0)
+        if len(content) < count:
+            raise ValueError("fewer bytes")
+        return content
 
-def receive(channel: socket.socket, most: int) -> tuple[bytes, list[int]]:
-    """Bytes of a socket, and the descriptors that came with them, closed in programs that are started.
-
-    No bytes mean its end.
-    """
-    content, descriptors, *_ = socket.recv_fds(channel, most, 1, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return content, descriptors
+    def give_back(self, beyond: int) -> None:
+        """Give what lies beyond so many bytes back to the system; it reads as zeros then."""
+        if self._mapped is None:
+            os.ftruncate(self.descriptor, beyond)
+            os.ftruncate(self.descriptor, self.size)
+            return
+        beyond = -(-beyond // mmap.PAGESIZE) * mmap.PAGESIZE
+        if self.size > beyond:
+            self._mapped.madvise(mmap.MADV_REMOVE, beyond, self.size - beyond)
 
 
 # --- what a process takes, and may take -----------------------------------------------------------

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dsocr_core.base.errors import one_line
 from dsocr_core.base.sanitise import text_name
+from dsocr_core.page.decode_pool import render_page
 from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, pdf_page_count
-from dsocr_core.page.opener import render_page
 
 MOST_BYTES = 2**30
 """Limit of a file that is downloaded."""

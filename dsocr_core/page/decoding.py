@@ -1,4 +1,4 @@
-"""Image files decoded by Pillow, and what that may cost. Runs in the opener's process: see opener.py."""
+"""Image files decoded by Pillow, and what that may cost. Runs in a worker: see decode_pool.py."""
 
 from __future__ import annotations
 
@@ -68,11 +68,6 @@ def mapped(memory: mmap.mmap | bytes, mode: str, size: tuple[int, int]) -> Any:
     return Image.core.map_buffer(memory, size, "raw", 0, (mode, 0, 1))  # type: ignore[attr-defined]
 
 
-def gray_as_rgb(pixels: Any) -> Any:
-    """Pillow's own image of mode L as `convert("RGB")` makes it, in half the time."""
-    return Image.core.merge("RGB", pixels, pixels, pixels)  # type: ignore[attr-defined]
-
-
 class PixelMemory:
     """Memory for the pixels of one image at a time, of a mode of MODE_BYTES."""
 
@@ -92,7 +87,9 @@ class PixelMemory:
         return self._made
 
     def take(self, image: Image.Image) -> None:
-        """Copy the pixels of an image that fits into this buffer, unless they are there."""
+        """Copy the pixels of an image into the memory, unless they are there. Raises Unreadable."""
+        if not self.takes(image):
+            raise Unreadable("comes out larger than its header says; save it anew")
         if image.im is not self._made:
             mapped(self._memory, image.mode, image.size).paste(image.im, (0, 0, *image.size))
         self._made = None
@@ -139,7 +136,7 @@ def decode(
     path: str,
     max_pixels: int,
     memory_bytes: int,
-    memory: PixelMemory | None = None,
+    memory: PixelMemory,
     exif: bool = True,
     frame: int = 1,
 ) -> Decoded:
@@ -162,11 +159,11 @@ def decode(
             # Pillow turns a TIFF itself: its size is then not the one that is decoded. Later frames of an
             # animation are drawn over those before.
             direct = not first and image.format != "TIFF" and image._im is None
-            if direct and memory is not None and memory.takes(image):
+            if direct and memory.takes(image):
                 image.im = memory.new(image.mode, image.size)
             turn = _turn(image) if exif else None
             image.load()
-            if memory is not None and memory.takes(image):
+            if memory.takes(image):
                 return Decoded(image, turn, _notice(image))
             upright = image if turn is None else image.transpose(turn)
             rgb = upright if upright.mode == "RGB" else upright.convert("RGB")

@@ -21,8 +21,8 @@ from PIL import Image
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.page.decode_pool import DecodedPage, count_pages, open_image, render_page
 from dsocr_core.page.decoding import Unreadable, cause
-from dsocr_core.page.opener import Opened, count_pages, open_image, render_page
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +55,13 @@ def load_image(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = Tr
     return page.image
 
 
-def open_page(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> Opened:
+def open_page(path: Path, max_pixels: int = DEFAULT_MAX_PIXELS, exif: bool = True) -> DecodedPage:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
     Without `exif` it stays as it is stored, as some other engines open it.
 
-    Opened in a process with limits (opener.py); the size in the header is held against `max_pixels` before
-    anything is decoded. Raises DocumentError.
+    Opened by a process with limits (decode_pool.py); the size in its header is held against `max_pixels`
+    first. Raises DocumentError.
     """
     path = Path(path)
     try:

@@ -1,14 +1,9 @@
-"""PDF files counted and rendered by PDFium. Runs in the opener's process: see opener.py."""
+"""PDF files counted and rendered by PDFium. Runs in a worker: see decode_pool.py."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +15,6 @@ MOST_PAGES = 20_000
 """Most pages of one PDF: a file of a kilobyte may claim any number."""
 
 _POINTS_PER_INCH = 72
-_USER_UNIT = re.compile(rb"/UserUnit\s*(\d{0,9}\.?\d{1,9})")
-_OBJECTS = re.compile(rb"/ObjStm\b[^\0]{0,300}?stream\r?\n")
-_MOST_PLAIN = 16 * 2**20
-"""Bytes of an object stream."""
 
 
 def page_count(path: Path) -> int:
@@ -46,7 +37,6 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
         try:
             if not 1 <= number <= len(document):
                 raise Unreadable(f"has no page {number}; it has {len(document)}")
-            scale *= _user_unit(path, document, number - 1)
             document.init_forms()  # what was typed into fields is drawn
             page = document[number - 1]
             width, height = page.get_size()
@@ -119,41 +109,6 @@ def _runs(text: Any) -> list[tuple[float, float, float, float, str]]:
 
 
 _CODES = 0x110000
-
-
-def _user_unit(path: Path, document: Any, index: int) -> float:
-    """The page's UserUnit, which PDFium passes over: points that one unit has; 1 where none is given.
-
-    A copy of the page alone, as PDFium writes it, has its dictionary in plain text.
-    """
-    import pypdfium2
-
-    status = path.stat()
-    if not _may_have_user_unit(path, status.st_mtime_ns, status.st_size):
-        return 1.0
-    alone, content = pypdfium2.PdfDocument.new(), BytesIO()
-    try:
-        alone.import_pages(document, [index])
-        alone.save(content)
-    finally:
-        alone.close()
-    found = _USER_UNIT.search(content.getvalue())
-    unit = float(found[1]) if found else 1.0
-    return unit if unit > 0 else 1.0
-
-
-@functools.lru_cache(maxsize=64)
-def _may_have_user_unit(path: Path, changed_ns: int, size: int) -> bool:
-    """Tell whether the key is anywhere in the file, object streams included."""
-    content = path.read_bytes()
-    if _USER_UNIT.search(content):
-        return True
-    for stream in _OBJECTS.finditer(content):
-        with contextlib.suppress(zlib.error):
-            plain = zlib.decompressobj().decompress(memoryview(content)[stream.end() :], _MOST_PLAIN)
-            if _USER_UNIT.search(plain):
-                return True
-    return False
 
 
 @contextmanager

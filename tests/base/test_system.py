@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import resource
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +15,8 @@ from PIL import Image
 
 from dsocr_core.base import system
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.base.system import SharedMemory, first_bytes, memory_limit, memory_of, new_memory
-from dsocr_core.page.decoding import Unreadable
+from dsocr_core.base.system import SharedMemory, memory_limit, memory_of
 from dsocr_core.page.documents import load_image
-from dsocr_core.page.opener import _shared_image
-from dsocr_core.page.opener_answers import OPENED, PAGE, UPRIGHT, next_message, send_message
 
 SYSTEMS = PROJECT_ROOT / "tests" / "support"
 OPEN = """
@@ -29,7 +25,7 @@ from dsocr_core.base.child import Child
 from dsocr_core.base.system import memory_limit, memory_of, unbounded
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.page.documents import load_image
-from dsocr_core.page.opener import count_pages, page_text, render_page
+from dsocr_core.page.decode_pool import count_pages, page_text, render_page
 from pathlib import Path
 *images, pdf = map(Path, sys.argv[1:])
 pages = [load_image(path) for path in images] + [render_page(pdf, 1, 50, 10**6)]
@@ -86,24 +82,13 @@ def test_windows_is_one_line_that_names_wsl(command: list[str]) -> None:
 def test_memory_without_seals_is_copied(without_seals: None) -> None:
     memory = SharedMemory(16)
     os.pwrite(memory.descriptor, b"\1" * 16, 0)
-    said = PAGE.pack(OPENED, 2, 2, 0, UPRIGHT, 0)
-    page, first = _shared_image(said, memory.descriptor, 100), memory.first(4)
+    first = memory.first(4)
     os.pwrite(memory.descriptor, b"\2" * 16, 0)
-    assert page.getpixel((1, 1)) == (1, 1, 1) and first == b"\1" * 4
+    memory.give_back(8)
+    assert (first, memory.first(16)) == (b"\1" * 4, b"\2" * 8 + bytes(8))
     os.ftruncate(memory.descriptor, 3)
     with pytest.raises(ValueError):
         memory.first(4)
-    with pytest.raises(Unreadable, match="made no sense"):
-        _shared_image(said, memory.descriptor, 100)
-
-
-def test_memory_that_another_may_write_is_not_mapped() -> None:
-    with os.fdopen(new_memory(), "r+b") as file:
-        file.truncate(16)
-        mapped = first_bytes(file.fileno(), 16)
-        with pytest.raises(OSError):
-            os.pwrite(file.fileno(), b"\1", 0)
-        assert bytes(mapped) == bytes(16)
 
 
 def test_a_block_has_less_memory_and_gives_it_back() -> None:
@@ -125,29 +110,3 @@ def test_a_limit_that_a_system_refuses_stops_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(resource, "setrlimit", refuse)
     with memory_limit(2**30):
         assert resource.getrlimit(resource.RLIMIT_AS) == before
-
-
-def test_a_message_arrives_whole_with_its_descriptor() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs, os.fdopen(new_memory(), "wb") as file:
-        send_message(theirs, b"one", [file.fileno()])
-        content, (descriptor,) = next_message(ours, 10, 5)
-        assert content == b"one" and not os.get_inheritable(descriptor)
-        os.close(descriptor)
-        theirs.sendall(b"\5\0\0\0")
-        theirs.sendall(b"split")
-        assert next_message(ours, 10, 5) == (b"split", [])
-        theirs.sendall(b"\5\0\0\0tw")
-        with pytest.raises(TimeoutError):
-            next_message(ours, 10, 0.01)
-        send_message(theirs, b"n" * 11)
-        with pytest.raises(OSError, match="longer"):
-            next_message(ours, 10, 5)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        send_message(theirs, b"a")
-        send_message(theirs, b"b")
-        with pytest.raises(OSError, match="more than a message"):
-            next_message(ours, 10, 5)
-        theirs.close()
-        assert next_message(ours, 10, 5) == (b"", [])

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.page import opener
+from dsocr_core.page import decode_pool
 
 CPU_SECONDS = 2
 """Computing of a page in these cases: as much is enough to see that the limit holds."""
@@ -35,7 +35,7 @@ def attempts(said: Connection, name: str, seed: int, first: int, folder: Path) -
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     warnings.simplefilter("ignore")
-    opener.CPU_SECONDS = CPU_SECONDS
+    decode_pool.CPU_SECONDS = CPU_SECONDS
     attempt = attempt_of(name)
     for number in itertools.count(first):
         said.send(number)
@@ -73,7 +73,7 @@ def _ended(attempt: Attempt, random: Random, place: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Peaks before a case: of this process, of its children (the openers) and of children that ended."""
+    """Peaks before a case: of this process, of its children (the decoders) and of children that ended."""
 
     own: int
     children: dict[int, int]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.page import opener
+from dsocr_core.page import decode_pool
 from tests.hostile import campaign
 from tests.hostile.attempts import CPU_SECONDS, attempt_of, outcome
 from tests.hostile.campaign import GENERATORS, run_generator
@@ -33,7 +33,7 @@ def test_every_planted_fault_is_found_and_the_others_go_on(monkeypatch: pytest.M
 def test_hostile_input_is_refused_or_taken(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opener, "CPU_SECONDS", CPU_SECONDS)
+    monkeypatch.setattr(decode_pool, "CPU_SECONDS", CPU_SECONDS)
     attempt = attempt_of(name)
     ends = [outcome(attempt, f"0 {name}", number, tmp_path) for number in range(CASES[name])]
     assert [ended for ended in ends if ended["end"] not in ("refused", "accepted")] == []

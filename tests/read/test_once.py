@@ -23,7 +23,7 @@ import dsocr_core.reading.postprocess as postprocess
 import dsocr_core.reading.records as records
 import dsocr_core.runs.result_cache as result_cache
 from dsocr_core.cli.main import main
-from dsocr_core.page import opener
+from dsocr_core.page import decode_pool
 from dsocr_core.read.session import Session
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
 from tests.support.paths import ROOT
@@ -77,7 +77,7 @@ def test_a_page_is_hashed_and_decoded_once_and_each_text_parsed_once(
     monkeypatch.setattr(result_cache, "RUNS_DIRECTORY", tmp_path / "runs")
     counts = Counts()
     counts.of(monkeypatch, hashlib, "file_digest", "hashed", lambda file, *_: file.name == str(page))
-    counts.of(monkeypatch, opener._Opener, "ask", "decoded")
+    counts.of(monkeypatch, decode_pool._Worker, "ask", "decoded")
     for module in (records, engine, postprocess):
         # What is left of a text without its markup is another text, and is looked at for markup, too.
         counts.of(monkeypatch, module, "parse", "parsed", lambda text, *_: "<|ref|>" in text)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.engine.drafts.text_layer import drafted
-from dsocr_core.page.opener import page_text
+from dsocr_core.page.decode_pool import page_text
 
 PAGES = Path(__file__).parent / "pages"
 LIBRARY = (

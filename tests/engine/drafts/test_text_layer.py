@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.engine.drafts.text_layer import blocks, drafted
+from dsocr_core.page.decode_pool import PageText, TextRun, page_text
 from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import pdf_page_of, render_pdf_page
-from dsocr_core.page.opener import PageText, TextRun, page_text
 from dsocr_core.page.rendering import MOST_CHARACTERS
 
 

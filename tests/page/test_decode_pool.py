@@ -5,27 +5,26 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, PngImagePlugin
 
-from dsocr_core.base.system import new_memory
-from dsocr_core.page import opener
+from dsocr_core.page import decode_pool
 from dsocr_core.page.decoding import Unreadable
 from dsocr_core.page.documents import DocumentError, expand, load_image, pdf_page_count, render_pdf_page
-from dsocr_core.page.opener_answers import PAGE, UPRIGHT
 from tests.hostile import pdfs
 
 
 @pytest.fixture(autouse=True)
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where one core is."""
-    monkeypatch.setattr(opener, "MOST_PROCESSES", 2)
-    monkeypatch.setattr(opener, "_openers", opener._Openers())
+    monkeypatch.setattr(decode_pool, "MOST_PROCESSES", 2)
+    monkeypatch.setattr(decode_pool, "_workers", decode_pool._Workers())
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def page(tmp_path: Path) -> Path:
 
 
 def warm() -> int:
-    (one,) = opener._openers._idle
+    (one,) = decode_pool._workers.idle
     return one.child.pid
 
 
@@ -49,7 +48,7 @@ def endless(folder: Path) -> Path:
 def test_a_page_that_computes_for_ever_is_ended_and_holds_nobody_up(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opener, "CPU_SECONDS", 1)
+    monkeypatch.setattr(decode_pool, "CPU_SECONDS", 1)
     refused: list[str] = []
 
     def render() -> None:
@@ -74,7 +73,7 @@ def test_a_page_that_waits_for_ever_is_ended(page: Path, monkeypatch: pytest.Mon
     load_image(page)
     before = warm()
     os.kill(before, signal.SIGSTOP)
-    monkeypatch.setattr(opener, "WALL_SECONDS", 0.1)
+    monkeypatch.setattr(decode_pool, "WALL_SECONDS", 0.1)
     with pytest.raises(DocumentError, match=r"not open within 0\.1 s"):
         load_image(page)
     monkeypatch.undo()
@@ -90,7 +89,7 @@ def test_a_page_that_waits_for_ever_is_ended(page: Path, monkeypatch: pytest.Mon
 def test_a_page_that_swells_is_refused(
     make: Callable[[], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opener, "CPU_SECONDS", 1)
+    monkeypatch.setattr(decode_pool, "CPU_SECONDS", 1)
     content = make()  # not in the list above: every process that collects the tests would compress it
     path = tmp_path / "bomb.pdf"
     path.write_bytes(content)
@@ -115,7 +114,7 @@ def test_one_process_stays_warm_and_a_dead_one_is_replaced(page: Path) -> None:
     assert warm() == first
     assert b"torch" not in Path(f"/proc/{first}/maps").read_bytes()
     os.kill(first, signal.SIGKILL)
-    opener._openers._idle[0].child.wait(60)
+    decode_pool._workers.idle[0].child.wait(60)
     load_image(page)
     assert warm() != first
 
@@ -135,80 +134,81 @@ def test_after_a_fork_no_process_is_shared(page: Path) -> None:
     assert warm() == there
 
 
-def answer(width: int = 2, height: int = 2, mode: int = 0, turn: int = UPRIGHT, kind: bytes = b"P") -> bytes:
-    return PAGE.pack(kind, width, height, mode, turn, 0)
+def test_a_worker_that_was_interrupted_is_ended(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-
-NO_SENSE = [
-    b"", b"P", b"N12", b"{}", answer() + b"0", answer(kind=b"Q"), answer(0, 4), answer(4, 0), answer(mode=3),
-    answer(mode=255), answer(turn=7), answer(turn=-3), answer(2**32 - 1, 2**32 - 1), answer(3000, 3000),
-]  # fmt: skip
-
-
-@pytest.fixture
-def pixels() -> Iterator[int]:
-    """Memory of 2 x 2 pixels, as the process sends it."""
-    descriptor = new_memory()
-    os.write(descriptor, b"\1" * 16)
-    yield descriptor
-    os.close(descriptor)
-
-
-@pytest.mark.parametrize("said", [*NO_SENSE, answer(2, 1), answer(1, 2), answer(3, 3)], ids=repr)
-def test_what_the_process_says_of_its_pixels_is_held_against_them(said: bytes, pixels: int) -> None:
-    """A file may have taken the process over."""
-    with pytest.raises(Unreadable, match="made no sense"):
-        opener._shared_image(said, pixels, 100)
-
-
-def test_only_memory_that_can_be_sealed_is_taken_as_pixels(tmp_path: Path) -> None:
-    (tmp_path / "pixels").write_bytes(b"\1" * 16)
-    with (tmp_path / "pixels").open("rb") as file, pytest.raises(Unreadable, match="made no sense"):
-        opener._shared_image(answer(), file.fileno(), 100)
-
-
-def test_pixels_cannot_change_once_they_are_believed(pixels: int) -> None:
-    assert opener._shared_image(answer(), pixels, 100).getpixel((1, 1)) == (1, 1, 1)
-    with pytest.raises(OSError):
-        os.pwrite(pixels, b"\2", 0)
-    with pytest.raises(OSError):
-        os.ftruncate(pixels, 0)
-
-
-def test_a_usual_page_is_held_against_its_memory(page: Path) -> None:
     load_image(page)
-    with opener._openers.one() as one:
-        for said in NO_SENSE:
-            assert one.usual_page(answer()).size == (2, 2)
-            with pytest.raises(Unreadable, match="made no sense"):
-                one.usual_page(said)
+    before = warm()
+    with monkeypatch.context() as patch:
+        patch.setattr(decode_pool.Child, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            load_image(page)
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)
+    assert load_image(page).size == (60, 40)
 
 
-def test_a_count_is_a_number_and_what_is_sent_along_is_closed(
-    page: Path, pixels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = [
-        (said, os.dup(pixels)) for said in (b"N", b"N0", b"N-1", b"N1e9", b"N" + b"9" * 5000, answer())
-    ]
-    for said in answers:
-        monkeypatch.setattr(opener._Opener, "ask", lambda *_, said=said: said)
+def said(*page: Any) -> dict[str, Any]:
+    return {"page": [*page, *(2, 2, "RGB", None, 0, False)[len(page) :]]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {}, {"page": 3}, {"page": []}, said(0, 4), said(-1, -4), said(2.0), said(True), said(4, 0),
+        said(2, 2, "CMYK"), said(2, 2, []), said(2, 2, "L", 7), said(2, 2, "L", 2, 3), said(2, 2, "L", 2, []),
+        said(2**40, 2**40), said(3000, 3000),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_answer_of_a_worker_is_held_against_its_memory(page: Path, answer: dict[str, Any]) -> None:
+    """A file may have taken the process over."""
+    load_image(page)
+    with decode_pool._workers.one(100) as one:
+        assert one.page(said(), 100).image.size == (2, 2)
         with pytest.raises(Unreadable, match="made no sense"):
-            opener.count_pages(page)
-        with pytest.raises(OSError):
-            os.fstat(said[1])
+            one.page(answer, 100)
 
 
-def test_large_pages_leave_no_descriptor_behind(page: Path, tmp_path: Path) -> None:
-    Image.new("RGB", (3000, 3000)).save(tmp_path / "large.bmp")
+@pytest.mark.parametrize(
+    "line", [b"N12\n", b"[]\n", b"[" * 1000 + b"\n", b'{"count": 1e9}\n', b'{"text": [1]}\n']
+)
+def test_a_line_that_is_no_answer_costs_its_page(
+    page: Path, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_pool.Child, "receive", lambda *_: line)
+    for ask in (decode_pool.count_pages, partial(decode_pool.page_text, number=1)):
+        with pytest.raises(Unreadable, match="made no sense"):
+            ask(page)
 
-    def opened() -> list[int]:
-        load_image(page)  # the process takes it after it is done with the one before
-        return [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), warm())]
 
-    before = opened()
-    for _ in range(3):
-        load_image(tmp_path / "large.bmp").close()
-    assert opened() == before
+def test_memory_of_large_pages_is_given_back(page: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (4000, 4000)).save(tmp_path / "large.bmp")
+    load_image(tmp_path / "large.bmp").close()
+    (one,) = decode_pool._workers.idle
+    blocks = os.fstat(one.memory.descriptor).st_blocks * 512
+    assert 4 * 16_000_000 <= blocks <= decode_pool.MOST_WARM_BYTES
+    load_image(page)
+    assert os.fstat(one.memory.descriptor).st_blocks * 512 <= decode_pool.WARM_BYTES
+    with pytest.raises(OSError):  # a worker that shrinks it would end this process
+        os.ftruncate(one.memory.descriptor, 0)
+
+
+def test_a_larger_limit_gets_a_larger_worker(page: Path) -> None:
+    load_image(page, 1000 * 1000)
+    small = warm()
+    assert load_image(page, 200_000_000).size == (60, 40) and warm() != small
+    with pytest.raises(ProcessLookupError):
+        os.kill(small, 0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_png_with_much_text_opens(tmp_path: Path, packed: bool) -> None:
+    info = PngImagePlugin.PngInfo()
+    info.add_text("notes", "n" * 3_000_000, zip=packed)
+    Image.new("RGB", (60, 40)).save(tmp_path / "page.png", pnginfo=info)
+    assert load_image(tmp_path / "page.png").size == (60, 40)
 
 
 def test_pages_of_every_way_back_have_the_same_pixels(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_zero_byte_in_a_name_opens_no_other_file(page: Path) -> None:
     with pytest.raises(DocumentError, match="null byte"):
         load_image(Path(f"{page}\0.png"))
     with pytest.raises(Unreadable, match="zero byte"):
-        opener.open_image(Path(f"{page}\0.png"), 100_000)
+        decode_pool.open_image(Path(f"{page}\0.png"), 100_000)
 
 
 def test_limits_that_the_machine_has_already_stay(page: Path) -> None:

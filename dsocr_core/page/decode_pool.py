@@ -1,0 +1,241 @@
+"""Untrusted images and PDFs decoded in worker processes with CPU, memory and time limits.
+
+Pillow and PDFium are large programs in C. A page of two kilobytes may compute for ever or ask for gigabytes:
+it costs itself, as its worker is ended and replaced. Pixels come back in memory that both processes share.
+One worker stays warm; more start when several pages are opened at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from dsocr_core.base.bounded_json import InvalidFile, parse_json
+from dsocr_core.base.child import Child, ChildGone, module_command, module_environment
+from dsocr_core.base.system import SharedMemory
+from dsocr_core.page.decoding import MODE_BYTES, MOST_SIDE, NOTICES, PIXEL_BYTES, Unreadable, mapped
+from dsocr_core.page.rendering import MOST_RUNS
+
+MOST_PROCESSES = min(8, os.cpu_count() or 1)
+CPU_SECONDS = 7
+"""Computing that one page may take; a page of 100 megapixels takes one to four."""
+WALL_SECONDS = 60.0
+"""For a worker that waits instead of computing, and for one on a machine with much else to do."""
+BASE_MEMORY_BYTES = 200_000_000
+BYTES_A_PIXEL = 8
+"""Memory that a page may take: four bytes a pixel as decoded, four as RGB."""
+WARM_BYTES, MOST_WARM_BYTES = 32 * 2**20, 160 * 2**20
+"""Shared memory that stays with a worker: 8 megapixels, and up to 40 after a page that had so many. New
+memory costs more time than a copy."""
+
+_ENVIRONMENT = {
+    "PYTHONUTF8": "1",
+    # With an arena a thread, address space would say little about memory.
+    "MALLOC_ARENA_MAX": "1",
+    # Of 16 MB each, which Pillow then uses again: new memory costs as much time as decoding into it.
+    "PILLOW_BLOCKS_MAX": "4",
+}
+_NO_SENSE = "the opening process made no sense; save the file anew"
+_RGB = Image.new("RGB", (0, 0))
+"""Mode that Pillow's own images of pages come to."""
+
+
+class DecodedPage(NamedTuple):
+    """A page in RGB, what to say of it, and whether it was turned as its EXIF says."""
+
+    image: Image.Image
+    notice: str | None
+    turned: bool
+
+
+class TextRun(NamedTuple):
+    """Text on one line of a page, in points from its lower left corner."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+    text: str
+
+
+class PageText(NamedTuple):
+    """A page's text layer: its size in points and its runs in the file's order."""
+
+    width: float
+    height: float
+    runs: list[TextRun]
+
+
+def open_image(path: Path, max_pixels: int, exif: bool = True, frame: int = 1) -> DecodedPage:
+    """The page, upright unless `exif` is off; see `decoding.decode`.
+
+    `frame` is a page of a TIFF or an animation, from 1. Raises Unreadable.
+    """
+    return _decoded({"work": "image", "number": frame, "exif": exif}, path, max_pixels)
+
+
+def render_page(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
+    """A page of a PDF in RGB; see `rendering.render`. Raises Unreadable."""
+    return _decoded({"work": "page", "number": number, "dpi": dpi}, path, max_pixels).image
+
+
+def page_text(path: Path, number: int) -> PageText:
+    """The text layer of a page of a PDF; see `rendering.text_layer`. Raises Unreadable."""
+    with _workers.one(0) as worker:
+        answer = worker.ask({"work": "text", "number": number}, path, 0)
+    try:
+        width, height, runs = answer["text"]
+        return PageText(float(width), float(height), [_run(*run) for run in runs[:MOST_RUNS]])
+    except (ValueError, TypeError, KeyError, OverflowError):
+        raise Unreadable(_NO_SENSE) from None
+
+
+def _run(left: float, bottom: float, right: float, top: float, text: str) -> TextRun:
+    return TextRun(float(left), float(bottom), float(right), float(top), str(text))
+
+
+def count_pages(path: Path) -> int:
+    """Pages of a PDF, frames of an image. Raises Unreadable."""
+    with _workers.one(0) as worker:
+        count = worker.ask({"work": "count"}, path, 0).get("count")
+    if type(count) is not int or not 0 < count < 10**9:
+        raise Unreadable(_NO_SENSE)
+    return count
+
+
+def _decoded(request: dict[str, Any], path: Path, max_pixels: int) -> DecodedPage:
+    with _workers.one(max_pixels) as worker:
+        return worker.page(worker.ask(request, path, max_pixels), max_pixels)
+
+
+class _Worker:
+    """One process and the memory of its pixels. One request at a time."""
+
+    def __init__(self, max_pixels: int) -> None:
+        # A rendered page is rounded up to whole pixels on both sides.
+        needed = (max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES
+        self.memory, self.used = SharedMemory(max(needed, MOST_WARM_BYTES)), 0
+        self.child = Child(
+            module_command("dsocr_core.page.decode_worker", str(self.memory.descriptor)),
+            {**module_environment(), **_ENVIRONMENT}, talks=True, quiet=True,
+            pass_fds=(self.memory.descriptor,),
+        )  # fmt: skip
+
+    def serves(self, max_pixels: int) -> bool:
+        """Tell whether it lives and has memory for so many pixels."""
+        return self.child.alive and (max_pixels + 2 * MOST_SIDE) * PIXEL_BYTES <= self.memory.size
+
+    def ask(self, request: dict[str, Any], path: Path, max_pixels: int) -> dict[str, Any]:
+        """The answer. Raises Unreadable, for a refusal as for a limit that was passed."""
+        limits = {
+            "max_pixels": max_pixels, "cpu_seconds": CPU_SECONDS,
+            "memory_bytes": BASE_MEMORY_BYTES + BYTES_A_PIXEL * max(max_pixels, 0),
+        }  # fmt: skip
+        message = request | limits | {"path": _absolute(path)}
+        try:
+            self.child.send(json.dumps(message).encode() + b"\n")
+            if (line := self.child.receive(WALL_SECONDS)) is None:
+                raise Unreadable(f"not open within {WALL_SECONDS:g} s; save it anew or split it")
+            answer = parse_json(line)  # a file may have taken the process over: nothing is trusted
+        except ChildGone:
+            raise Unreadable(self._why_it_ended()) from None
+        except InvalidFile:
+            self.child.close()
+            raise Unreadable(_NO_SENSE) from None
+        except BaseException:
+            self.child.close()
+            raise
+        if "refused" in answer:
+            raise Unreadable(" ".join(str(answer["refused"]).split()))
+        return answer
+
+    def page(self, answer: dict[str, Any], max_pixels: int) -> DecodedPage:
+        """The page in the shared memory, in RGB and turned: the one copy of it. Raises Unreadable."""
+        try:
+            width, height, mode, turn, notice, turned = answer["page"]
+            if type(width) is not int or type(height) is not int or min(width, height) < 1:
+                raise ValueError
+            count = width * height
+            if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
+                raise ValueError
+            self.used = count * PIXEL_BYTES
+            memory = self.memory.first(count * MODE_BYTES[mode])
+            if turn is not None:
+                turn = Image.Transpose(turn)
+            said = NOTICES[notice]
+        except (ValueError, TypeError, KeyError, IndexError):
+            raise Unreadable(_NO_SENSE) from None
+        pixels = mapped(memory, mode, (width, height))
+        if turn is not None:
+            pixels = pixels.transpose(turn)
+        if mode == "L":  # as `convert("RGB")` makes it, in half the time
+            pixels = Image.core.merge("RGB", pixels, pixels, pixels)  # type: ignore[attr-defined]
+        elif mode != "RGB":
+            pixels = pixels.convert("RGB", Image.Dither.NONE)
+        elif turn is None:
+            pixels = pixels.copy()
+        return DecodedPage(_RGB._new(pixels), said, turn is not None or turned is True)
+
+    def _why_it_ended(self) -> str:
+        """The limit that it passed, in words for people."""
+        self.child.wait(1.0)
+        self.child.close()
+        if self.child.returncode == -signal.SIGXCPU:
+            return f"takes more than {CPU_SECONDS} s of computing to open; save it anew, simpler or smaller"
+        return "took the memory that a page may have, or brought the opening process down; save it anew"
+
+
+class _Workers:
+    """The processes that wait for a page, and turns to have one."""
+
+    def __init__(self) -> None:
+        self._turns = threading.Semaphore(MOST_PROCESSES)
+        self.idle: list[_Worker] = []
+
+    @contextmanager
+    def one(self, max_pixels: int) -> Iterator[_Worker]:
+        """A worker for one page: the one used last, so that few stay warm."""
+        with self._turns:
+            worker = self._warm(max_pixels) or _Worker(max_pixels)
+            try:
+                yield worker
+            finally:
+                if worker.child.alive:
+                    worker.memory.give_back(min(max(worker.used, WARM_BYTES), MOST_WARM_BYTES))
+                    worker.used = 0
+                    self.idle.append(worker)
+
+    def _warm(self, max_pixels: int) -> _Worker | None:
+        while self.idle:
+            try:
+                worker = self.idle.pop()
+            except IndexError:  # another thread took it
+                break
+            if worker.serves(max_pixels):
+                return worker
+            worker.child.close()
+        return None
+
+    def forget(self) -> None:
+        """After a fork, start anew: the processes are the parent's."""
+        self.__init__()  # type: ignore[misc]
+
+
+_workers = _Workers()
+os.register_at_fork(after_in_child=lambda: _workers.forget())
+
+
+def _absolute(path: Path) -> str:
+    """From this process's folder: the other may have started in another. `..` stays, as the system has it."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise Unreadable("cannot be read (a zero byte in its name); rename it")
+    return text if text.startswith("/") else f"{Path.cwd()}/{text}"
