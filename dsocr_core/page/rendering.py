@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ def render(path: Path, number: int, dpi: int, max_pixels: int) -> Image.Image:
         try:
             if not 1 <= number <= len(document):
                 raise Unreadable(f"has no page {number}; it has {len(document)}")
+            scale *= _user_unit(path, document, number - 1)
             document.init_forms()  # what was typed into fields is drawn
             page = document[number - 1]
             width, height = page.get_size()
@@ -109,6 +113,26 @@ def _runs(text: Any) -> list[tuple[float, float, float, float, str]]:
 
 
 _CODES = 0x110000
+
+
+def _user_unit(path: Path, document: Any, index: int) -> float:
+    """Points that one unit of a page has, 1 where none is given; PDFium passes its UserUnit over.
+
+    A copy of the page alone, as PDFium writes it, has its dictionary in plain text.
+    """
+    import pypdfium2
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"/UserUnit") < 0 and content.find(b"/ObjStm") < 0:  # packed objects may hide it
+            return 1.0
+    alone, copy = pypdfium2.PdfDocument.new(), BytesIO()
+    try:
+        alone.import_pages(document, [index])
+        alone.save(copy)
+    finally:
+        alone.close()
+    found = re.search(rb"/UserUnit\s*(\d{0,9}\.?\d{1,9})", copy.getvalue())
+    return (float(found[1]) if found else 0) or 1.0
 
 
 @contextmanager

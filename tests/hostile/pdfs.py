@@ -100,7 +100,7 @@ def soft_masks(depth: int) -> bytes:
 
 
 def with_form(unit: bytes) -> bytes:
-    """A page with a filled field, and a UserUnit, which is passed over."""
+    """A page with a filled field, and a UserUnit."""
     catalogue = b"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[4 0 R]/DA(/Helv 0 Tf 0 g)>>>>"
     page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]/UserUnit %s/Annots[4 0 R]>>" % unit
     field = b"<</Subtype/Widget/FT/Tx/F 4/P 3 0 R/T(a)/V(text)/Rect[20 20 280 120]/DA(/Helv 40 Tf 0 g)>>"

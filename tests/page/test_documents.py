@@ -393,6 +393,37 @@ def test_what_was_typed_into_a_form_is_drawn(tmp_path: Path, field: bytes) -> No
     assert (np.asarray(image) < 64).sum() > 500
 
 
+def packed_page(more: bytes) -> bytes:
+    """`one_page` with the page in a compressed object stream."""
+    page = b"3 0 <</Type/Page/Parent 2 0 R/MediaBox[0 0 300 200]" + more + b">>"
+    stream = zlib.compress(page)
+    body, places = b"%PDF-1.7\n", []
+    for piece in (
+        b"1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n",
+        b"2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n",
+        b"4 0 obj<</Type/ObjStm/N 1/First 4/Filter/FlateDecode/Length %d>>stream\n" % len(stream)
+        + stream + b"\nendstream endobj\n",
+        b"",
+    ):  # fmt: skip
+        places.append(len(body))
+        body += piece
+    one, two, four, five = places
+    rows = [(0, 0, 255), (1, one, 0), (1, two, 0), (2, 4, 0), (1, four, 0), (1, five, 0)]
+    table = b"".join(struct.pack(">BIB", *row) for row in rows)
+    body += b"5 0 obj<</Type/XRef/Size 6/W[1 4 1]/Root 1 0 R/Length %d>>stream\n" % len(table)
+    return body + table + b"\nendstream endobj\nstartxref\n%d\n%%%%EOF" % five
+
+
+@pytest.mark.parametrize(("unit", "scale"), [(b"", 1), (b"/UserUnit 2", 2), (b"/UserUnit 1.5", 1.5)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_user_unit_makes_a_page_larger(tmp_path: Path, unit: bytes, scale: float, packed: bool) -> None:
+    """Packed: the page lies in an object stream, as programs write it."""
+    path = tmp_path / "unit.pdf"
+    path.write_bytes(packed_page(unit) if packed else one_page(unit))
+    image = load_image(render_pdf_page(path, 1, tmp_path, dpi=72))
+    assert image.size == (300 * scale, 200 * scale)
+
+
 @pytest.mark.parametrize("bad", [b"%PDF-1.4 nothing", b"", b"<html>not found</html>", None])
 def test_a_bad_pdf_costs_only_itself(tmp_path: Path, pdf: Path, bad: bytes | None) -> None:
     """None: a page is asked for that this one does not have."""
