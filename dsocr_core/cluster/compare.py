@@ -95,7 +95,7 @@ def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None
     for page, comparison in comparisons(a, b, tolerance):
         report, name = comparison.report, page.name
         rows.append(
-            not_compared_row(name, comparison.reasons) if report is None else parity_row(name, report)
+            not_compared_row(name, comparison.differences) if report is None else parity_row(name, report)
         )
         numbers.append(page.number)
     table = rows_to_table("parity", "", rows)

@@ -93,7 +93,7 @@ class AgainstReport:
                 "image": source,
                 "error": error,
                 "against": {
-                    name: to_document(comparison.report, comparison.reasons)
+                    name: to_document(comparison.report, comparison.differences)
                     for name, comparison in (comparisons or {}).items()
                 },
             }

@@ -22,7 +22,7 @@ from dsocr_core.read.recorders import PageRead, Recorder
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span
 from dsocr_core.reading.parity import to_document
-from dsocr_core.reading.parity_records import NOT_KNOWN, passes
+from dsocr_core.reading.parity_records import NOT_KNOWN, Difference, passes
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.reading.ties import Ties, ties_document
@@ -184,8 +184,15 @@ def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[Renderable
 
 
 def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
-    report = outcome.comparison.report if outcome.comparison else None
-    return parity_cells(outcome.source, to_document(report), "; ".join(report.reasons if report else ()))
+    row = _parity(outcome)
+    return parity_cells(outcome.source, row, "; ".join(row["reasons"]))
+
+
+def _parity(outcome: _PageOutcome) -> dict[str, Any]:
+    """The figures of a page and its differences; a page that could not be opened has only failed."""
+    if outcome.comparison is None:
+        return to_document(None, [Difference("failed", outcome.error or "")])
+    return to_document(outcome.comparison.report, outcome.comparison.differences)
 
 
 def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
@@ -209,10 +216,9 @@ def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
 
 
 def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
-    report = outcome.comparison.report if outcome.comparison else None
     return {
         "image": outcome.source,
-        **to_document(report, [outcome.error] if outcome.error else ()),
+        **_parity(outcome),
         "timings_ms": _timings(outcome.comparison),
         "compression": _compression(outcome.comparison),
         "returned": _returned(outcome.comparison),

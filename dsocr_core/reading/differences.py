@@ -171,7 +171,7 @@ def _boxes(pairs: Sequence[BoxPair], tolerance: Tolerance, place: str) -> Iterat
         where, shift = Where("both", (a.index,), (b.index,)), pair.shift_percent or 0.0
         facts: Evidence = {"iou": round(pair.iou or 0.0, 4), "shift_percent": round(shift, 3)}
         if pair.state == "relabelled":
-            words = f"{place}box {a.index + 1} is {a.label[:_SHORT]} in A and {b.label[:_SHORT]} in B"
+            words = f"{place}box {a.index + 1} is {_label(a)} in A and {_label(b)} in B"
             labels: Evidence = {"label_a": a.label, "label_b": b.label}
             yield Difference("relabelled", words, within, where, facts | labels)
         if shift > tolerance.shift_percent:
@@ -189,7 +189,11 @@ def _boxes(pairs: Sequence[BoxPair], tolerance: Tolerance, place: str) -> Iterat
 
 def named_box(box: Box) -> str:
     """A box in words: `box 3 (text)`."""
-    return f"box {box.index + 1} ({box.label[:_SHORT]})"
+    return f"box {box.index + 1} ({_label(box)})"
+
+
+def _label(box: Box) -> str:
+    return " ".join(box.label[:_SHORT].split())
 
 
 def _quoted(text: str) -> str:

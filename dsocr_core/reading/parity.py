@@ -35,6 +35,7 @@ from dsocr_core.reading.parity_records import (
     Tolerance,
     Verdict,
     in_order,
+    sentences,
 )
 from dsocr_core.reading.postprocess import clean_text, result_mmd
 from dsocr_core.reading.records import OcrResult
@@ -125,26 +126,26 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def to_row(report: ParityReport | None, reasons: Sequence[str] = ()) -> dict[str, Any]:
+def to_row(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
     """The figures of a page, as the history's columns name them; null where not known.
 
-    `reasons` say why there is no report.
+    `differences` say why there is no report.
     """
     divergence = report.first_divergence if report else None
     return {
         "verdict": report.verdict if report else "not_comparable",
-        "reasons": list(report.reasons if report else reasons),
+        "reasons": list(report.reasons if report else sentences(differences)),
         "first_divergence": divergence.index if divergence else None,
         **{name: getattr(report, name) if report else None for name in _FIGURES},
     }
 
 
-def to_document(report: ParityReport | None, reasons: Sequence[str] = ()) -> dict[str, Any]:
+def to_document(report: ParityReport | None, differences: Sequence[Difference] = ()) -> dict[str, Any]:
     """The same as JSON documents have it, with every difference, causes, boxes (a, b, matched), margins."""
     divergence = report.first_divergence if report else None
     counts = {name: getattr(report, f"boxes_{name}") if report else None for name in ("a", "b", "matched")}
-    return to_row(report, reasons) | {
-        "differences": [item.document() for item in report.differences] if report else [],
+    return to_row(report, differences) | {
+        "differences": [item.document() for item in (report.differences if report else differences)],
         "causes": [{"cause": each.name, "words": each.words} for each in report.causes] if report else [],
         "margins": margins_row(divergence.margins if divergence else None),
         "boxes": counts,

@@ -56,13 +56,11 @@ def document(review: Review) -> dict[str, Any]:
 
 def page_row(page: PageReview, given: Given, comments: Sequence[Judgement]) -> dict[str, Any]:
     """One page, as `compare --json` names its figures."""
-    return to_document(page.report) | {
+    return to_document(page.report, page.differences) | {
         "image": page.name,
-        "reasons": list(page.reasons),
         "outcome": outcome(page, given),
         "score": page.score,
         "kinds": list(page.kinds),
-        "differences": [difference.document() for difference in page.differences],
         "causes": [{"cause": each.name, "words": each.words} for each in page.causes],
         "decision": decision(page.name, given),
         "reviews": {

@@ -152,13 +152,14 @@ class RunRecorder:
         self, page: str, backends: Sequence[BackendName], error: str, image: Path | None = None
     ) -> None:
         """A page that could not even be opened."""
+        from dsocr_core.reading.parity_records import Difference
         from dsocr_core.runs.readings import rows_table
         from dsocr_core.runs.rows import not_compared_row
 
         folder = self._opened()
         source, page = page, folder.name_of(page, image)
         rows = rows_table([_failure(page, source, backend, error, image) for backend in backends])
-        folder.add(rows, not_compared_row(page, [error]) if len(backends) > 1 else None)
+        folder.add(rows, not_compared_row(page, [Difference("failed", error)]) if len(backends) > 1 else None)
 
     def begin(self) -> None:
         """Mark the run directory as one that is written. Raises StorageError."""

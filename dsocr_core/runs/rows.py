@@ -7,7 +7,7 @@ from typing import Any
 
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity import to_row
-from dsocr_core.reading.parity_records import ParityReport
+from dsocr_core.reading.parity_records import Difference, ParityReport
 
 Row = Mapping[str, Any]
 
@@ -27,9 +27,9 @@ def parity_of(page: str, comparison: Comparison) -> Row | None:
     """The parity row of a page; None where it was not to be compared."""
     if comparison.report is not None:
         return parity_row(page, comparison.report)
-    return not_compared_row(page, comparison.reasons) if comparison.compared else None
+    return not_compared_row(page, comparison.differences) if comparison.compared else None
 
 
-def not_compared_row(page: str, reasons: Sequence[str]) -> Row:
+def not_compared_row(page: str, differences: Sequence[Difference]) -> Row:
     """The parity row of a page of which a side has no result, and why."""
-    return to_row(None, reasons) | {"page": page}
+    return to_row(None, differences) | {"page": page}

@@ -1,9 +1,16 @@
-"""One saved run, judged by whatever judges: every verdict and every reason is the one that `compare` gave."""
+"""One saved run, judged by whatever judges: verdicts, differences and counts are `compare_results`'."""
 
 from __future__ import annotations
 
+import html
+import io
+import json
+import random
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
@@ -14,9 +21,10 @@ from dsocr_core.cluster.compare import ShardOf, comparisons
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
+from dsocr_core.read.report import Report
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity_records import VERDICT_WORDS, Tolerance
-from dsocr_core.reading.records import Side
+from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes
+from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report, xml_text
@@ -26,127 +34,193 @@ from dsocr_core.runs.results import pair, results
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
-from tests.support.drawn_pairs import drawn_pair
+from pages.widgets.compare import verdict
+from pages.widgets.pair.shown import Shown, rows_of
+from pages.widgets.review.position import Position
+from pages.widgets.review.sidebar import line
+from pages.widgets.review.view import _strip
+from pages.widgets.shared.runner import PageResults
+from pages.widgets.shared.strip import parity_facts, said
+from tests.reading.test_text_diff import pairs
+from tests.support.drawn_pairs import drawn_pair, of_file
 from tests.support.made_up_output import committed, planned
+from tests.support.results import make_result
 
-PAGES = 300
-NAMES = ("eager", "fast")
-Told = dict[str, tuple[str, tuple[str, ...]]]
-"""Verdict and reasons by page."""
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pages") / "page.png"
-    Image.new("RGB", (10, 8), "white").save(path)
-    return path
+NAMES: dict[Side, str] = {"a": "eager", "b": "fast"}
+SECTIONS = ("differs", "spelt", "words")
 
 
-@pytest.fixture(scope="module")
-def drawn(image: Path) -> dict[str, Comparison]:
-    return {f"p{seed:03d}.png": drawn_pair(seed, NAMES, image) for seed in range(PAGES)}
+@dataclass(frozen=True)
+class Judged:
+    """Pages as they were read, and the run of them opened as a review."""
+
+    pages: dict[str, Comparison]
+    review: Review
+
+    @property
+    def differences(self) -> dict[str, list[dict[str, Any]]]:
+        """Every page's differences; a run is of UTF-8, and so are its errors."""
+        return {
+            name: [
+                item.document() | {"words": encodable(item.words) if of.errors else item.words}
+                for item in of.differences
+            ]
+            for name, of in self.pages.items()
+        }
 
 
-@pytest.fixture(scope="module")
-def told(drawn: dict[str, Comparison]) -> Told:
-    """What `compare` says; a run is of UTF-8, and so are its errors."""
-    found = {
-        page: (of.verdict, tuple(map(encodable, of.reasons)) if of.errors else of.reasons)
-        for page, of in drawn.items()
-    }
-    assert {verdict for verdict, _ in found.values()} == set(VERDICT_WORDS)  # each is drawn
+def drawn(count: int, image: Path) -> dict[str, Comparison]:
+    """Drawn pairs, and as many pairs of the careful reader's list; all of it from 300 on."""
+    found = {f"p{seed:03d}.png": drawn_pair(seed, (NAMES["a"], NAMES["b"]), image) for seed in range(count)}
+    listed = [of for section in SECTIONS for of in pairs(section)]
+    if count < 300:
+        listed = random.Random(0).sample(listed, count)
+    for number, of in enumerate(listed):
+        a, b = (of_file(make_result(text, NAMES[side], image)) for side, text in zip(SIDES, of, strict=True))
+        found[f"reader{number:03d}.png"] = Comparison(a.request, a, b)
     return found
 
 
-@pytest.fixture(scope="module")
-def review(drawn: dict[str, Comparison], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Review]:
-    """All pages saved as one run, and opened."""
+@pytest.fixture(scope="module", params=[40, pytest.param(300, marks=pytest.mark.slow)])
+def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
+    image = tmp_path_factory.mktemp("pages") / "page.png"
+    Image.new("RGB", (10, 8), "white").save(image)
+    pages = drawn(request.param, image)
+    assert {of.verdict for of in pages.values()} == set(VERDICT_WORDS)  # each is drawn
     location = tmp_path_factory.mktemp("history")
-    with RunRecorder(Settings(a=NAMES[0], b=NAMES[1], history=str(location))) as recorder:
-        for page, comparison in drawn.items():
+    with RunRecorder(Settings(a=NAMES["a"], b=NAMES["b"], history=str(location))) as recorder:
+        for page, comparison in pages.items():
             recorder.add(page, comparison)
     assert recorder.id is not None
     with History(location) as history:
-        yield open_review(history, recorder.id)
+        yield Judged(pages, open_review(history, recorder.id))
 
 
-def test_results_are_read_back_equal(drawn: dict[str, Comparison], review: Review) -> None:
-    found = results(review.history, review.a.record.id)
-    given = {
-        (page, result.backend): result
-        for page, comparison in drawn.items()
-        for result in comparison.results.values()
+def test_results_are_read_back_equal(judged: Judged) -> None:
+    found = results(judged.review.history, judged.review.a.record.id)
+    read = {
+        (page, result.backend): result for page, of in judged.pages.items() for result in of.results.values()
     }
-    assert found.keys() == given.keys()
-    assert [key for key in given if found[key] != given[key]] == []
+    assert found.keys() == read.keys()
+    assert [key for key in read if found[key] != read[key]] == []
 
 
-def test_review_its_report_and_one_page_of_it_say_what_compare_said(told: Told, review: Review) -> None:
-    assert {page.name: (page.verdict, page.reasons) for page in review.pages} == told
-    rows = document(review)["pages"]
-    assert {row["image"]: (row["verdict"], tuple(row["reasons"])) for row in rows} == told
-    shown = {
-        page: pair(review.history, review.a.run, review.b.run, page) for page in list(told)[:: PAGES // 30]
+def test_review_and_its_json_have_the_same_differences_and_counts(judged: Judged) -> None:
+    for page in judged.review.pages:
+        of = judged.pages[page.name]
+        assert page.report == of.report and page.verdict == of.verdict, page.name
+        assert page.causes == (of.report.causes if of.report else ())
+    values = document(judged.review)
+    rows = {row["image"]: row for row in values["pages"]}
+    assert {name: row["differences"] for name, row in rows.items()} == judged.differences
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        name: of.verdict for name, of in judged.pages.items()
     }
-    assert {page: (of.verdict, of.reasons) for page, of in shown.items()} == {
-        page: told[page] for page in shown
-    }
+    passed = sum(passes(of.verdict) for of in judged.pages.values())
+    changed = sum(any(item.kind not in SETTINGS for item in of.differences) for of in judged.pages.values())
+    assert (values["passed"], values["failed"]) == (passed, len(judged.pages) - passed)
+    assert values["changed"] == changed
+    kinds = Counter(kind for of in judged.differences.values() for kind in {item["kind"] for item in of})
+    assert values["kinds"] == dict(kinds)
+    sample = list(judged.pages)[:: max(1, len(judged.pages) // 20)]
+    for name in sample:
+        shown = pair(judged.review.history, judged.review.a.run, judged.review.b.run, name)
+        assert [item.document() for item in shown.differences] == judged.differences[name]
 
 
-def test_figures_are_compare_s(drawn: dict[str, Comparison], review: Review) -> None:
-    for page in review.pages:
-        assert page.report == drawn[page.name].report, page.name
+def test_junit_and_html_have_them(judged: Judged) -> None:
+    suite = ElementTree.fromstring(junit_report(judged.review))[0]
+    page_of = html_report(judged.review, worst=len(judged.pages))
+    failing = set()
+    for case in suite:
+        name = str(case.get("name"))
+        of, found = judged.pages[name], judged.differences[name]
+        parity = cast(ElementTree.Element, case.find("properties/property")).get("value")
+        assert str(parity).startswith(VERDICT_WORDS[of.verdict])
+        sentences = [f"{KINDS[item['kind']]}: {item['words']}" for item in found]
+        if len(case) > 1:
+            failing.add(name)
+            assert str(case[1].text).startswith("\n".join(map(xml_text, sentences)))
+        row = page_of[page_of.rindex(f">{name}<") :].split("</tr>")[0]
+        assert VERDICT_WORDS[of.verdict] in row
+        assert all(KINDS[item["kind"]] in row for item in found)
+        if f"<h3>{name} " in page_of:
+            block = page_of[page_of.index(f"<h3>{name} ") :].split("</ul>")[0]
+            assert block.count("<li><b>") == min(30, len(found))
+            assert all(html.escape(KINDS[item["kind"]]) in block for item in found[:30])
+    assert failing == {name for name, of in judged.pages.items() if not passes(of.verdict)}
+    counts = [int(suite.get(name) or 0) for name in ("failures", "errors")]
+    assert sum(counts) == len(failing)
+    assert f"{len(judged.pages) - len(failing)} passed, {len(failing)} failed" in page_of
 
 
-def test_junit_says_what_compare_said(told: Told, review: Review) -> None:
-    suite = ElementTree.fromstring(junit_report(review))[0]
-    found = {case.get("name"): case.find("properties/property").get("value") for case in suite}  # type: ignore[union-attr]
-    assert found == {
-        page: xml_text("; ".join((VERDICT_WORDS[verdict], *reasons)))
-        for page, (verdict, reasons) in told.items()
-    }
-    failing = [
-        case.get("name")
-        for case in suite
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
-    assert failing == [page for page in told if told[page][0] in ("differs", "not_comparable")]
+def test_strip_viewer_and_grid_have_them(judged: Judged) -> None:
+    here = Position(judged.review, {})
+    for name, of in judged.pages.items():
+        page, strip = judged.review.page(name), verdict.strip_of(PageResults(of), {"a": "A", "b": "B"})
+        tile, shown = line(here, page), _strip(page, "")
+        kinds = dict.fromkeys(item.kind for item in of.differences)
+        assert tile["words"] == (", ".join(KINDS[kind] for kind in kinds) or "no difference")
+        if of.report is None:
+            assert strip.tone != "identical" and tile["tone"] == "none"
+            continue
+        assert (strip.word, strip.tone) == (shown.word, shown.tone) and tile["tone"] == strip.tone
+        assert strip.reasons == said(of.reasons, of.report.causes) and page.reasons == of.reasons
+        assert set(parity_facts(of.report)) <= {*strip.facts} & {*shown.facts}
+        rows = rows_of(of)
+        view = Shown(of, {"a": "A", "b": "B"}, rows, None, lambda row: None)
+        boxes = {("a", box) for item in of.differences for box in item.where.boxes_a}
+        boxes |= {("b", box) for item in of.differences for box in item.where.boxes_b}
+        marked = {
+            (side, box.index) for row in view.differing for side in SIDES if (box := rows[row].box(side))
+        }
+        assert boxes <= marked
 
 
-def test_the_html_report_names_every_page_with_its_verdict(told: Told, review: Review) -> None:
-    page = html_report(review, worst=3)
-    for name, (verdict, _) in told.items():
-        row = page[page.index(f">{name}<") :].split("</tr>")[0]
-        assert VERDICT_WORDS[verdict] in row, name  # type: ignore[index]
+def test_the_shell_has_them(judged: Judged) -> None:
+    report = Report((NAMES["a"], NAMES["b"]))
+    for name, of in judged.pages.items():
+        report.take(name, of)
+    stream = io.StringIO()
+    report.write_json(stream)
+    values = json.loads(stream.getvalue())
+    passed = sum(passes(of.verdict) for of in judged.pages.values())
+    assert (values["passed"], values["failed"]) == (passed, len(judged.pages) - passed)
+    for row in values["pages"]:
+        of = judged.pages[row["image"]]
+        assert row["verdict"] == of.verdict
+        assert [item["kind"] for item in row["differences"]] == [item.kind for item in of.differences]
+        assert list(map(encodable, of.reasons)) == list(map(encodable, row["reasons"]))
 
 
-def test_the_recorded_rows_say_what_compare_said(told: Told, review: Review) -> None:
-    frame = review.history.query("parity", run_ids=[review.a.record.id])[0]
+def test_the_recorded_rows_have_the_sentences(judged: Judged) -> None:
+    frame = judged.review.history.query("parity", run_ids=[judged.review.a.record.id])[0]
     rows = zip(frame["page"], frame["verdict"], frame["reasons"], strict=True)
     found = {page: (verdict, tuple(map(str, reasons))) for page, verdict, reasons in rows}
     assert found == {
-        page: (verdict, tuple(map(encodable, reasons))) for page, (verdict, reasons) in told.items()
+        page: (of.verdict, tuple(map(encodable, of.reasons))) for page, of in judged.pages.items()
     }
 
 
-def test_outputs_of_a_cluster_are_judged_alike(
-    drawn: dict[str, Comparison], told: Told, tmp_path: Path
-) -> None:
-    a, b = (ShardOf(str(tmp_path / side), _shard(tmp_path / side, side, drawn)) for side in NAMES_OF)
-    assert {page.name: (of.verdict, of.reasons) for page, of in comparisons(a, b, Tolerance())} == told
+def test_outputs_of_a_cluster_are_judged_alike(judged: Judged, tmp_path: Path) -> None:
+    a, b = (ShardOf(str(tmp_path / side), _shard(tmp_path / side, side, judged.pages)) for side in SIDES)
+    found = {page.name: of for page, of in comparisons(a, b, Tolerance())}
+    assert {name: of.verdict for name, of in found.items()} == {
+        name: of.verdict for name, of in judged.pages.items()
+    }
+    assert {
+        name: [item.document() for item in of.differences] for name, of in found.items()
+    } == judged.differences
 
 
-NAMES_OF: dict[Side, str] = dict(zip(("a", "b"), NAMES, strict=True))  # type: ignore[arg-type]
-
-
-def _shard(folder: Path, side: Side, drawn: dict[str, Comparison]) -> Marker:
+def _shard(folder: Path, side: Side, pages: dict[str, Comparison]) -> Marker:
     """One shard of all pages as that side read them."""
     output = Output(str(folder))
-    job = Job.of(Settings(a=NAMES_OF[side], preset="small"), ("pages",), PAGES)
-    (shard,) = planned(output, job, list(drawn))
+    job = Job.of(Settings(a=NAMES[side], preset="small"), ("pages",), len(pages))
+    (shard,) = planned(output, job, list(pages))
 
     def read(page: PageRef) -> PageReading:
-        comparison = drawn[page.path]
+        comparison = pages[page.path]
         result = comparison.results.get(side)
         return page.failed(comparison.errors[side]) if result is None else page.read(result)
 

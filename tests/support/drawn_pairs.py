@@ -77,7 +77,7 @@ def _side(rng: random.Random, backend: str, blocks: list[Block], image: Path) ->
     )
     inputs: dict[str, Any] = {"tiles_sha256": "cc"} if rng.random() < 0.1 else {}
     size = (800, 1000) if rng.random() < 0.04 else (1000, 800)
-    result = _of_file(make_result(text, backend, image, image_size=size, **inputs))
+    result = of_file(make_result(text, backend, image, image_size=size, **inputs))
     kind = rng.random()
     if kind < 0.2:  # what another program left: a text
         return replace(
@@ -90,7 +90,7 @@ def _side(rng: random.Random, backend: str, blocks: list[Block], image: Path) ->
         )
     if kind < 0.45:
         cut = len(text) * 2 // 3
-        result = _of_file(make_result(text[:cut], backend, image, image_size=size, **inputs))
+        result = of_file(make_result(text[:cut], backend, image, image_size=size, **inputs))
         result = replace(result, finish_reason="length")
     if kind < 0.7:
         margins = (rng.random() for _ in result.token_ids or ())
@@ -102,7 +102,7 @@ def _side(rng: random.Random, backend: str, blocks: list[Block], image: Path) ->
     return result
 
 
-def _of_file(result: OcrResult) -> OcrResult:
+def of_file(result: OcrResult) -> OcrResult:
     content = result.request.image.read_bytes()
     file = PageFile(len(content), hashlib.sha256(content).hexdigest())
     return replace(result, request=replace(result.request, file=file))
