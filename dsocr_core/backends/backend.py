@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.specs.kinds import BackendSpec
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.runs.texts.by_name import LeftOver
+from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Backend:
     def expect(self, pages: Sequence[str]) -> None:
         """Hear the names of all pages that will be read, before the first one. Raises DsocrError."""
 
-    def left_over(self) -> LeftOver | None:
+    def left_over(self) -> UnmatchedTexts | None:
         """List what it has of pages that nobody has asked for; None where it has no such thing."""
         return None
 

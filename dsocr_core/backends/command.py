@@ -21,9 +21,7 @@ from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.runs.texts.by_name import ByName
-from dsocr_core.runs.texts.folders import read_folder
-from dsocr_core.runs.texts.prediction import Prediction, PredictionError
+from dsocr_core.runs.texts import Prediction, PredictionError, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -126,7 +124,7 @@ class CommandBackend(Backend):
             found = read_folder(out)
             if len(found.predictions) == 1:
                 return found.predictions[0]
-            return ByName(found).text_of(name_text(request.image.name))
+            return TextMatcher(found).text_of(name_text(request.image.name))
         except PredictionError as error:
             reason = str(error).replace(name_text(out), "its folder")
             raise CommandError(

@@ -15,7 +15,7 @@ from dsocr_core.engine.drafts.text_layer import drafted
 from dsocr_core.page.decode_pool import page_text
 from dsocr_core.page.documents import pdf_page_of
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.runs.texts.by_name import ByName
+from dsocr_core.runs.texts import TextMatcher
 from dsocr_core.settings import Settings
 
 MOST_CHARACTERS, MOST_TOKENS = 100_000, 16_384
@@ -94,12 +94,12 @@ class Folder(Source):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._lock = threading.Lock()
-        self._texts: ByName | None = None
+        self._texts: TextMatcher | None = None
 
     def _text(self, request: OcrRequest) -> str:
         with self._lock:
             if self._texts is None:
-                self._texts = ByName(read_left_behind(self.name.partition(":")[2]))
+                self._texts = TextMatcher(read_left_behind(self.name.partition(":")[2]))
         if not self._texts.has(request.name):
             return ""
         return self._texts.text_of(request.name).text

@@ -15,8 +15,7 @@ from dsocr_core.base.specs.kinds import FolderSpec
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.runs.texts.by_name import ByName, LeftOver
-from dsocr_core.runs.texts.prediction import Found
+from dsocr_core.runs.texts import FolderContents, TextMatcher, UnmatchedTexts
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class FolderBackend(Backend):
         super().__init__(spec, settings)
         self._target = spec.target
         self._lock = threading.Lock()
-        self._texts: ByName | None = None
+        self._texts: TextMatcher | None = None
         self._hash = ""
 
     def check(self) -> None:
@@ -71,19 +70,19 @@ class FolderBackend(Backend):
     def expect(self, pages: Sequence[str]) -> None:
         self._opened().expect(pages)
 
-    def left_over(self) -> LeftOver:
+    def left_over(self) -> UnmatchedTexts:
         """List what of the folder no page has asked for."""
-        return self._opened().left_over()
+        return self._opened().unmatched()
 
-    def _opened(self) -> ByName:
+    def _opened(self) -> TextMatcher:
         with self._lock:
             if self._texts is None:
                 found = read_left_behind(self._target)
-                self._texts, self._hash = ByName(found), _hash(found)
+                self._texts, self._hash = TextMatcher(found), _hash(found)
             return self._texts
 
 
-def _hash(found: Found) -> str:
+def _hash(found: FolderContents) -> str:
     """Hash everything that a page's text may be taken from."""
     whole = hashlib.sha256()
     for each in found.predictions:

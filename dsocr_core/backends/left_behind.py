@@ -10,8 +10,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.runs.texts.folders import read_folder
-from dsocr_core.runs.texts.prediction import Found, Left, Prediction, PredictionError
+from dsocr_core.runs.texts import FolderContents, Prediction, PredictionError, SkippedFile, read_folder
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _MARK = "<|det|>"
 
 
-def read_left_behind(target: str) -> Found:
+def read_left_behind(target: str) -> FolderContents:
     """The texts in a folder, or those of a run of ours that it is.
 
     Of a run with several backends one is named after a `#`: `data/runs/20261101-compare#vendor`. Raises
@@ -47,7 +46,7 @@ def read_left_behind(target: str) -> Found:
             f"like {name_text(path)}#{backends[0]}"
         )
     chosen = tuple(each for each in found if each.writer == (backend or backends[0]))
-    return Found(path, chosen, tuple(left))
+    return FolderContents(path, chosen, tuple(left))
 
 
 def size_of(request: OcrRequest, settings: Settings, prepared: PreparedPage | None) -> tuple[int, int]:
@@ -66,7 +65,7 @@ def text_result(
     )  # fmt: skip
 
 
-def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:
+def _own_run(path: Path) -> tuple[list[Prediction], list[SkippedFile]] | None:
     """The texts of a run of ours, `writer` is the backend; None when it is none. Raises PredictionError."""
     # DuckDB's neighbours are imported where a folder may be a run.
     from dsocr_core.runs.importers.own_run import is_own_run
@@ -84,5 +83,8 @@ def _own_run(path: Path) -> tuple[list[Prediction], list[Left]] | None:
     ]
     if not found:
         raise PredictionError(f"{name_text(path)}: the run has no text of a page")
-    left = [Left(path, f"{page} has no text of {backend or 'any backend'}") for page, backend in run.failures]
+    left = [
+        SkippedFile(path, f"{page} has no text of {backend or 'any backend'}")
+        for page, backend in run.failures
+    ]
     return found, left

@@ -24,7 +24,7 @@ from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
 from dsocr_core.cli.why import check_why, explain_worst
 from dsocr_core.read.plan import RunPlan, new_run_directory
-from dsocr_core.reading.records import SIDES
+from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.settings import Settings, history_location, settings_against
 
 if TYPE_CHECKING:
@@ -240,13 +240,13 @@ def _compare_folders(
     from dsocr_core.read.report import Report
     from dsocr_core.reading.comparison import Comparison
     from dsocr_core.runs.recorder import RunRecorder
-    from dsocr_core.runs.texts.folders import without_suffix
+    from dsocr_core.runs.texts import Prediction, without_suffix
 
     settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
-    texts = {
-        side: {without_suffix(each.name): each for each in read_left_behind(folder).predictions}
-        for side, folder in zip(SIDES, (name.removeprefix(_FOLDER) for name in chosen.images), strict=True)
-    }
+    texts: dict[Side, dict[str, list[Prediction]]] = {}
+    for side, folder in zip(SIDES, chosen.images, strict=True):
+        for each in read_left_behind(folder.removeprefix(_FOLDER)).predictions:
+            texts.setdefault(side, {}).setdefault(without_suffix(each.name), []).append(each)
     report = Report(settings.side_names, chosen.spans)
     recorder = RunRecorder(replace(settings, history=record_in or ""), typed)
     with recorder if record_in is not None else nullcontext():
@@ -254,9 +254,10 @@ def _compare_folders(
             request = settings.request(Path(name), name)
             results, errors = {}, {}
             for side, found in texts.items():
-                if (text := found.get(name)) is None:
-                    errors[side] = "has no text of that name"
+                if len(of_name := found.get(name, [])) != 1:
+                    errors[side] = f"has {len(of_name) or 'no'} text{'s' * bool(of_name)} of that name"
                 else:
+                    (text,) = of_name
                     source = {"folder": name_text(text.file)}
                     results[side] = text_result(settings.backend(side), request, (0, 0), text, source)
             a, b = results.get("a"), results.get("b")

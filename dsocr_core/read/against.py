@@ -27,7 +27,7 @@ from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import VERDICTS, passes
 from dsocr_core.reading.records import BackendName, CancelToken
 from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.texts.by_name import LeftOver
+from dsocr_core.runs.texts import UnmatchedTexts
 
 _VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
 """Short for `VERDICTS`: all columns fit into 80."""
@@ -66,7 +66,7 @@ class AgainstReport:
 
     def __init__(self, a: BackendName, others: Sequence[BackendName]) -> None:
         self.a, self.others = a, [Against(name) for name in others]
-        self.left_over: dict[BackendName, LeftOver] = {}
+        self.left_over: dict[BackendName, UnmatchedTexts] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.histories: Sequence[RunRecorder] = ()
         """None, or for each B that of its run with A, which has its id once it is written."""

@@ -26,7 +26,7 @@ from dsocr_core.reading.parity_records import NOT_KNOWN, Difference, passes
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
 from dsocr_core.reading.ties import Ties, ties_document
-from dsocr_core.runs.texts.by_name import LeftOver
+from dsocr_core.runs.texts import UnmatchedTexts
 
 PARITY_WORDS = "Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
 SHOWN = 100
@@ -67,7 +67,7 @@ class Report(Recorder):
         `skipped` pages were done before."""
         self.read = self.boxes = 0
         """Pages that A read, and the blocks it found on them."""
-        self.left_over: Mapping[BackendName, LeftOver] = {}
+        self.left_over: Mapping[BackendName, UnmatchedTexts] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
         self.ties = Ties()
         self.drafts = Given()
@@ -155,7 +155,7 @@ class Report(Recorder):
         console.print(f"{self.passed} passed, {stopped}{self.failed} failed{skipped}")
 
 
-def left_over_lines(left_over: Mapping[BackendName, LeftOver]) -> list[Text]:
+def left_over_lines(left_over: Mapping[BackendName, UnmatchedTexts]) -> list[Text]:
     """For people, what lies in folders and belongs to no page of the run."""
     return [
         Text(f"{name}: {line}", style="yellow") for name, left in left_over.items() for line in left.lines()

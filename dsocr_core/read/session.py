@@ -18,7 +18,7 @@ from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
-from dsocr_core.runs.texts.by_name import LeftOver
+from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Session:
         """Pages that may be on their way at once: those of the side that takes the most."""
         return max(self.side(side).concurrency for side in sides)
 
-    def left_over(self, sides: Iterable[Side]) -> dict[BackendName, LeftOver]:
+    def left_over(self, sides: Iterable[Side]) -> dict[BackendName, UnmatchedTexts]:
         """By backend, what lies in folders and belongs to no page that was read. Raises DsocrError."""
         backends = [self.side(side) for side in sides]
         return {backend.name: left for backend in backends if (left := backend.left_over())}

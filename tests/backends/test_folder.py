@@ -17,7 +17,7 @@ from dsocr_core.reading.loops import find_loop
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.postprocess import result_mmd
 from dsocr_core.reading.records import OcrRequest, OcrResult
-from dsocr_core.runs.texts.prediction import PAGE_END
+from dsocr_core.runs.texts import PAGE_END
 from dsocr_core.settings import Settings
 from tests.support.paths import DATA, SAMPLES
 from tests.support.planted import sample_results

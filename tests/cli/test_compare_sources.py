@@ -105,6 +105,16 @@ def test_a_text_that_one_folder_lacks_fails_alone(
     assert (same["verdict"], same["error"]) == ("not_comparable", "folder-2: has no text of that name")
 
 
+def test_texts_of_one_name_in_a_folder_are_not_chosen_from(
+    folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, a, b = folders
+    (b / "same.png.md").write_text("another")
+    assert main(["compare", f"folder:{a}", f"folder:{b}", "--json"]) == FAILED
+    pages = {page["page"]: page for page in json.loads(capsys.readouterr().out)["pages"]}
+    assert pages["same"]["error"] == "folder-2: has 2 texts of that name"
+
+
 SAMPLE_NAMES = ("01-letter", "02-invoice")
 
 

@@ -1,1 +1,0 @@
-"""Predictions of other programs: texts found in folders, and which page each belongs to."""
