@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dsocr_core.backends.endpoint.answers import Lines, Reading, document
+from dsocr_core.backends.endpoint.answers import Reading, document
 from tests.hostile.damage import damaged
 
 _VALUES: tuple[Any, ...] = (
@@ -19,7 +19,7 @@ _ENDS = ("stop", "", "null", None, "abort", {"type": "length"}, 3, [], "\ud800")
 
 def attempt(random: Random, folder: Path) -> str | None:
     """Read one answer. Raises DsocrError when it is refused."""
-    reading, lines = Reading(), Lines()
+    reading = Reading()
     for _ in range(random.randint(1, 5)):
         choice = {"delta": {random.choice(("content", "thinking")): random.choice(_VALUES)}}
         choice["finish_reason"] = random.choice(_ENDS)
@@ -27,6 +27,7 @@ def attempt(random: Random, folder: Path) -> str | None:
             "choices": random.choice(([choice], [choice], None, [], [None], {})),
             "usage": random.choice(_VALUES),
         }
-        for line in lines.push(damaged(random, json.dumps(data).encode()) + b"\n"):
-            (reading.take if random.random() < 0.8 else reading.take_native)(document(line))
+        if random.random() < 0.2:  # Ollama's own form
+            data = {"message": choice["delta"], "done_reason": choice["finish_reason"], **data}
+        reading.add(document(damaged(random, json.dumps(data).encode())))
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import io
@@ -15,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr_core.backends.backend import Backend, OnWait
 from dsocr_core.backends.endpoint.answers import Reading, shown
-from dsocr_core.backends.endpoint.connection import EndpointError, Server, Sleep
+from dsocr_core.backends.endpoint.client import Client, EndpointError, Sleep
 from dsocr_core.backends.endpoint.flavours import (
-    NATIVE,
+    FORMS,
     Body,
     SentImage,
     base_address,
     body_of,
     check_request,
-    paths_of,
     sent_limit,
-    shown_body,
 )
 from dsocr_core.backends.left_behind import size_of
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
@@ -56,10 +53,10 @@ class Endpoint(Backend):
         super().__init__(spec, settings)
         self.spec = spec
         key = os.environ.get(spec.key_variable, "") if spec.key_variable else ""
-        self._server = Server(base_address(spec), key.strip(), spec.timeout_s, spec.attempts)
+        self._client = Client(base_address(spec), key.strip(), spec.timeout_s, spec.attempts)
         if sleep is not None:
-            self._server.sleep = sleep
-        self._paths = paths_of(spec.flavour)
+            self._client.sleep = sleep
+        self._form = FORMS[spec.flavour]
         self._model, self._asked = spec.model, False
         self._context: int | None = None
         self._asking = threading.Lock()
@@ -69,12 +66,12 @@ class Endpoint(Backend):
         return self.spec.concurrency
 
     def check(self) -> None:
-        if self.spec.key_variable and not self._server.key:
+        if self.spec.key_variable and not self._client.key:
             raise EndpointError(
                 f"{self.name}: the environment has no {self.spec.key_variable}; put the key there, or leave "
                 "key_variable out"
             )
-        if self._server.key and not self._server.key.isprintable():
+        if self._client.key and not self._client.key.isprintable():
             raise EndpointError(f"{self.name}: the key in {self.spec.key_variable} has signs no header takes")
 
     def load(self) -> None:
@@ -88,21 +85,22 @@ class Endpoint(Backend):
         """
         with self._asking:
             if not self._asked:
+                found: list[dict[str, Any] | None] = []
                 try:
-                    data = self._server.get(self._paths.models, cancel)
+                    self._client.ask(self._form.models, found.append, cancel=cancel, timeout_s=30.0)
                 except EndpointError:
                     if not self._model:
                         raise
-                    data = {}
-                self._model, self._context = _model_of(data, self._model, native=self._paths is NATIVE)
+                fields = self._form.model_fields
+                self._model, self._context = _model_of((found or [{}])[0] or {}, self._model, *fields)
                 if not self._model:
-                    raise EndpointError(f"{self._server.address}: lists no model; name one with model")
+                    raise EndpointError(f"{self._client.address}: lists no model; name one with model")
                 self._asked = True
             return self._model
 
     def key(self, request: OcrRequest) -> str:
         facts = {
-            "endpoint": self._server.address,
+            "endpoint": self._client.address,
             "flavour": self.spec.flavour,
             "model": self.spec.model,
             "body": dict(self.spec.body),
@@ -129,67 +127,42 @@ class Endpoint(Backend):
         model, prompt = self.model(cancel), longest_prompt(request, size, _encoder(self.settings.checkpoint))
         body = body_of(self.spec, model, request, image, prompt, self._context)
         reading = Reading()
-        take = reading.take_native if self._paths is NATIVE else reading.take
 
-        def on_data(data: dict[str, Any] | None) -> None:
-            if data is None:
-                reading.end_of_stream()
-            elif delta := take(data):
+        def on_document(data: dict[str, Any] | None) -> None:
+            if delta := reading.add(data):
                 observer.text(delta)
 
         began = time.monotonic()
-        server = self._server.post(
-            self._paths.chat,
-            json.dumps(body).encode(),
-            on_data,
-            events=self._paths is not NATIVE,
-            on_wait=on_wait or (lambda words: None),
-            cancel=cancel,
-        )
+        server = self._client.ask(self._form.chat, on_document, json.dumps(body).encode(), cancel, on_wait)
+        wall_ms = (time.monotonic() - began) * 1000
         if not reading.answered:
-            raise EndpointError(f"{self._server.address}: the answer has no choices")
+            raise EndpointError(f"{self._client.address}: the answer has no choices")
         if not reading.ended:
             raise EndpointError(
-                f"{self._server.address}: the answer ended after {reading.characters:,} characters without "
+                f"{self._client.address}: the answer ended after {reading.characters:,} characters without "
                 "saying that it is complete"
             )
-        return self._result(request, size, image, body, reading, server, (time.monotonic() - began) * 1000)
-
-    def _result(
-        self,
-        request: OcrRequest,
-        size: tuple[int, int],
-        image: SentImage,
-        body: Body,
-        reading: Reading,
-        server: str,
-        wall_ms: float,
-    ) -> OcrResult:
         ids = reading.ids_of_steps()
         texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
         return OcrResult(
-            backend=self.name,
-            request=request,
-            image_size=size,
-            text_raw=reading.text,
-            token_ids=None if ids is None else tuple(ids),
-            token_texts=tuple(texts),
-            finish_reason=reading.finish_reason,
-            inputs=None,
-            timings=(),
+            backend=self.name, request=request, image_size=size, text_raw=reading.text,
+            token_ids=None if ids is None else tuple(ids), token_texts=tuple(texts),
+            finish_reason=reading.finish_reason, inputs=None, timings=(),
             environment=self._environment(image, body, reading, server)
             | _own_limit(request, body, reading, ids)
             | {"wall_ms": f"{wall_ms:.1f}"},
-        )
+        )  # fmt: skip
 
     def _environment(self, image: SentImage, body: Body, reading: Reading, server: str) -> dict[str, str]:
         """Record what was really sent and what the server says of itself; the image by its hash."""
-        sent = json.dumps(shown_body(body, image), ensure_ascii=False).replace(image.shown, "sha256")
+        sent = json.dumps(body, ensure_ascii=False)
+        for picture in (f"data:{image.mime};base64,{image.base64}", image.base64):
+            sent = sent.replace(f'"{picture}"', '"sha256"')
         found = {
             "engine": f"endpoint {self.spec.flavour}",
-            "endpoint": self._server.address,
+            "endpoint": self._client.address,
             "model": shown(reading.model or str(body.get("model", "")), 120),
-            "request": self._server.hidden(sent),
+            "request": self._client.hidden(sent),
             "image_sent": image.sha256,
             "server": server,
             **{name: str(count) for name, count in sorted(reading.usage.items())[:8]},
@@ -198,22 +171,20 @@ class Endpoint(Backend):
             found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
         if reading.log_probabilities:
             found["least_log_probability"] = f"{min(reading.log_probabilities):.4g}"
-        if reading.aside:
-            found["text_from" if not any(reading.texts) else "left_out"] = reading.aside_name
+        if reading.thoughts_field:
+            found["text_from" if not any(reading.texts) else "left_out"] = reading.thoughts_field
         if reading.finish_words:
             found["finish_reason"] = reading.finish_words
         return found
 
 
 _MOST_PROMPT_IDS = 20_000
-
-
 _MOST_CONTEXT = 10_000_000
 
 
-def _model_of(data: dict[str, Any], named: str, native: bool) -> tuple[str, int | None]:
+def _model_of(data: dict[str, Any], named: str, listed: str, field: str) -> tuple[str, int | None]:
     """The named model, else the first that is listed, and the length of its context, where that is said."""
-    models, field = (data.get("models"), "name") if native else (data.get("data"), "id")
+    models = data.get(listed)
     cards = [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
     card = next((card for card in cards if named in ("", card.get(field))), {})
     name, context = named or card.get(field), card.get("max_model_len")
@@ -243,13 +214,6 @@ def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int]
     return {f"{KNOWN_INPUT}{LIMIT}": str(limit)}
 
 
-@functools.lru_cache(maxsize=4)
-def _as_png(path: Path, max_pixels: int, changed_ns: int) -> bytes:
-    buffer = io.BytesIO()
-    load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
-    return buffer.getvalue()
-
-
 def sent_image(path: Path, max_pixels: int) -> SentImage:
     """A page's file as it is sent: PNG and JPEG unchanged, anything else as PNG.
 
@@ -257,11 +221,11 @@ def sent_image(path: Path, max_pixels: int) -> SentImage:
     """
     try:
         content = read_bytes(path, MOST_FILE_BYTES, follow_links=True)
-        changed = path.stat().st_mtime_ns
-    except (InvalidFile, OSError) as error:
+    except InvalidFile as error:
         raise DsocrError(f"{path}: {error}") from error
-    mime = next((kind for start, kind in _SENT_AS_THEY_ARE.items() if content.startswith(start)), None)
-    if mime is None:
-        mime, content = "image/png", _as_png(path, max_pixels, changed)
-    digest = hashlib.sha256(content).hexdigest()
-    return SentImage(mime, base64.b64encode(content).decode("ascii"), digest)
+    mime = next((kind for start, kind in _SENT_AS_THEY_ARE.items() if content.startswith(start)), "")
+    if not mime:
+        buffer = io.BytesIO()
+        load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
+        mime, content = "image/png", buffer.getvalue()
+    return SentImage(mime, content, hashlib.sha256(content).hexdigest())

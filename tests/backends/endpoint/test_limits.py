@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.backends.endpoint.backend import Endpoint
-from dsocr_core.backends.endpoint.connection import EndpointError
+from dsocr_core.backends.endpoint.client import EndpointError
 from dsocr_core.base.specs.kinds import EndpointSpec
 from dsocr_core.cli.main import main
 from dsocr_core.reading.parity import compare_results
