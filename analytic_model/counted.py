@@ -4,6 +4,8 @@ Kinds of rows, prefill being the language model alone in all of them (vision sta
 
 - `analytic`: the closed form, under the conventions of torch's counter.
 - `measured`: torch's FlopCounterMode over the core's modules on the meta device.
+- `published`: the same counter over the published modules in the worker, on a page of a few tokens. They
+  compute logits at every prompt position and the rotary angles by a product, so they have more.
 - `least`: what the result needs (`roofline.least_work`), with the bytes that have to move: a lower bound.
 
 A decoded token's FLOPs grow by the same number with each position of the context (up to the window of a
@@ -19,8 +21,9 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +38,7 @@ from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import parse_config, preset_named, row_of
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import image_token_count, view_sizes
+from dsocr_core.reading.records import VENDOR
 from dsocr_core.reading.writing import write_whole
 from dsocr_core.runs.shapes import COLUMNS, COUNTED, Shape, counts_text, own_shapes
 
@@ -47,6 +51,9 @@ _SOURCES = (_ROOT / "measure.py", _ROOT / "counted.py", _ROOT / "workload.py")
 _CACHE_LIMIT = 32 * 1024 * 1024
 _MOST_SHAPES = 50_000
 """Shapes of one model that are kept."""
+
+COUNTED_STEPS = 3
+"""Decode steps of the published modules that have to be counted before others are added to them."""
 
 Row = dict[str, Any]
 Counts = dict[str, int]
@@ -99,6 +106,42 @@ def run_rows(
         for shape in of_backend
         for row in rows.get(shape, ())
     ]
+
+
+def published_rows(
+    config: Mapping[str, Any] | None, shapes: Iterable[Shape], calls: Mapping[str, Sequence[int]]
+) -> list[Mapping[str, Any]]:
+    """Rows of kind `published` of shapes that the published code read, from calls of its modules.
+
+    `calls` are FLOPs by vision stage and, under `forward`, by pass of the whole model over the same page.
+    Passes beyond those counted are added where the FLOPs grow evenly; else, and beyond a window, decode is
+    left out.
+    """
+    if config is None:
+        return []
+    parsed = parse_config(config)
+    names = [stage.name.value for stage in row_of(parsed).vision]
+    vision = {name: sum(calls.get(name, ())) for name in names}
+    prefill, *steps = calls["forward"]
+    rows: list[Mapping[str, Any]] = []
+    for shape in shapes:
+        counts = vision | {Stage.PREFILL.value: prefill - sum(vision.values())}
+        decoded = _grown(steps, shape.new_tokens - 1, parsed.decoder.window)
+        if decoded is not None:
+            counts[Stage.DECODE.value] = decoded
+        about = {"backend": VENDOR, "shape": str(shape), "kind": "published", "bytes": None}
+        rows += [about | {"stage": stage, "flops": float(flops)} for stage, flops in counts.items()]
+    return rows
+
+
+def _grown(steps: Sequence[int], count: int, window: int | None) -> int | None:
+    """FLOPs of the first `count` steps, those that were not counted by the growth of those that were."""
+    if count <= len(steps):
+        return sum(steps[:count])
+    growths = {after - before for before, after in pairwise(steps)}
+    if len(steps) < COUNTED_STEPS or len(growths) != 1 or (window is not None and count > window):
+        return None
+    return count * steps[0] + growths.pop() * count * (count - 1) // 2
 
 
 def count_run(history: History, run_id: str, config: Mapping[str, Any] | None = None) -> int:

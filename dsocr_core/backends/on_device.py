@@ -326,6 +326,11 @@ class PublishedBackend(OnDevice):
     ) -> OcrResult:
         return self.vendor.recognize(request, observer, cancel)
 
+    def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
+        """FLOPs of the published modules while they read a page, as `VendorBackend.count_flops`."""
+        with self.lock.hold(f"{self.kind} on {request.name}", cancel, None):
+            return self.vendor.count_flops(request, cancel)
+
     def close(self) -> None:
         with self._building:
             if self._vendor is not None:

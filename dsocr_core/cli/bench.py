@@ -69,6 +69,7 @@ def bench(
         pages,
         images,
         profile,
+        count=save and not no_count,
     )
     machine = MachineWatch()
     if save:

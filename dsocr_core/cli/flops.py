@@ -276,6 +276,7 @@ _STAGES: _Columns = {
     "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
     "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
     "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"),
+    "published": ("Published", "FLOP"),
 }  # fmt: skip
 
 

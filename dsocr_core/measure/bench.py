@@ -20,7 +20,13 @@ from analytic_model.policy import Policy
 from analytic_model.predict import predict
 from analytic_model.workload import Workload
 from dsocr_core.backends.backend import Opening
-from dsocr_core.backends.on_device import EngineBackend, OnDevice, engine_backend, published_backend
+from dsocr_core.backends.on_device import (
+    EngineBackend,
+    OnDevice,
+    PublishedBackend,
+    engine_backend,
+    published_backend,
+)
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.engine.checkpoint import RANDOM_PREFIX
 from dsocr_core.engine.stage_timer import Marks
@@ -77,6 +83,8 @@ class BenchPlan:
     """Images of each page's prompt."""
     profile: Path | None = None
     """File for torch's trace of one more page, read after the measured passes."""
+    count: bool = False
+    """Count the FLOPs of the published modules on one more page, a few tokens long."""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch", "repeat", "pages", "images"):
@@ -143,6 +151,7 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         )
         if plan.profile is not None:
             meters[-1].profile(plan.profile)
+        published = _published_flops(subjects[0], meters[0], cancel) if plan.count else {}
     first = meters[0].results[0]
     return Bench(
         preset=first.request.required.preset,
@@ -157,7 +166,18 @@ def bench(plan: BenchPlan, cancel: CancelToken | None = None, say: Callable[[str
         device=device,
         engines=engines,
         results={meter.subject.name: tuple(meter.results) for meter in meters},
+        published_flops=published,
     )
+
+
+COUNTED_TOKENS = 4
+"""New tokens of the page on which the published modules are counted: three steps show an even growth."""
+
+
+def _published_flops(subject: _Subject, meter: _Meter, cancel: CancelToken | None) -> dict[str, list[int]]:
+    if not isinstance(subject.backend, PublishedBackend):
+        return {}
+    return subject.backend.count_flops(replace(meter.first, max_new_tokens=COUNTED_TOKENS), cancel)
 
 
 def _subjects(plan: BenchPlan) -> Iterable[_Subject]:
@@ -199,6 +219,11 @@ class _Meter:
         self._requests = [settings.request(first, more=tuple(more) or None) for first, *more in images]
         self._pages_per_s: list[float] = []
         self._peaks: list[int] = []
+
+    @property
+    def first(self) -> OcrRequest:
+        """Request of the first page."""
+        return self._requests[0]
 
     def _read_all(self, requests: Sequence[OcrRequest]) -> list[OcrResult]:
         if self._slots == 1 or self.subject.ours is None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from analytic_model.counted import run_rows
+from analytic_model.counted import published_rows, run_rows
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.measure.bench import DRAWN, BenchPlan
 from dsocr_core.measure.bench_report import Bench
+from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.shapes import own_shapes
 from dsocr_core.runs.storage.entries import open_storage
@@ -51,7 +52,11 @@ def record_bench(
                 page = f"{result.request.image.stem} #{turn + 1}"
                 rows += run.add_result(page, result).to_pylist()
             if count:
-                run.add("stage_flops", run_rows(record.config, record.dtype, own_shapes(rows)))
+                shapes = own_shapes(rows)
+                run.add("stage_flops", run_rows(record.config, record.dtype, shapes))
+                if figures.name == VENDOR and measured.published_flops:
+                    counted = published_rows(record.config, shapes[VENDOR], measured.published_flops)
+                    run.add("stage_flops", counted)
             (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
         ids.append(record.id)
     return ids

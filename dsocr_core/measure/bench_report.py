@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -101,11 +101,13 @@ class Bench:
     results: dict[str, tuple[OcrResult, ...]]
     pages: int = 1
     """Pages of one pass."""
+    published_flops: dict[str, list[int]] = field(default_factory=dict)
+    """FLOPs of each call of the published modules on a short page, as `Result.flops` of the worker."""
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready values, without the results."""
-        document = asdict(replace(self, results={}))
-        del document["results"]
+        """JSON-ready values, without what a run has in its tables."""
+        document = asdict(replace(self, results={}, published_flops={}))
+        del document["results"], document["published_flops"]
         return document
 
     def print(self, console: Console) -> None:

@@ -9,8 +9,8 @@ nothing. The package flash-attn is invisible everywhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -26,10 +26,9 @@ FUSED_ON_CUDA = "scaled_dot_product_attention"
 _CUDA_ATTENTION = {f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")}
 
 
-def count_flops(
-    call: Callable[..., Any], *arguments: Any, fused: bool = False, **named: Any
-) -> tuple[Any, dict[str, Flops]]:
-    """The call's result, and what torch counts in it by module path; a path begins with the outermost class.
+@contextmanager
+def counting(fused: bool = False) -> Iterator[FlopCounterMode]:
+    """Count what runs inside the block.
 
     Attention runs in its plain form unless `fused` leaves the form to torch. Asking for the plain form is a
     switch of the whole process: off the meta device let no other model run meanwhile.
@@ -37,6 +36,14 @@ def count_flops(
     form = nullcontext() if fused else sdpa_kernel(SDPBackend.MATH)
     # Not inference mode: the counter would take every composite operator apart in Python.
     with torch.no_grad(), form, FlopCounterMode(display=False) as counter:
+        yield counter
+
+
+def count_flops(
+    call: Callable[..., Any], *arguments: Any, fused: bool = False, **named: Any
+) -> tuple[Any, dict[str, Flops]]:
+    """The call's result, and what torch counts in it by module; a path begins with the outermost class."""
+    with counting(fused) as counter:
         result = call(*arguments, **named)
     modules = {name: by_name(counts) for name, counts in counter.get_flop_counts().items()}
     return result, {EVERYTHING: Counter(), **modules}

@@ -71,9 +71,10 @@ TABLES: dict[str, pa.Schema] = {
         page=_TEXT, backend=_TEXT, stage=_TEXT, milliseconds=_REAL, calls=_INT, inside_prefill=_BOOL,
         aggregate=_TEXT,
     ),
-    # kind: "analytic", "measured" (torch's counter), "least" (what the result needs, with the bytes that have
-    # to move) of a shape of page, prefill the language model alone; rows without a shape are an earlier
-    # bench's or imported ones, of which "traced" is fvcore's count. A FLOP is half a multiply-add.
+    # kind: "analytic", "measured" (torch's counter), "published" (the same of the published modules), "least"
+    # (what the result needs, with the bytes that have to move) of a shape of page, prefill the language
+    # model alone; rows without a shape are an earlier bench's or imported ones, of which "traced" is fvcore's
+    # count. A FLOP is half a multiply-add.
     "stage_flops": _schema(
         "stage kind",
         page=_TEXT, backend=_TEXT, stage=_TEXT, flops=_REAL, kind=_TEXT, shape=_TEXT, bytes=_REAL,

@@ -106,12 +106,24 @@ class VendorBackend:
         self, request: OcrRequest, observer: Observer | None = None, cancel: CancelToken | None = None
     ) -> OcrResult:
         """Read one page. Raises Cancelled, RemoteCodeNotAllowed or another VendorError."""
+        return self._read(request, observer or SilentObserver(), cancel)[0]
+
+    def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
+        """FLOPs of the published modules by torch's counter, while they read one page, as `Result.flops`.
+
+        Raises as `recognize`.
+        """
+        return self._read(request, SilentObserver(), cancel, count=True)[1]
+
+    def _read(
+        self, request: OcrRequest, observer: Observer, cancel: CancelToken | None, count: bool = False
+    ) -> tuple[OcrResult, dict[str, list[int]]]:
         with self._turn(cancel or CancelToken()) as stop:
             self.check()
             page = self.page(request)
             try:
                 worker = self._ready_worker(stop)
-                return self._run(worker, request, page, observer or SilentObserver(), stop)
+                return self._run(worker, request, page, observer, stop, count)
             except _Unharmed as outcome:
                 raise outcome.error from None
             except BaseException:
@@ -256,8 +268,14 @@ class VendorBackend:
         return worker
 
     def _run(
-        self, worker: WorkerProcess, request: OcrRequest, page: Page, observer: Observer, cancel: CancelToken
-    ) -> OcrResult:
+        self,
+        worker: WorkerProcess,
+        request: OcrRequest,
+        page: Page,
+        observer: Observer,
+        cancel: CancelToken,
+        count: bool,
+    ) -> tuple[OcrResult, dict[str, list[int]]]:
         shutil.rmtree(worker.files, ignore_errors=True)  # the page before this one's
         self._number += 1
         message = Recognize(
@@ -269,6 +287,7 @@ class VendorBackend:
             top_two=self._top_two,
             eval_mode=request.eval_mode,
             test_compress=request.test_compress,
+            count_flops=count,
         )
         what = f"reading {request.name}"
         self._send(worker, message, what)
@@ -276,7 +295,7 @@ class VendorBackend:
         if not isinstance(answer, Result):
             raise VendorFailed(f"{what}: the worker answered out of turn", worker.stderr_tail)
         try:
-            return self._to_result(request, answer)
+            return self._to_result(request, answer), answer.flops
         except (ValueError, TypeError) as error:
             raise VendorFailed(
                 f"{what}: the worker's result makes no sense ({error})", worker.stderr_tail

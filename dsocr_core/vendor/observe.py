@@ -73,6 +73,9 @@ class Observation:
         self.overridden: list[str] = []
         self.new_ids: list[int] = []
         self.best = BestTwo() if request.top_two else None
+        self.counter: Any = None
+        """torch's FlopCounterMode where FLOPs are counted."""
+        self.flops: dict[str, list[int]] = {}
         self.forwards = 0
         self._milliseconds: dict[str, float] = {}
         self._calls: dict[str, int] = {}
@@ -96,6 +99,8 @@ class Observation:
             if (module := getattr(getattr(model, "model", None), name, None)) is not None
             for handle in self._hooks(module, stage)
         ]
+        if self.request.count_flops:
+            handles += self._counts(model, "forward")
         handles += [
             model.register_forward_pre_hook(self._forward_begins),
             model.register_forward_hook(self._forward_ended),
@@ -145,6 +150,7 @@ class Observation:
             top_ids=top_ids,
             top_logits=top_logits,
             text_tokens=counted,
+            flops=self.flops,
             postprocess_error=postprocess_error,
             **self.inputs,
         )
@@ -210,6 +216,19 @@ class Observation:
 
         def ended(_module: Any, _inputs: Any, _output: Any) -> None:
             self._device_stage(stage, starts.pop())
+
+        counts = self._counts(module, stage) if self.request.count_flops else []
+        return [module.register_forward_pre_hook(begins), module.register_forward_hook(ended), *counts]
+
+    def _counts(self, module: torch.nn.Module, name: str) -> list[Any]:
+        """Hooks that note the FLOPs of each call of the module."""
+        starts: list[int] = []
+
+        def begins(_module: Any, _inputs: Any) -> None:
+            starts.append(self.counter.get_total_flops())
+
+        def ended(_module: Any, _inputs: Any, _output: Any) -> None:
+            self.flops.setdefault(name, []).append(self.counter.get_total_flops() - starts.pop())
 
         return [module.register_forward_pre_hook(begins), module.register_forward_hook(ended)]
 

@@ -69,6 +69,8 @@ class Recognize:
     """True to look for the two best logits of every step."""
     eval_mode: bool
     test_compress: bool
+    count_flops: bool
+    """True to count FLOPs under torch's counter; times then mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,9 @@ class Result:
     top_logits: list[float]
     text_tokens: int | None
     """Tokens that the text encodes to; None unless `test_compress` was asked for."""
+    flops: dict[str, list[int]]
+    """FLOPs of each call of each vision stage, and under `forward` of each pass of the whole model; empty
+    unless `count_flops` was asked for."""
     postprocess_error: str
     """Error of `infer` once it had generated, in one line; empty when it returned."""
 

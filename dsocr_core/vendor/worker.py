@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -189,7 +189,10 @@ class Worker:
             raise RuntimeError("no checkpoint is loaded")
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
         problem = ""
-        with observation.attached(self._model, self._tokenizer), self._config_kept():
+        with (
+            observation.attached(self._model, self._tokenizer), self._config_kept(),
+            self._counting(request) as observation.counter,
+        ):  # fmt: skip
             try:
                 self._infer(request, eval_mode=request.eval_mode, test_compress=request.test_compress)
             except Exception as error:
@@ -228,6 +231,13 @@ class Worker:
             **of_one,
             **arguments,
         )
+
+    def _counting(self, request: Recognize) -> AbstractContextManager[Any]:
+        """torch's counter where FLOPs are asked for."""
+        from dsocr_core.models.flop_counter import counting
+
+        # On a CPU torch's fused attention has no formula; on a GPU its kernels have one.
+        return counting(fused=self._model.device.type == "cuda") if request.count_flops else nullcontext()
 
     @contextmanager
     def _config_kept(self) -> Iterator[None]:

@@ -24,8 +24,9 @@ from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures,
 from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import StageTiming
+from dsocr_core.reading.records import VENDOR, StageTiming
 from dsocr_core.runs.importers.torch_trace import read_trace
+from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config
@@ -215,7 +216,22 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     wanted = plan(checkpoint, batch=2)
     found = bench(wanted)
     machine = {"load_1m": 0.5, "contended": False}
-    (name,) = record_bench(wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"), machine)
+    # The same again as if the published code had read it, with the FLOPs of its passes.
+    (eager,), results = found.engines, found.results["eager"]
+    found = replace(
+        found,
+        engines=(eager, replace(eager, name=VENDOR)),
+        results=found.results | {VENDOR: tuple(replace(result, backend=VENDOR) for result in results)},
+        published_flops={"sam": [5], "clip": [2], "projector": [1], "forward": [100, 10, 11, 12]},
+    )
+    name, vendor = record_bench(
+        wanted, found, "python -m dsocr_core bench", str(tmp_path / "history"), machine
+    )
+    with History(tmp_path / "history") as history:
+        rows = history.query("flop_gaps", run_ids=[name, vendor])[0].set_index(["run_id", "stage"])
+    assert rows.loc[name, "published"].isna().all() and (rows["gap_flops"] == 0).all()
+    published = {"sam": 5, "clip": 2, "projector": 1, "prefill": 92, "decode": 10 + 11 + 12 + 13}
+    assert rows.loc[vendor, "published"].dropna().to_dict() == published
     run = tmp_path / "history" / "runs" / name
     record = json.loads((run / "run.json").read_text())
     assert (record["engine"], record["command"]) == ("eager", "python -m dsocr_core bench")

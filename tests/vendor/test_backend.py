@@ -16,8 +16,11 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from analytic_model.counted import published_rows, workload_of
+from analytic_model.policy import Policy
+from analytic_model.predict import predict
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.models.family import FIRST
+from dsocr_core.models.family import FIRST, parse_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.reading.postprocess import clean_text
@@ -29,6 +32,7 @@ from dsocr_core.reading.records import (
     OcrRequest,
     Unlimited,
 )
+from dsocr_core.runs.shapes import Shape
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.errors import (
     RemoteCodeNotAllowed,
@@ -85,6 +89,25 @@ def direct(checkpoint: Path) -> tuple[Any, Any]:
         str(_alias(checkpoint)), _attn_implementation="eager", trust_remote_code=True, use_safetensors=True
     )
     return model.eval().to(torch.bfloat16), AutoTokenizer.from_pretrained(checkpoint)
+
+
+def test_published_flops_of_a_short_page_grow_to_those_of_a_long_one(
+    backend: VendorBackend, page: Path, checkpoint: Path
+) -> None:
+    """Vision as our core; prefill with logits at every position; a decoded token by the growth of three."""
+    short, long = (backend.count_flops(request(page, tokens=tokens)) for tokens in (4, 12))
+    assert [len(short["forward"]), len(long["forward"])] == [4, 12]
+    config, read = parse_config(tiny_config()), backend.recognize(request(page, tokens=12))
+    shape = Shape("tiny", (1, 1), len(read.required_inputs.prompt_ids), 12)
+    rows = {row["stage"]: row["flops"] for row in published_rows(tiny_config(), [shape], short)}
+    assert rows["decode"] == sum(long["forward"][1:])
+    stages = predict(config, workload_of(config, shape), Policy(attention="eager", lm_head="all")).stages
+    assert {name: rows[name] for name in ("sam", "clip", "projector")} == {
+        name: stages[Stage(name)].cost.flops for name in ("sam", "clip", "projector")
+    }
+    rotary = 2 * config.decoder.head_dim // 2  # a product for the angles of each position
+    assert rows["prefill"] == stages[Stage.PREFILL].cost.flops + rotary * shape.prompt_tokens
+    assert rows["decode"] == stages[Stage.DECODE].cost.flops + rotary * 11
 
 
 @pytest.mark.parametrize(("preset", "mode"), [("small", (640, 640, False)), ("gundam", (1024, 640, True))])

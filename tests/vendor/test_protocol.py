@@ -13,7 +13,7 @@ from dsocr_core.vendor import protocol
 from dsocr_core.vendor.protocol import Failure, Page, ProtocolError, Recognize, Result, StageEnded, Timing
 
 PAGE = Page(["/a/b.png", "/a/c.png"], "<image>\n", 640, 640, False, 35, 128)
-RECOGNIZE = Recognize(3, PAGE, None, "/out", True, True, False, True)
+RECOGNIZE = Recognize(3, PAGE, None, "/out", True, True, False, True, False)
 
 
 def fits(message: protocol.Message) -> bool:

@@ -63,7 +63,7 @@ CREATE VIEW flop_gaps AS
     joined AS (
         SELECT counts.*, runs.git_commit, runs.created, runs.gpu, runs.dtype, runs.engine, runs.profiled,
                models.model, devices.device, times.n, times.own_milliseconds AS milliseconds,
-               coalesce(measured, published, traced) AS counted,
+               coalesce(measured, traced) AS counted,
                1e12 * CASE runs.dtype WHEN 'bfloat16' THEN devices.bfloat16_tflops
                                       WHEN 'float32' THEN devices.float32_tflops END AS peak_flops_per_s,
                1e9 * devices.bandwidth_gb_s AS bandwidth
@@ -81,8 +81,8 @@ CREATE VIEW flop_gaps AS
         FROM (SELECT *, coalesce(engine LIKE '% pages together', false) AS runs_together FROM joined)
     )
     SELECT run_id, git_commit, created, backend, model, shape, stage, n, analytic, counted,
-           CASE WHEN measured IS NOT NULL THEN 'torch' WHEN published IS NOT NULL THEN 'published modules'
-                WHEN traced IS NOT NULL THEN 'fvcore' END AS counter,
+           CASE WHEN measured IS NOT NULL THEN 'torch' WHEN traced IS NOT NULL THEN 'fvcore' END AS counter,
+           published,
            analytic - counted AS gap_flops,
            100 * (analytic - counted) / nullif(counted, 0) AS gap_percent,
            milliseconds, lower_bound_ms, milliseconds - lower_bound_ms AS lost_ms,
@@ -134,7 +134,8 @@ _ask(
     SELECT run_id, any_value(created) AS created, any_value(git_commit) AS git_commit, backend,
            any_value(model) AS model, any_value(device) AS device, bool_or(profiled) AS profiled, stage,
            count(*) AS shapes, min(shape) AS shape, sum(n)::BIGINT AS n, any_value(counter) AS counter,
-           avg(analytic) AS analytic, avg(counted) AS counted, sum(abs(gap_flops)) AS gap_flops,
+           avg(analytic) AS analytic, avg(counted) AS counted, avg(published) AS published,
+           sum(abs(gap_flops)) AS gap_flops,
            max_by(gap_percent, abs(gap_percent)) AS gap_percent,
            sum(milliseconds * coalesce(n, 1))
                / sum(coalesce(n, 1)) FILTER (milliseconds IS NOT NULL) AS milliseconds,

@@ -41,6 +41,10 @@ _STAGES = {
     "analytic": Column("FLOPs analytic", "FLOP", "By arithmetic, a multiply-add as two."),
     "counted": Column("counted", "FLOP", "As torch's counter, or the importer's source, counted them."),
     "gap_flops": Column("gap", "FLOP"),
+    "published": Column(
+        "published", "FLOP",
+        "As torch's counter counted them in the published modules, which compute logits at every position.",
+    ),
 }  # fmt: skip
 
 
