@@ -15,12 +15,11 @@ from typing import Any, Literal
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, HISTORY, PROJECT_ROOT
 from dsocr_core.base.sanitise import encodable, name_text
-from dsocr_core.base.specs.conversion import SettingRefused, converted
-from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, VendorSpec
-from dsocr_core.base.specs.parsing import BackendChoice, parse_backend, parse_backends
+from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, SpecError, VendorSpec
+from dsocr_core.base.specs.parsing import BackendChoice, converted, parse_backend, parse_backends
 from dsocr_core.models.config import ConfigError
 from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
-from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, Preset, UnknownPresetError, cut
+from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, UnknownPresetError, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
     MOST_EXEMPT,
@@ -38,15 +37,7 @@ from dsocr_core.reading.records import (
 )
 
 DRAFT_OF_A = "a"
-DRAFTS = ("text-layer", "lookup", DRAFT_OF_A)
-DRAFTS_OF = ("run", "folder")
-"""Sources of drafts: by themselves, and with what they are of after a colon."""
-DRAFT_WORDS = "text-layer, run:ID, folder:PATH, lookup or, in a comparison, a"
-
-_MOST_MEGAPIXELS = 10_000
-_MOST_TILES = 64
-_TILE_STEP, _LARGEST_TILE = 64, 1280
-"""Pixels: a vision token covers 64 x 64."""
+_MOST_TILES, _TILE_STEP, _LARGEST_TILE = 64, 64, 1280  # pixels: a vision token covers 64 x 64
 Attention = Literal["auto", "sdpa", "eager", "flash_attention_2"]
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 EngineName = Literal["eager", "fast"]
@@ -55,6 +46,12 @@ Rotary = Literal["published", "float32"]
 
 class SettingsError(DsocrError):
     """A setting out of its range; names the setting and what it takes."""
+
+
+def _require(holds: bool, name: str, value: Any, words: str) -> None:
+    """Raises SettingsError unless a condition holds."""
+    if not holds:
+        raise SettingsError(f"{name} is {value}: give {words}")
 
 
 def _require_values(settings: Any, without: tuple[str, ...] = ()) -> None:
@@ -100,29 +97,17 @@ class InferSettings:
 
     def __post_init__(self) -> None:
         _require_values(self, without=("no_repeat_ngram_size",))
-        value = self.max_new_tokens
-        if isinstance(value, bool) or not (isinstance(value, int) or value.strip().lower() == "inf"):
-            raise SettingsError(f"infer.max_new_tokens is '{value}': give a positive integer or inf")
-        if isinstance(value, int) and value < 1:
-            raise SettingsError(f"infer.max_new_tokens is {value}: give a positive integer or inf")
-        if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 0:
-            raise SettingsError(f"infer.no_repeat_ngram_size is {self.no_repeat_ngram_size}: give 0 or more")
-        self._check_policies()
-
-    def _check_policies(self) -> None:
-        if self.ngram_window < 0:
-            raise SettingsError(f"infer.ngram_window is {self.ngram_window}: give 0 or more")
-        if len(self.ngram_whitelist) > MOST_EXEMPT:
-            raise SettingsError(
-                f"infer.ngram_whitelist has {len(self.ngram_whitelist)} tokens: give at most {MOST_EXEMPT}"
-            )
-        if not MIN_TILES <= self.max_tiles <= _MOST_TILES:
-            raise SettingsError(f"infer.max_tiles is {self.max_tiles}: give {MIN_TILES} to {_MOST_TILES}")
-        if self.tile_size % _TILE_STEP or not _TILE_STEP * 4 <= self.tile_size <= _LARGEST_TILE:
-            raise SettingsError(
-                f"infer.tile_size is {self.tile_size}: give a multiple of {_TILE_STEP} from {_TILE_STEP * 4} "
-                f"to {_LARGEST_TILE}"
-            )
+        most, size, exempt = self.max_new_tokens, self.no_repeat_ngram_size, len(self.ngram_whitelist)
+        tokens = most.strip().lower() == "inf" if isinstance(most, str) else most >= 1 and most is not True
+        _require(tokens, "infer.max_new_tokens", most, "a positive integer or inf")
+        _require(size is None or size >= 0, "infer.no_repeat_ngram_size", size, "0 or more")
+        _require(self.ngram_window >= 0, "infer.ngram_window", self.ngram_window, "0 or more")
+        _require(exempt <= MOST_EXEMPT, "infer.ngram_whitelist", f"{exempt} tokens", f"at most {MOST_EXEMPT}")
+        tiles = MIN_TILES <= self.max_tiles <= _MOST_TILES
+        _require(tiles, "infer.max_tiles", self.max_tiles, f"{MIN_TILES} to {_MOST_TILES}")
+        side = self.tile_size % _TILE_STEP == 0 and 4 * _TILE_STEP <= self.tile_size <= _LARGEST_TILE
+        sides = f"a multiple of {_TILE_STEP} from {4 * _TILE_STEP} to {_LARGEST_TILE}"
+        _require(side, "infer.tile_size", self.tile_size, sides)
 
     @property
     def token_limit(self) -> int | Unlimited:
@@ -132,9 +117,8 @@ class InferSettings:
     @property
     def ngram_size(self) -> int:
         """Give what no_repeat_ngram_size comes to."""
-        if self.no_repeat_ngram_size is not None:
-            return self.no_repeat_ngram_size
-        return published_ngram_size(self.eval_mode)
+        size = self.no_repeat_ngram_size
+        return published_ngram_size(self.eval_mode) if size is None else size
 
 
 @dataclass(frozen=True)
@@ -154,8 +138,7 @@ class VendorSettings:
 
     def __post_init__(self) -> None:
         _require_values(self)
-        if not self.timeout_s > 0:
-            raise SettingsError(f"vendor.timeout_s is {self.timeout_s}: give a positive number of seconds")
+        _require(self.timeout_s > 0, "vendor.timeout_s", self.timeout_s, "a positive number of seconds")
 
 
 @dataclass(frozen=True)
@@ -211,28 +194,27 @@ class Settings:
     backends: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_values(self, without=("a", "b"))
-        # A model's own names are held against its row when a page is asked for: here no file is opened.
+        _require_values(self, without=SIDES)
+        # A model's own names are checked when a page is asked for: here no file is opened.
         if self.preset != "auto" and not any(
             self.preset.lower() in (*row.presets, *row.others) for row in FAMILIES.values()
         ):
             rows = (f"{', '.join(row.presets)} ({row.title})" for row in FAMILIES.values())
             raise UnknownPresetError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
-        prompts = {name for row in FAMILIES.values() for name in row.decoding.prompts}
+        prompts = sorted({name for row in FAMILIES.values() for name in row.decoding.prompts})
         if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:
-            known = ", ".join(sorted(prompts))
             raise SettingsError(
-                f"prompt '{self.prompt[:60]}' {problem}: give one of {known}, or a text with one"
+                f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(prompts)}, or a text with one"
             )
-        if not 0 < self.max_megapixels <= _MOST_MEGAPIXELS:
-            raise SettingsError(
-                f"max_megapixels is {self.max_megapixels}: give a number up to {_MOST_MEGAPIXELS}"
-            )
-        if not 30 <= self.pdf_dpi <= 600:
-            raise SettingsError(f"pdf_dpi is {self.pdf_dpi}: give 30 to 600")
+        megapixels = self.max_megapixels
+        _require(0 < megapixels <= 10_000, "max_megapixels", megapixels, "a number up to 10000")
+        _require(30 <= self.pdf_dpi <= 600, "pdf_dpi", self.pdf_dpi, "30 to 600")
         kind, _, target = self.draft.partition(":")
-        if self.draft and not (self.draft in DRAFTS or (kind in DRAFTS_OF and target)):
-            raise SettingsError(f"draft '{self.draft[:60]}': give {DRAFT_WORDS}")
+        known = self.draft in ("", "text-layer", "lookup", DRAFT_OF_A) or (
+            kind in ("run", "folder") and target
+        )
+        words = "text-layer, run:ID, folder:PATH, lookup or, in a comparison, a"
+        _require(bool(known), "draft", f"'{self.draft[:60]}'", words)
         for name in self.backends:
             parse_backend(name, self.backends)
         for side in SIDES:
@@ -267,53 +249,52 @@ class Settings:
     def prompt_text(self) -> str:
         return self.family.decoding.prompts.get(self.prompt, self.prompt)
 
+    @property
+    def max_pixels(self) -> int:
+        return int(self.max_megapixels * 1_000_000)
+
     # --- sides --------------------------------------------------------------------------------------
 
     @functools.cached_property
     def specs(self) -> tuple[BackendSpec, BackendSpec]:
-        """Give what reads a page as A and as B of a comparison, under names that differ. Raises
-        DsocrError.
-        """
+        """A and B of a comparison, under names that differ. Raises DsocrError."""
         a, b = parse_backends((self.a or self.engine, self.b or VENDOR), self.backends)
         return a, b
 
     def spec(self, side: Side) -> BackendSpec:
-        """Give what reads a page as that side of a comparison."""
+        """Backend of one side of a comparison."""
         return self.specs[SIDES.index(side)]
+
+    def backend(self, side: Side) -> BackendName:
+        """Name of the backend of one side."""
+        return self.spec(side).name
 
     @property
     def side_names(self) -> tuple[BackendName, BackendName]:
         """The names of A and B."""
         return self.backend("a"), self.backend("b")
 
-    def backend(self, side: Side) -> BackendName:
-        """The name of what reads a page as that side of a comparison."""
-        return self.spec(side).name
-
     def names_backend(self, side: Side) -> bool:
-        """Tell whether that side's backend was named, and is not what the settings come to without a name."""
-        return (self.a, self.b)[SIDES.index(side)] is not None
+        """Tell whether a person named that side's backend."""
+        return getattr(self, side) is not None
 
     def of_side(self, side: Side) -> Settings:
-        """These settings with what that side has otherwise. Raises DsocrError."""
+        """These settings with what that side replaces. Raises DsocrError."""
         return self.of_spec(self.spec(side)) if self.names_backend(side) else self
 
     def of_spec(self, spec: BackendSpec) -> Settings:
         """The settings under which a backend reads: its own where it has some. Raises DsocrError."""
         own: dict[str, Any] = {"a": None, "b": None, **spec.overrides}
-        if spec.infer:
-            try:
-                own["infer"] = replace(self.infer, **converted(InferSettings, spec.infer, "infer"))
-            except SettingRefused as error:
-                raise SettingRefused(f"{spec.name}: {error}") from None
+        try:
+            own["infer"] = replace(self.infer, **converted(InferSettings, spec.infer, "infer"))
+        except SpecError as error:
+            raise SpecError(f"{spec.name}: {error}") from None
         if isinstance(spec, EagerSpec | FastSpec):
             own["engine"] = spec.kind
         if isinstance(spec, VendorSpec):
-            own["vendor"] = replace(
-                self.vendor,
-                interpreter=self.vendor.interpreter if spec.interpreter is None else spec.interpreter,
-                timeout_s=self.vendor.timeout_s if spec.timeout_s is None else spec.timeout_s,
-            )
+            worker = {"interpreter": spec.interpreter, "timeout_s": spec.timeout_s}
+            given = {name: value for name, value in worker.items() if value is not None}
+            own["vendor"] = replace(self.vendor, **given)  # type: ignore[arg-type]
         return replace(self, **own)
 
     @property
@@ -331,21 +312,20 @@ class Settings:
 
         The fast engine keeps its own: it sums in another order whatever the attention.
         """
-        if self.attention != "auto":
+        eager = [side for side in SIDES if isinstance(self.spec(side), EagerSpec)]
+        if self.attention != "auto" or not eager:
             return self
         if not any(isinstance(spec, FastSpec) for spec in self.specs):
-            eager = any(isinstance(spec, EagerSpec) for spec in self.specs)
-            return replace(self, attention="eager") if eager else self
-        return replace(self, a=self._eager_attention("a"), b=self._eager_attention("b"))
-
-    def _eager_attention(self, side: Side) -> BackendChoice | None:
-        """Give that side's choice, with eager attention where it is the eager engine and says nothing of
-        it.
-        """
-        choice, spec = (self.a, self.b)[SIDES.index(side)], self.spec(side)
-        if choice is None or not isinstance(spec, EagerSpec) or spec.attention is not None:
-            return choice
-        return {**({"spec": choice} if isinstance(choice, str) else choice), "attention": "eager"}
+            return replace(self, attention="eager")
+        own: dict[str, Any] = {}
+        for side in eager:
+            choice, spec = getattr(self, side), self.spec(side)
+            if choice is not None and isinstance(spec, EagerSpec) and spec.attention is None:
+                own[side] = {
+                    **({"spec": choice} if isinstance(choice, str) else choice),
+                    "attention": "eager",
+                }
+        return replace(self, **own)
 
     @property
     def attention_note(self) -> str:
@@ -362,57 +342,40 @@ class Settings:
             "eager and flash_attention_2 only, and another order of sums can change tokens; eager is on both"
         )
 
-    @property
-    def max_pixels(self) -> int:
-        return int(self.max_megapixels * 1_000_000)
+    # --- requests -----------------------------------------------------------------------------------
 
     def request(self, image: Path, source: str = "", more: tuple[Path, ...] | None = None) -> OcrRequest:
         """The request for one page image under these settings, `more` of them in a prompt of pages.
 
         Raises DsocrError for a preset that the model does not have, and for pages it does not read together.
         """
-        infer, usual = self.infer, self.family.decoding
-        size = usual.ngram_size_eval if infer.eval_mode else usual.ngram_size
-        window = usual.ngram_window if more is None else usual.ngram_window_of_pages
-        given = infer.no_repeat_ngram_size is not None or infer.ngram_window
-        limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
-        preset, prompt = self.preset_name, self.prompt_text
-        self._check_views(preset_named(preset, self.family))
-        if more is not None:
-            preset, prompt = self._of_pages(1 + len(more))
-        return OcrRequest(
-            image=image,
-            preset=preset,
-            prompt=prompt,
-            max_new_tokens=infer.token_limit if limited else usual.new_tokens or UNLIMITED,
-            no_repeat_ngram_size=size if infer.no_repeat_ngram_size is None else infer.no_repeat_ngram_size,
-            model=self.family.name,
-            more=more or (),
-            source=source,
-            eval_mode=self.infer.eval_mode,
-            test_compress=self.infer.test_compress,
-            ngram_window=infer.ngram_window if given else window,
-            ngram_whitelist=tuple(self.infer.ngram_whitelist),
-            max_tiles=self.infer.max_tiles,
-            tile_size=self.infer.tile_size,
-            template=self.infer.template,
-            exif=self.infer.exif,
-        )
-
-    def _check_views(self, preset: Preset) -> None:
-        """Raises SettingsError for tiles that the model has no way to take."""
-        row, side = self.family, cut(preset, self.infer.max_tiles, self.infer.tile_size).tile_size
+        infer, row, usual = self.infer, self.family, self.family.decoding
+        size, window = infer.no_repeat_ngram_size, infer.ngram_window
+        if size is None and not window:
+            window = usual.ngram_window if more is None else usual.ngram_window_of_pages
+        if size is None:
+            size = usual.ngram_size_eval if infer.eval_mode else usual.ngram_size
+        side = cut(preset_named(self.preset_name, row), infer.max_tiles, infer.tile_size).tile_size
         if row.views and side not in row.views:
             raise SettingsError(
                 f"infer.tile_size is {side}: {row.title} takes views of "
                 f"{' and '.join(map(str, row.views))} pixels alone; leave it out"
             )
+        one = self.preset_name, self.prompt_text
+        preset, prompt = one if more is None else self._of_pages(1 + len(more))
+        limited = infer.max_new_tokens != VENDOR_TOKEN_CEILING
+        return OcrRequest(
+            image=image, source=source, more=more or (), model=row.name, preset=preset, prompt=prompt,
+            max_new_tokens=infer.token_limit if limited else usual.new_tokens or UNLIMITED,
+            no_repeat_ngram_size=size, ngram_window=window, ngram_whitelist=tuple(infer.ngram_whitelist),
+            eval_mode=infer.eval_mode, test_compress=infer.test_compress, max_tiles=infer.max_tiles,
+            tile_size=infer.tile_size, template=infer.template, exif=infer.exif,
+        )  # fmt: skip
 
     def _of_pages(self, count: int) -> tuple[str, str]:
-        """Preset and prompt text of so many images in one prompt. Raises SettingsError.
+        """Preset and prompt text of that many images in one prompt. Raises SettingsError.
 
-        Left to themselves they are the model's own for pages: the first preset that does not cut, its prompt
-        `pages`.
+        By default they are the model's own for pages: the first preset that does not cut, its prompt `pages`.
         """
         row = self.family
         most, whole = row.decoding.images, [name for name, each in row.presets.items() if not each.crop_mode]
@@ -430,36 +393,36 @@ class Settings:
 
 
 def settings_of(document: Mapping[str, Any]) -> Settings:
-    """Settings again from what `asdict` made of them. Raises DsocrError."""
-    values, nested = (
-        dict(document),
-        {"infer": InferSettings, "vendor": VendorSettings, "tolerance": Tolerance},
-    )
-    for name, kind in nested.items():
-        if name in values:
-            values[name] = kind(**converted(kind, values[name], name))
-    if unknown := sorted(values.keys() - Settings.__dataclass_fields__.keys()):
+    """Settings from what `asdict` made of them. Raises DsocrError."""
+    kinds: dict[str, Any] = {"infer": InferSettings, "vendor": VendorSettings, "tolerance": Tolerance}
+    if unknown := sorted(document.keys() - Settings.__dataclass_fields__.keys()):
         raise SettingsError(f"'{unknown[0][:40]}' is no setting of this version")
-    return Settings(**values)
+    return Settings(**{
+        name: kinds[name](**converted(kinds[name], value, name)) if name in kinds else value
+        for name, value in document.items()
+    })  # fmt: skip
 
 
 def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> list[Settings]:
-    """For each B the settings of its comparison with A, all under names that differ. Raises DsocrError."""
+    """Settings of the comparison of A with each B, all under names that differ. Raises DsocrError."""
     first = settings.a or settings.engine
     specs = parse_backends((first, *others), settings.backends)
-    found = []
-    for other, spec in zip(others, specs[1:], strict=True):
-        choice = other if isinstance(other, dict) else {"spec": other}
-        found.append(replace(settings, a=first, b={**choice, "name": spec.name}).for_comparison())
-    return found
+    return [
+        replace(
+            settings,
+            a=first,
+            b={**(other if isinstance(other, dict) else {"spec": other}), "name": spec.name},
+        ).for_comparison()
+        for other, spec in zip(others, specs[1:], strict=True)
+    ]
 
 
 def history_location(settings: Settings) -> str:
-    """Find the history of these settings: a URL as it is, a relative path under the project.
+    """Place of the history of these settings: a URL as it is, a relative path under the project.
 
     Raises SettingsError for a name that is not UTF-8: DuckDB takes no other.
     """
-    if not settings.history.isascii() and encodable(settings.history) != settings.history:
+    if encodable(settings.history) != settings.history:
         raise SettingsError(
             f"history: {name_text(settings.history)} is not a name in UTF-8; give another with --history or "
             "DSOCR_RUNS"

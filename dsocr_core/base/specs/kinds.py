@@ -1,59 +1,60 @@
-"""The kinds of backends, each with the settings that a side may give for itself.
+"""Kinds of backends, each with the settings that a side may give for itself.
 
-What a side leaves out is that of the run. None of them holds a key: an endpoint's is in the environment, and
-only the variable's name is a setting.
+What a side leaves out is that of the run. None holds a key: only the name of its environment variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from dsocr_core.base.errors import DsocrError
 
 Kind = Literal["eager", "fast", "vendor", "endpoint", "command", "folder"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
 Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama"]
 """Whose extensions of the protocol a server speaks; `plain` has none."""
-
 Precision = Literal["off", "fp8-kv"]
 """Number type of the fast engine's KV caches: that of the weights, or 8 bits."""
-
-MOST_IN_FLIGHT = 64
-MOST_ATTEMPTS = 10
+OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary", "precision")
+"""Settings of a run that a side may have in its place under the same name."""
+_MOST = {"concurrency": 64, "attempts": 10}
 
 
 class SpecError(DsocrError):
-    """A backend that cannot be: says what to give."""
+    """A backend, or a setting of one, that is not possible; says what to give."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """Settings that all kinds may be given for themselves; None and empty are the run's own."""
+    """Settings of every kind; None and empty are the run's own."""
 
     name: str = ""
     """Name in results, tables and recorded runs; empty is its kind."""
     preset: str | None = None
     prompt: str | None = None
     infer: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the run's `infer` settings that this side has otherwise."""
+    """Fields of the run's `infer` settings that this side replaces."""
 
     kind: ClassVar[Kind]
     target_words: ClassVar[str] = ""
     """Words for what stands after the colon of a specification; empty where nothing does."""
 
+    def __post_init__(self) -> None:
+        values = vars(self)
+        for name in _MOST.keys() & values.keys():
+            if not 1 <= values[name] <= _MOST[name]:
+                raise SpecError(f"{self.kind}: {name} is {values[name]}: give 1 to {_MOST[name]}")
+        seconds = values.get("timeout_s")
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise SpecError(f"{self.kind}: timeout_s is {seconds}: give a positive number of seconds")
+
     @property
     def overrides(self) -> dict[str, Any]:
-        """Fields of the run's settings that this side has otherwise, without `infer`."""
+        """Fields of the run's settings that this side replaces, without `infer`."""
         names = [item.name for item in fields(self) if item.name in OVERRIDES]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-
-OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary", "precision")
-"""Settings of a run that a side may have otherwise under the same name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +91,6 @@ class VendorSpec(BackendSpec):
     interpreter: str | None = None
     timeout_s: float | None = None
 
-    def __post_init__(self) -> None:
-        require_seconds("vendor", self.timeout_s)
-
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSpec(BackendSpec):
@@ -118,10 +116,8 @@ class EndpointSpec(BackendSpec):
     """Fields of the request's body, which win over the flavour's; null takes a field out."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require_address(self.target)
-        require_seconds("endpoint", self.timeout_s)
-        _require_between("endpoint", "concurrency", self.concurrency, MOST_IN_FLIGHT)
-        _require_between("endpoint", "attempts", self.attempts, MOST_ATTEMPTS)
         if self.key_variable and not self.key_variable.isidentifier():
             raise SpecError(
                 f"endpoint: key_variable is '{self.key_variable[:20]}': give the name of an environment "
@@ -131,7 +127,7 @@ class EndpointSpec(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSpec(BackendSpec):
-    """Any program that reads an image file and leaves files."""
+    """Any program that reads an image file and writes files."""
 
     kind: ClassVar[Kind] = "command"
     target_words: ClassVar[str] = "TEMPLATE"
@@ -140,14 +136,10 @@ class CommandSpec(BackendSpec):
     concurrency: int = 1
     timeout_s: float = 600.0
 
-    def __post_init__(self) -> None:
-        require_seconds("command", self.timeout_s)
-        _require_between("command", "concurrency", self.concurrency, MOST_IN_FLIGHT)
-
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSpec(BackendSpec):
-    """Texts that another program has left in a folder, matched to pages by name."""
+    """Texts of another program in a folder, matched to pages by name."""
 
     kind: ClassVar[Kind] = "folder"
     target_words: ClassVar[str] = "PATH"
@@ -159,25 +151,14 @@ SPECS: dict[Kind, type[BackendSpec]] = {
 }
 
 
-def require_seconds(what: str, value: float | None) -> None:
-    """Raises SpecError unless a time is above 0 and finite, or None."""
-    if value is not None and not 0 < value < float("inf"):
-        raise SpecError(f"{what}: timeout_s is {value}: give a positive number of seconds")
-
-
-def _require_between(what: str, name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise SpecError(f"{what}: {name} is {value}: give 1 to {most}")
-
-
 def _require_address(url: str) -> None:
-    """An address of the web without anything that might be a secret: settings are recorded and shown."""
+    """Raises SpecError for what is no address of the web, and for one with a secret: settings are shown."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise SpecError(f"endpoint:{url[:60]} is no address: give http://HOST:PORT/v1") from None
-    if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
+        host = None
+    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise SpecError(f"endpoint:{url[:60]} is no address: give http://HOST:PORT/v1")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise SpecError(

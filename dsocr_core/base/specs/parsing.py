@@ -1,14 +1,18 @@
-"""From what a person writes to a specification: `endpoint:http://127.0.0.1:8000/v1`, or the same in YAML."""
+"""Specifications as a person writes them: `endpoint:http://127.0.0.1:8000/v1`, or the same in YAML."""
 
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from itertools import count
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dsocr_core.base.specs.conversion import SettingRefused, made
-from dsocr_core.base.specs.kinds import KINDS, SPECS, BackendSpec, Kind, SpecError
+import yaml
+
+from dsocr_core.base.errors import one_line
+from dsocr_core.base.specs.kinds import SPECS, BackendSpec, Kind, SpecError
 
 BackendChoice = str | dict[str, Any]
 """A specification, or its settings with the specification under `spec`."""
@@ -16,91 +20,68 @@ BackendChoice = str | dict[str, Any]
 SPEC = "spec"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 _DEEPEST = 8
+_KINDS = ", ".join(f"{kind}:{spec.target_words}".rstrip(":") for kind, spec in SPECS.items())
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
+          list: "a list", tuple: "a list", Mapping: "names with values"}  # fmt: skip
 
 
 def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = None) -> BackendSpec:
-    """The specification that a choice makes; `configured` are choices by name, which may be meant.
+    """Parse a choice of a backend; `configured` are choices by name, which may be meant.
 
     Settings may be nested or dotted: `{"infer": {"max_new_tokens": 9}}` or `{"infer.max_new_tokens": 9}`.
-    Raises SpecError or SettingRefused: one line.
+    Raises SpecError: one line.
     """
-    configured = configured or {}
     values: dict[str, Any] = {SPEC: choice} if isinstance(choice, str) else nested(choice)
     text = values.pop(SPEC, None)
     if not isinstance(text, str) or not text.strip():
-        raise SpecError(f"a backend has no {SPEC}: give {_kinds_words()}")
+        raise SpecError(f"a backend has no {SPEC}: give {_KINDS}")
     text = text.strip()
-    if text in configured:
-        under = configured[text]
-        if not isinstance(under, (str, Mapping)):
-            raise SpecError(
-                f"backends: {text[:40]} is no backend: give {_kinds_words()}, or settings with one"
-            )
-        merged = merge({SPEC: under} if isinstance(under, str) else nested(under), values)
+    if configured and text in configured:
+        own = configured[text]
+        if not isinstance(own, (str, Mapping)):
+            raise SpecError(f"backends: {text[:40]} is no backend: give {_KINDS}, or settings with one")
+        merged = merge({SPEC: own} if isinstance(own, str) else nested(own), values)
         return parse_backend({"name": text, **merged})  # where a name is not looked up again
-    kind, target = _split(text, configured)
-    spec = SPECS[kind]
-    given = {"target": target} if spec.target_words else {}
-    try:
-        found = made(spec, values, kind, **given)
-    except SettingRefused as error:
-        raise _elsewhere(error, values) from None
-    if found.name and not _NAME.fullmatch(found.name):
-        raise SpecError(f"backend name '{found.name[:40]}': give up to 60 letters, digits, '.', '_' or '-'")
-    return found if found.name else replace(found, name=kind)
+    kind, target = _split(text, configured or {})
+    spec = SPECS[kind](**converted(SPECS[kind], values, kind, target) | target)
+    if spec.name and not _NAME.fullmatch(spec.name):
+        raise SpecError(f"backend name '{spec.name[:40]}': give up to 60 letters, digits, '.', '_' or '-'")
+    return spec if spec.name else replace(spec, name=kind)
 
 
 def parse_backends(
     choices: Sequence[BackendChoice], configured: Mapping[str, Any] | None = None
 ) -> tuple[BackendSpec, ...]:
-    """Several, each under a name that none before it has: the second `eager` is `eager-2`."""
-    found: list[BackendSpec] = []
+    """Parse several, each under a name that none before it has: the second `eager` is `eager-2`."""
+    found: dict[str, BackendSpec] = {}
     for choice in choices:
         spec = parse_backend(choice, configured)
-        names = {other.name for other in found}
-        name, number = spec.name, 1
-        while name in names:
-            number += 1
-            name = f"{spec.name}-{number}"
-        found.append(replace(spec, name=name))
-    return tuple(found)
+        numbered = (f"{spec.name}-{number}" for number in count(2))
+        name = spec.name if spec.name not in found else next(each for each in numbered if each not in found)
+        found[name] = replace(spec, name=name)
+    return tuple(found.values())
 
 
-def _split(text: str, configured: Mapping[str, Any]) -> tuple[Kind, str]:
-    """The kind, and what stands after its colon."""
+def _split(text: str, configured: Mapping[str, Any]) -> tuple[Kind, dict[str, str]]:
+    """Split a specification into its kind and what stands after the colon, as a field."""
     word, colon, target = text.partition(":")
-    kind = next((each for each in KINDS if each == word), None)
+    kind = next((each for each in SPECS if each == word), None)
     if kind is None:
         names = f", or one of {', '.join(configured)}" if configured else ""
-        raise SpecError(f"backend '{text[:60]}' is not known: give {_kinds_words()}{names}")
+        raise SpecError(f"backend '{text[:60]}' is not known: give {_KINDS}{names}")
     words = SPECS[kind].target_words
     if not words and colon:
         raise SpecError(f"backend '{text[:60]}': give {kind} without a colon")
     if words and not target.strip():
         raise SpecError(f"backend '{text[:60]}': give {kind}:{words}")
-    return kind, target.strip()
-
-
-def _kinds_words() -> str:
-    return ", ".join(
-        f"{kind}:{spec.target_words}" if spec.target_words else kind for kind, spec in SPECS.items()
-    )
-
-
-def _elsewhere(error: SettingRefused, values: Mapping[str, Any]) -> SettingRefused:
-    """The same, with whose setting it is where another kind of backend has it."""
-    unknown = next((name for name in values if f"'{str(name)[:40]}'" in str(error)), None)
-    owners = [kind for kind, spec in SPECS.items() if unknown in {item.name for item in fields(spec)}]
-    if unknown is None or not owners or unknown == "target":
-        return error
-    return SettingRefused(f"{error}; {unknown} is for {', '.join(owners)}")
+    return kind, {"target": target.strip()} if words else {}
 
 
 # --- settings as mappings -------------------------------------------------------------------------
 
 
 def nested(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Dotted names as mappings in mappings. Raises SpecError for what is nested too deeply."""
+    """Turn dotted names into mappings in mappings. Raises SpecError for what is nested too deeply."""
     if depth > _DEEPEST:
         raise SpecError(f"settings of a backend are nested deeper than {_DEEPEST} levels")
     found: dict[str, Any] = {}
@@ -109,17 +90,83 @@ def nested(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
             raise SpecError(f"settings of a backend: '{str(name)[:40]}' is no name")
         first, dot, rest = name.partition(".")
         inner: Any = {rest: value} if dot else value
-        if isinstance(inner, Mapping):
-            inner = nested(inner, depth + 1)
+        inner = nested(inner, depth + 1) if isinstance(inner, Mapping) else inner
         found = merge(found, {first: inner})
     return found
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, mapping by mapping; where both have a value, that of `over`."""
+    """Merge two mappings at every depth; where both have a value, that of `over` wins."""
     found = dict(under)
     for name, value in over.items():
         before = found.get(name)
         both = isinstance(value, Mapping) and isinstance(before, Mapping)
         found[name] = merge(before, value) if both else value  # type: ignore[arg-type]
     return found
+
+
+# --- values as the types of a dataclass -----------------------------------------------------------
+
+
+def converted(
+    kind: type, values: Mapping[str, Any], what: str, without: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Convert values of YAML or a command line to the types of a dataclass's fields. Raises SpecError.
+
+    `what` names the dataclass in errors; the fields `without` are not for values to name.
+    """
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind) if field.name not in (without or {})]
+    for name in values:
+        if name not in names:
+            owners = [other for other, spec in SPECS.items() if name in {each.name for each in fields(spec)}]
+            others = f"; {name} is for {', '.join(owners)}" if owners and name != "target" else ""
+            raise SpecError(f"{what} has no setting '{str(name)[:40]}': it takes {', '.join(names)}{others}")
+    return {name: convert(value, hints[name], f"{what}: {name}") for name, value in values.items()}
+
+
+def convert(value: Any, hint: Any, what: str) -> Any:
+    """Convert a value, or the text of one, to a type. Raises SpecError."""
+    try:
+        return _convert(value, hint)
+    except (ValueError, TypeError, yaml.YAMLError, RecursionError):
+        shown = "null" if value is None else f"'{one_line(ValueError(str(value)), 40)}'"
+        raise SpecError(f"{what} is {shown}: give {_words(hint)}") from None
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, types.UnionType):
+        for each in sorted(inner, key=lambda each: each is str):  # `str` takes everything
+            try:
+                return _convert(value, each)
+            except (ValueError, TypeError, yaml.YAMLError, RecursionError):
+                continue
+        raise ValueError
+    if kind is types.NoneType and value == "null":
+        return None
+    if kind is Any or (kind is Literal and value in inner):
+        return value
+    if isinstance(value, str) and kind in (int, float):
+        return kind(value)
+    if isinstance(value, str) and kind not in (str, types.NoneType):
+        value = yaml.safe_load(value)
+    if kind in (list, tuple) and isinstance(value, (list, tuple)):
+        return kind(_convert(item, inner[0]) for item in value)
+    if kind in (dict, Mapping) and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _convert(item, inner[1]) for key, item in value.items()}
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is kind and kind is not dict:
+        return value
+    raise ValueError
+
+
+def _words(hint: Any) -> str:
+    """Name a type as an error does."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is Literal:
+        return "one of " + ", ".join(map(str, inner))
+    if kind in (Union, types.UnionType):
+        return " or ".join(_words(each) for each in inner if each is not types.NoneType)
+    return _WORDS.get(kind, "another value")

@@ -3,7 +3,6 @@
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.specs.conversion import SettingRefused, convert
 from dsocr_core.base.specs.kinds import (
     CommandSpec,
     EagerSpec,
@@ -13,7 +12,7 @@ from dsocr_core.base.specs.kinds import (
     SpecError,
     VendorSpec,
 )
-from dsocr_core.base.specs.parsing import merge, nested, parse_backend, parse_backends
+from dsocr_core.base.specs.parsing import convert, merge, nested, parse_backend, parse_backends
 
 
 @pytest.mark.parametrize(
@@ -159,5 +158,5 @@ def test_texts_become_the_type_that_is_wanted(value: object, hint: object, made:
     ("value", "hint"), [("x", int), (1.5, int), (1, bool), (1, str), ("[a]", list[int]), ({1: 2}, dict)]
 )
 def test_a_value_of_another_type_is_refused(value: object, hint: object) -> None:
-    with pytest.raises(SettingRefused, match=r"^x is "):
+    with pytest.raises(SpecError, match=r"^x is "):
         convert(value, hint if hint is not dict else dict[str, int], "x")
