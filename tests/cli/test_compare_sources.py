@@ -111,8 +111,8 @@ def test_texts_of_one_name_in_a_folder_are_not_chosen_from(
     _, a, b = folders
     (b / "same.png.md").write_text("another")
     assert main(["compare", f"folder:{a}", f"folder:{b}", "--json"]) == FAILED
-    pages = {page["page"]: page for page in json.loads(capsys.readouterr().out)["pages"]}
-    assert pages["same"]["error"] == "folder-2: has 2 texts of that name"
+    errors = [page.get("error") for page in json.loads(capsys.readouterr().out)["pages"]]
+    assert "folder-2: has 2 texts of that name" in errors
 
 
 SAMPLE_NAMES = ("01-letter", "02-invoice")
