@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -41,6 +41,8 @@ class Side:
     backend: str | None
     name: str
     """For people: the backend where both sides are of one run, else the run's id (and its backend)."""
+    used: Mapping[str, str] = field(default_factory=dict)
+    """Number type, attention and preset with which all of its pages were read, as far as they tell."""
 
     @property
     def run(self) -> RunSide:
@@ -129,6 +131,8 @@ _OF_OUR_BACKEND = ("engine", "dtype", "attention")
 def run_fact(side: Side, name: str) -> str | bool | None:
     """A fact of the side's run. What a record says of one backend does not hold for the other beside it."""
     record = side.record
+    if name in side.used:
+        return side.used[name]
     described = side.backend in (None, described_backend(record.backends))
     if name in _OF_OUR_BACKEND and not described:
         own = record.environment.get(side.backend or "")
@@ -150,7 +154,15 @@ def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
     parts = {"settings": record.settings, "environment": environment, "versions": record.versions}
     for section, values in parts.items():
         for name, text in flattened(values):
-            yield (section, name), text
+            yield (section, name), text or None
+
+
+def _used(read: Readings, backend: str | None) -> dict[str, str]:
+    results = [result for (_, name), result in read.results.items() if name == backend]
+    values = {"preset": {result.request.preset for result in results}}
+    for name in ("dtype", "attention"):
+        values[name] = {result.inputs and getattr(result.inputs, name) for result in results}
+    return {name: value for name, found in values.items() for value in found if value and len(found) == 1}
 
 
 # --- opening --------------------------------------------------------------------------------------
@@ -182,7 +194,10 @@ def open_review(
     one_run, same_backend = run_a == run_b, backends[0] == backends[1]
     a, b = (
         Side(
-            record, backend, (backend or "") if one_run else _name(record, None if same_backend else backend)
+            record,
+            backend,
+            (backend or "") if one_run else _name(record, None if same_backend else backend),
+            _used(read[record.id], backend),
         )
         for record, backend in zip(records, backends, strict=True)
     )

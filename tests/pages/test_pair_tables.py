@@ -44,8 +44,17 @@ def test_margins_stand_beside_the_tokens_of_the_side_that_recorded_logits() -> N
     a = replace(make_result("ab"), top_two=(TopTwo((97, 3), (9.5, 9.25)),))
     table = tables.token_table({"a": a, "b": make_result("ab", "vendor")})
     assert table["A margin"][0] == 0.25 and table["A margin"].isna().tolist() == [False, True]
-    assert table["A ULP"][0] == 0.25 / (2**3 / 2**23)  # float32 between 8 and 16
+    assert table["A ULP (float32)"][0] == 0.25 / (2**3 / 2**23)  # float32 between 8 and 16
     assert "B margin" not in table
+
+
+def test_margins_of_both_sides_add_up_to_the_ulp_of_a_divergence() -> None:
+    """F26: 1.15 ULP stood over a table of 1.00 and 9,593, each in its own side's type."""
+    a = replace(make_result("ab", dtype="bfloat16"), top_two=(TopTwo((97, 98), (9.5, 9.4375)),))
+    b = replace(make_result("bb", "vendor", dtype="float32"), top_two=(TopTwo((98, 97), (9.5, 9.49)),))
+    margins = compare_results(a, b).first_divergence.margins
+    row = tables.token_table({"a": a, "b": b}).iloc[0]
+    assert row["A ULP (bfloat16)"] + row["B ULP (bfloat16)"] == pytest.approx(margins.ulps)
 
 
 def test_an_input_that_a_side_does_not_know_is_neither_equal_nor_different() -> None:

@@ -236,6 +236,18 @@ def test_settings_of_both_sides(history: History) -> None:
     assert frame.loc["infer.max_new_tokens", "equal"]
 
 
+def test_the_settings_that_differ_are_those_the_pages_were_read_with(history: History) -> None:
+    """F8: B ran in float32, and the report had a blank there."""
+    pages = {"p1": both(markup())}
+    pages["p1"]["eager"] = make_result(markup(), "eager", dtype="bfloat16")
+    write(history, "used-1", pages, dtype="bfloat16", environment={"vendor": {"overridden": ""}})
+    frame = open_review(history, "used-1").settings()
+    rows = frame[frame["section"] == "run"].set_index("name")
+    assert rows.loc["dtype", ["a", "b", "equal"]].tolist() == ["bfloat16", "float32", False]
+    assert rows.loc["preset", ["a", "b", "equal"]].tolist() == ["small", "small", True]
+    assert "overridden" not in set(frame[~frame["equal"].astype(bool)]["name"])
+
+
 def test_keys_lead_back() -> None:
     for parts in (
         ("a", None, None, None), ("a.b", "c..d", None, None), ("a", "b", "eager", "vendor"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 import pandas as pd
 
@@ -52,11 +53,18 @@ def box_table(rows: Iterable[Pairing]) -> pd.DataFrame:
 def token_table(results: Results) -> pd.DataFrame:
     """One row a new token: id, text and the margin of the best logit on each side, and a mark of equality.
 
-    The margin also in ULP of the side's number type. A side that recorded no logits has no column for them.
+    The margin also in ULP of the coarser number type, at the larger logit of the step: those of both sides
+    add up to the ULP of a divergence. A side that recorded no logits has no column for them.
     """
     length = max((len(result.token_ids or ()) for result in results.values()), default=0)
     columns: dict[str, object] = {"step": list(range(length))}
     ids: dict[Side, pd.Series[int]] = {}
+    coarsest = next((name for name in FRACTION_BITS if name in _dtypes(results)), None)
+    steps = zip_longest(*(result.top_two for result in results.values() if result.top_two))
+    units = [
+        ulp(max(abs(logit) for top in tops if top for logit in top.logits), coarsest)
+        for tops in (steps if coarsest else ())
+    ]
     for side, result in results.items():
         letter, tokens = side_letter(side), list(result.token_ids or ())
         texts = [repr(text)[1:-1] for text in result.token_texts] or [NOT_KNOWN] * len(tokens)
@@ -66,16 +74,18 @@ def token_table(results: Results) -> pd.DataFrame:
         if result.top_two:
             margins = [top.margin for top in result.top_two[:length]]
             columns[f"{letter} margin"] = [*margins, *[None] * (length - len(margins))]
-            dtype = result.inputs.dtype if result.inputs else None
-            if dtype in FRACTION_BITS:
-                units = [ulp(max(map(abs, top.logits)), dtype) for top in result.top_two[:length]]
-                found = [margin / unit for margin, unit in zip(margins, units, strict=True)]
-                columns[f"{letter} ULP"] = [*found, *[None] * (length - len(found))]
+            if coarsest is not None:
+                found = [margin / unit for margin, unit in zip(margins, units, strict=False)]
+                columns[f"{letter} ULP ({coarsest})"] = [*found, *[None] * (length - len(found))]
     table = pd.DataFrame(columns)
     if all(side in ids and results[side].token_ids for side in SIDES):
         same = (ids["a"] == ids["b"]).fillna(False)
         table["same"] = same.map({True: "✓", False: "✗"})
     return table
+
+
+def _dtypes(results: Results) -> set[str]:
+    return {result.inputs.dtype for result in results.values() if result.inputs}
 
 
 BEST = {

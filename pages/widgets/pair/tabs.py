@@ -78,9 +78,9 @@ def draw_tokens(shown: Shown) -> None:
             marked = (frame["step"] == divergence.index).tolist()
     elif shown.report is not None and shown.report.tokens_equal:
         st.caption(f"All {plural(len(frame), 'token')} are equal.")
-    heads = {name: Column(name, "" if name.endswith((" margin", " ULP")) else "text") for name in frame} | {
-        "step": Column("step", "count", width=68)
-    }
+    heads = {
+        name: Column(name, "" if name.endswith(" margin") or " ULP " in name else "text") for name in frame
+    } | {"step": Column("step", "count", width=68)}
     table.draw(frame, heads, "", FEW, marked)
 
 
