@@ -44,7 +44,7 @@ from dsocr_core.runs.shapes import COLUMNS, COUNTED, Shape, counts_text, own_sha
 
 if TYPE_CHECKING:
     from analytic_model.measure import Meter
-    from dsocr_core.runs.store import History
+    from dsocr_core.runs.history import History
 
 _ROOT = Path(__file__).parent
 _SOURCES = (_ROOT / "measure.py", _ROOT / "counted.py", _ROOT / "workload.py")

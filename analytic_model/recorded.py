@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 
 
 def utilised(history: History, runs: pd.DataFrame, backend: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.review.document import one_run_words
 from dsocr_core.review.keys import parse_key
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from pages.widgets.review import address, grid, position, sidebar, tabs, view
 from pages.widgets.review.address import value
 from pages.widgets.shared import heading, resources

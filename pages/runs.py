@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from pages.widgets.runs import address, import_runs, run_list, sidebar
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import problem_table

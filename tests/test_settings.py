@@ -64,7 +64,7 @@ def test_a_request_carries_what_decides_a_page() -> None:
 
 
 RUNS = """
-from dsocr_core.runs.store import DEFAULT_LOCATION
+from dsocr_core.runs.history import DEFAULT_LOCATION
 from dsocr_core.base.paths import RUNS_DIRECTORY
 from dsocr_core.reading.records import UNLIMITED
 from dsocr_core.settings import Settings, history_location

@@ -30,10 +30,10 @@ from dsocr_core.page.documents import Page, expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.history import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.result_cache import portable
-from dsocr_core.runs.store import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Attention, InferSettings, Settings
 

@@ -122,10 +122,10 @@ class RecordedRun(Source):
 
     def _results(self) -> dict[str, OcrResult]:
         # DuckDB and pandas are loaded where they are needed.
+        from dsocr_core.runs.history import SEED_LOCATION, History
         from dsocr_core.runs.results import readings
-        from dsocr_core.runs.store import SEED_LOCATION, History
 
-        with History(self.settings.history or SEED_LOCATION, also=[SEED_LOCATION]) as history:
+        with History(self.settings.history or SEED_LOCATION, SEED_LOCATION) as history:
             found = readings(history, self.name.partition(":")[2]).results
         # Our engine's reading before another's.
         order = sorted(found.items(), key=lambda item: item[0][1] in ("fast", "eager"))

@@ -42,10 +42,10 @@ def recorded_run(
 
     `backend` is whose texts are compared; `typed` is the command line. Raises DsocrError.
     """
+    from dsocr_core.runs.history import SEED_LOCATION, History
     from dsocr_core.runs.results import readings
-    from dsocr_core.runs.store import SEED_LOCATION, History
 
-    with History(location, also=[SEED_LOCATION]) as history:
+    with History(location, SEED_LOCATION) as history:
         if run not in history:
             raise DsocrError(f"the history at {location} has no run '{run}'; see: dsocr history list")
         record = history.record(run)

@@ -81,12 +81,12 @@ def reported(
 def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iterator[Review]:
     # DuckDB and pandas are loaded after the command line is known to be good.
     from dsocr_core.review.review import open_review
-    from dsocr_core.runs.store import SEED_LOCATION, History
+    from dsocr_core.runs.history import SEED_LOCATION, History
 
     with ExitStack() as stack:
         locations, ids = zip(*(location_and_id(name, location, stack) for name in names), strict=True)
         others = [other for other in (*locations[1:], SEED_LOCATION) if other != locations[0]]
-        history = stack.enter_context(History(locations[0], also=others))
+        history = stack.enter_context(History(locations[0], *others))
         for run_id, where in zip(ids, locations, strict=True):
             if why := history.damaged().get(run_id):
                 raise CompareError(f"compare: run {run_id} is damaged ({why}); see: dsocr history check")

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, print_json
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import json_line, visible
+from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_limit
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
@@ -27,8 +27,8 @@ from dsocr_core.settings import Settings, history_location
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dsocr_core.runs.history import History
     from dsocr_core.runs.importers.imported import Skipped
-    from dsocr_core.runs.store import History
 
 _COLUMNS = (
     "run_id", "created", "source", "backends", "engine", "attention", "gpu", "preset", "pages", "failed",
@@ -60,10 +60,10 @@ class Where:
     def opened(self, tell: bool = True) -> Iterator[History]:
         """The history and the runs that come with the project; what is left out is said on stderr."""
         # pandas and DuckDB are loaded after the command line is known to be good.
-        from dsocr_core.runs.store import SEED_LOCATION, History
+        from dsocr_core.runs.history import SEED_LOCATION, History
 
         own = Path(self.location).resolve() == SEED_LOCATION
-        with History(self.location, () if own else (SEED_LOCATION,)) as history:
+        with History(self.location, *(() if own else (SEED_LOCATION,))) as history:
             for entry, reason in history.problems.items() if tell else ():
                 print(visible(f"left out {entry}: {reason}"), file=sys.stderr)
             yield history
@@ -102,47 +102,22 @@ def sql(
         time_limit_s: seconds until it is stopped
         memory_limit_mib: memory that it may take
     """
+    from dsocr_core.runs.history import READABLE
     from dsocr_core.runs.statements import Limits
-    from dsocr_core.runs.store import READABLE
 
     # DuckDB counts its own blocks; what a function allocates beside them, the system refuses.
     with where.opened() as history, memory_limit(2 * memory_limit_mib * 2**20 + _ROOM):
-        pieces: Any = history.sql_pieces(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
-        with contextlib.closing(pieces):
-            if where.json:
-                _write_json(pieces)
-            elif csv:
-                for number, piece in enumerate(pieces):
-                    text = frame_csv(piece, header=not number)
-                    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
-            else:
-                _print_pieces(pieces, console)
+        found = history.sql(statement or READABLE, Limits(time_limit_s, memory_limit_mib))
+    if where.json:
+        print_json({"rows": records(found)})
+    elif csv:
+        text = frame_csv(found)
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+    else:
+        _print_frame(found.head(_MOST_ROWS), console)
+        if len(found) > _MOST_ROWS:
+            console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
     return OK
-
-
-def _write_json(pieces: Iterator[pd.DataFrame]) -> None:
-    """One document as in `print_json`, written as it comes."""
-    sys.stdout.write('{"rows": [')
-    comma = ""
-    for piece in pieces:
-        for row in records(piece):
-            sys.stdout.write(comma + json_line(row))
-            comma = ", "
-    sys.stdout.write("]}\n")
-
-
-def _print_pieces(pieces: Iterator[pd.DataFrame], console: Console) -> None:
-    import pandas as pd
-
-    frames, rows = [], 0
-    for piece in pieces:
-        frames.append(piece)
-        rows += len(piece)
-        if rows > _MOST_ROWS:
-            break
-    _print_frame(pd.concat(frames).head(_MOST_ROWS), console)
-    if rows > _MOST_ROWS:
-        console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
 
 
 _ROOM = 2**30

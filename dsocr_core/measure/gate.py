@@ -33,8 +33,8 @@ from dsocr_core.models.stages import Stage
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dsocr_core.runs.history import History
     from dsocr_core.runs.speed import Processes
-    from dsocr_core.runs.store import History
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def hold(plan: Plan, cancel: threading.Event, say: Callable[[str], None] = log.i
 
 def _read_back(location: str, sides: Sequence[Code], measured: Sequence[Measured]) -> None:
     """Hold that this code reads what each side's has recorded, as forms change. Raises GateError."""
-    from dsocr_core.runs.store import History, HistoryError
+    from dsocr_core.runs.history import History, HistoryError
 
     with History(location) as history:
         for code, each in zip(sides, measured, strict=True):
@@ -262,15 +262,15 @@ def _judged(
     plan: Plan, sides: Sequence[Code], made: Sequence[tuple[Measured, ...]], question: Question
 ) -> Gated:
     """Judge processes, and say of what they are. Raises HistoryError."""
+    from dsocr_core.runs.history import SEED_LOCATION, History
     from dsocr_core.runs.speed import Processes
-    from dsocr_core.runs.store import SEED_LOCATION, History
 
     of_a, of_b = ([each[place] for each in made] for place in (0, 1))
     runs_a, runs_b = (tuple(each.run_id for each in side) for side in (of_a, of_b))
     engine = plan.work.engine
     rates = {each.run_id: each.rates(engine) for each in (*of_a, *of_b)}
     busy = {each.run_id for each in (*of_a, *of_b) if each.contended}
-    with History(plan.location, also=[SEED_LOCATION]) as history:
+    with History(plan.location, SEED_LOCATION) as history:
         given = Processes(runs_a, runs_b, (engine, engine), paired=True)
         judged = judge(history, given, rates, question, busy)
         record = history.record(runs_b[0])

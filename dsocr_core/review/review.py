@@ -18,11 +18,11 @@ from dsocr_core.review.page import Names, PageReview, page_review
 from dsocr_core.review.pairing import pair_pages
 from dsocr_core.review.pictures import PagePicture, find_picture, page_image
 from dsocr_core.review.verdicts import Verdicts
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
 from dsocr_core.runs.results import Readings, RunSide, Stored, compared, pair, readings
 from dsocr_core.runs.sameness import differ
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.store import History
 
 __all__ = [
     "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",

@@ -20,8 +20,8 @@ import pandas as pd
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.spreadsheet import csv_cell
+from dsocr_core.runs.history import History
 from dsocr_core.runs.results import rows
-from dsocr_core.runs.store import History
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.checksums import read_checksums, verify
+from dsocr_core.runs.history import History
 from dsocr_core.runs.storage.held import Leftover
-from dsocr_core.runs.store import History
 
 
 @dataclass(frozen=True)
@@ -44,22 +45,23 @@ class CheckReport:
 def check(history: History) -> CheckReport:
     """Read every file of a history; what lies damaged in the trash is not named. Raises StorageError."""
     history.refresh()
-    report = CheckReport(leftovers=history.storage.leftovers())
-    for key, reason in sorted(history.problems.items()):
-        if (run_id := key.removeprefix("runs/")) in history.of_other_versions:
+    report, others = CheckReport(leftovers=history.storage.leftovers()), history.of_other_versions
+    for entry, reason in sorted(history.problems.items()):
+        if (run_id := entry.removeprefix("runs/")) in others:
             report.other_versions[run_id] = reason
-            continue
-        report.damaged.append(Damage(key, reason, open=False))
+        else:
+            report.damaged.append(Damage(entry, reason, open=False))
     for run_id in history.run_ids():
         report.entries += 1
         try:
-            names = history.listed_files(run_id)
+            directory = history.directory(run_id)
+            checksums = read_checksums(directory) or {}
         except DsocrError as error:
             report.damaged.append(Damage(f"runs/{run_id}", str(error), open=True))
             continue
-        for name in names:
+        for name in sorted(checksums):
             try:
-                history.verify_file(run_id, name)
+                verify(directory, checksums, [name])
                 report.files += 1
             except DsocrError as error:
                 report.damaged.append(Damage(f"runs/{run_id}", str(error), open=True))

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.reading.artifacts import PREDICTIONS
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord, time_of
 from dsocr_core.runs.schema import TABLES
-from dsocr_core.runs.store import History
 
 RUNS = "runs"
 """Name under which a report counts the runs, beside the rows of their tables."""

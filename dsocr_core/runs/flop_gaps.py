@@ -7,7 +7,7 @@ import pandas as pd
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import duration, percent, plural, significant
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 
 
 def stages_of(history: History, run_id: str, backend: str = "") -> pd.DataFrame:

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from dsocr_core.base.formatting import amount, plural, signed, significant
+from dsocr_core.runs.history import History
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_profiles import plain_name
 from dsocr_core.runs.profiled import by_kernel, profile_rows
-from dsocr_core.runs.store import History
 
 BOTH, NEW, GONE = "in both", "new", "gone"
 FIGURES = ("sm", "memory", "dram", "occupancy")

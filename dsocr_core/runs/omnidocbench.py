@@ -9,8 +9,8 @@ from dsocr_core.base.sanitise import name_text
 from dsocr_core.reading.markup import parse
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.runs.exporters import ExportError
+from dsocr_core.runs.history import History
 from dsocr_core.runs.results import readings
-from dsocr_core.runs.store import History
 
 _DISPLAYED = re.compile(r"\\\[(.*?)\\\]")
 _NUMBER = re.compile(r"\\quad\s*\([^)]*\)")

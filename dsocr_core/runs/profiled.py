@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.kernel_profiles import class_of, figures, matched
-from dsocr_core.runs.store import History
 from dsocr_core.runs.timings import in_order
 
 _DEVICE_NAME = "device__attribute_display_name"

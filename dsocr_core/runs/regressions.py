@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import CONDITION, condition
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
 from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, TOTAL
-from dsocr_core.runs.store import History
 from dsocr_core.runs.timings import WHOLE
 
 OUTCOMES = ("slower", "inconclusive", "within", "faster")

@@ -92,7 +92,7 @@ COUNTS_SQL = f"""
            try_cast(split_part(item, ' ', 4) AS DOUBLE) AS bytes
     FROM (
         SELECT run_id, name, page, unnest(string_split(arg_max(value, position), ';')) AS item
-        FROM memory.main.annotations WHERE kind = '{COUNTED}' AND value IS NOT NULL
+        FROM annotations WHERE kind = '{COUNTED}' AND value IS NOT NULL
         GROUP BY run_id, name, page
     )
 """

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.statistics import ERROR, NEUTRAL_BAND, TOTAL, Ratio, compare_runs
-from dsocr_core.runs.store import History
 
 RunSide = tuple[str, str | None]
 """(run id, backend)"""

@@ -10,8 +10,8 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.models.family import FAMILIES
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
+from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.labels import short
-from dsocr_core.runs.store import History, HistoryError
 
 
 @dataclass(frozen=True)

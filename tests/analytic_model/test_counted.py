@@ -20,8 +20,8 @@ from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.family import load_config, parse_config, preset_named, row_of
 from dsocr_core.page.tiling import image_token_count
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.shapes import Shape
-from dsocr_core.runs.store import SEED_LOCATION, History
 from tests.support.seeded_weights import tiny_config
 from tests.support.tiny_members import WINDOW, tiny_ocr2, tiny_unlimited, written
 
@@ -170,7 +170,7 @@ def test_a_run_that_cannot_be_counted_is_named(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with History(tmp_path_factory.mktemp("history"), also=[SEED_LOCATION]) as history:
+    with History(tmp_path_factory.mktemp("history"), SEED_LOCATION) as history:
         rows, _ = history.query("flop_gaps")
         shapes = history.sql(
             "SELECT DISTINCT run_id, backend, preset, grid_columns, grid_rows, prompt_tokens, new_tokens "

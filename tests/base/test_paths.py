@@ -9,7 +9,7 @@ import pytest
 
 from dsocr_core.base.paths import cache_directory, why_unwritable
 from dsocr_core.engine.fast import place_kernel_cache
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support.made_up_runs import timing, write_run
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from tests.support.browser_driver import ROOT, Server, Viewer, ink, run_button, serve
 from tests.support.browsers import QUIET_MS, SETTLED, WATCH
 from tests.support.scripted_server import ScriptedServer, held, scripted_server

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.writer import RunWriter
 from tests.support.browser_driver import ROOT, Server, ink, serve
 from tests.support.timed_history import paced, record, write

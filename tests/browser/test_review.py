@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
 from dsocr_core.trace.recorder import record_trace
 from dsocr_core.trace.run import TracePlan

@@ -18,9 +18,9 @@ import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.again import batch_of
 from dsocr_core.cli.main import main
+from dsocr_core.runs.history import History
 from dsocr_core.runs.results import Readings
 from dsocr_core.runs.results import results as results_of
-from dsocr_core.runs.store import History
 from tests.support.planted_causes import made_pages
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint

@@ -13,7 +13,7 @@ from dsocr_core.base.system import unbounded
 from dsocr_core.base.temporary import PREFIX
 from dsocr_core.cli.examine import Finding, _history, examine
 from dsocr_core.cli.main import main
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing, write_run
 

@@ -22,7 +22,7 @@ def call(*arguments: str, console: Console | None = None) -> int:
 @pytest.fixture(autouse=True)
 def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The runs that come with the project are others in these tests: none."""
-    monkeypatch.setattr("dsocr_core.runs.store.SEED_LOCATION", tmp_path / "examples")
+    monkeypatch.setattr("dsocr_core.runs.history.SEED_LOCATION", tmp_path / "examples")
     return tmp_path / "examples"
 
 

@@ -13,10 +13,10 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.models.stages import Stage
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import pair, readings
 from dsocr_core.runs.sharded import PageReading
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.made_up_output import a_result, committed, planned

@@ -12,7 +12,7 @@ pytest.importorskip("distributed", reason="requirements-cluster.txt is not insta
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.main import main
 from dsocr_core.review.review import open_review
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support.cluster_runs import STAND_IN, make_pages
 
 PAGES = 10

@@ -9,8 +9,8 @@ import pytest
 from dsocr_core.cli import over_cluster
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.status import GONE_AFTER, Figures, read_status
+from dsocr_core.runs.history import History
 from dsocr_core.runs.sharded import Marker
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_output import HOSTILE, MadeUpOutput

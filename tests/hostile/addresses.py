@@ -12,7 +12,7 @@ from random import Random
 
 from dsocr_core.base.sanitise import name_text, text_name, visible
 from dsocr_core.page.documents import expand, load_image
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.hostile import tables
 
 _PARTS = (

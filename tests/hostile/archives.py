@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 from random import Random
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import History
 from tests.hostile import tables
 from tests.hostile.damage import damaged
 

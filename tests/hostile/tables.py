@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.runs.check import check
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from tests.hostile.damage import damaged
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import History
 from tests.hostile.tables import write_runs
 
 

@@ -19,8 +19,8 @@ from dsocr_core.measure import processes
 from dsocr_core.measure.gate import Judged, Question, Row, looks
 from dsocr_core.measure.processes import Work
 from dsocr_core.models.stages import Stage
+from dsocr_core.runs.history import History
 from dsocr_core.runs.statistics import ratio_of_runs
-from dsocr_core.runs.store import History
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.fabricated_benches import (
     BASE_MS,
@@ -33,7 +33,7 @@ from tests.support.fabricated_benches import (
 
 @pytest.fixture(autouse=True)
 def no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr_core.runs.store.SEED_LOCATION", tmp_path / "examples")
+    monkeypatch.setattr("dsocr_core.runs.history.SEED_LOCATION", tmp_path / "examples")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from dsocr_core.base.console import BAD_USAGE, OK
 from dsocr_core.cli.main import main
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 
 TABLE = """\
 ==PROF== Connected to process 7

@@ -9,7 +9,7 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import local_script_runner
 
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from pages.widgets.shared import resources
 
 

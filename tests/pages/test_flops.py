@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import main
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.store import SEED_LOCATION, History
 from pages.widgets.flops.address import PARAMETERS
 from pages.widgets.shared import resources
 from tests.support.opened_page import checked, errors, opened, words
@@ -23,7 +23,7 @@ NEWEST, EAGER = "20261128-190606-4c84d7d5", "20261122-224542-8bc00014"
 
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[History]:
-    with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
+    with History(tmp_path / "own", SEED_LOCATION) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         yield made
 

@@ -18,7 +18,7 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
 from pages.widgets.compare import address as compare
 from pages.widgets.flops import address as flops

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from pages.widgets.shared import resources
 from pages.widgets.timing import address as timing
@@ -37,7 +37,7 @@ LINKS = [
 @pytest.fixture(scope="module")
 def only_seeds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """The runs that come with the project, in a history that has no others."""
-    with History(str(tmp_path_factory.mktemp("history")), also=[SEED_LOCATION]) as found:
+    with History(str(tmp_path_factory.mktemp("history")), SEED_LOCATION) as found:
         yield found
 
 

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.review import open_review
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from pages.widgets.review import address, position
 from pages.widgets.review import view as review_view
 from pages.widgets.shared import resources, url_state
@@ -99,7 +99,7 @@ def test_the_newest_run_with_both_backends_is_open_worst_first(history: History)
 def test_where_there_are_examples_only_one_with_differences_is_open_and_its_cause_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
+    with History(tmp_path / "own", SEED_LOCATION) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         test = open_page()
         a, b = address_of(test)["review"][0].split("~")
@@ -110,7 +110,7 @@ def test_where_there_are_examples_only_one_with_differences_is_open_and_its_caus
 
 
 def test_a_run_of_ones_own_comes_before_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with History(tmp_path / "own", also=[SEED_LOCATION]) as made:
+    with History(tmp_path / "own", SEED_LOCATION) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         write(made, "mine", {"page.png": both(markup())})
         assert address_of(open_page())["review"] == ["mine"]

@@ -18,8 +18,8 @@ from streamlit.testing.v1.element_tree import Multiselect
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import parse
 from dsocr_core.runs.commands import command_of
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, run_labels
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.runs import tags as run_marks
 from pages.widgets.runs.export import exported
@@ -348,7 +348,7 @@ def test_csv_cells_are_shown_and_not_run() -> None:
 
 
 def test_the_seed_is_read_and_not_written(history: History, made_once: Path, tmp_path: Path) -> None:
-    with History(tmp_path / "own", also=[made_once]) as own:
+    with History(tmp_path / "own", made_once) as own:
         before = sorted(path.name for path in made_once.rglob("*"))
         own.trash([EAGER])
         run_marks.save(own, [FAST], [], ["mine"], "note")

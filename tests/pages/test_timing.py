@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs import timings
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from pages.widgets.shared import resources
 from pages.widgets.timing import charts
 from tests.support import timed_history

@@ -26,14 +26,21 @@ import numpy as np
 import pyarrow as pa
 
 from dsocr_core.models.family import FIRST, all_stages, inside_prefill
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 
 SIZES = (0.1, 0.3, 1.0)
 """Shares of all runs at which everything is timed, to show how it grows."""
-TARGETS = {"open_s": 5.0, "refresh_s": 0.3, "history": 400.0, "run": 50.0, "statistics": 400.0}
+TARGETS = {
+    "build_s": 20.0,
+    "open_s": 0.2,
+    "refresh_s": 0.4,
+    "history": 400.0,
+    "run": 50.0,
+    "statistics": 400.0,
+}
 """Seconds; of queries over the whole history, about one run or two, and those with a bootstrap of every stage
 behind them the p95 in milliseconds."""
 
@@ -80,7 +87,7 @@ def bench(runs: int, rows: int, directory: Path | None = None, repeats: int = 20
 
 def missed(size: dict[str, Any]) -> list[str]:
     """Targets that a size did not reach."""
-    figures = {name: size[name] for name in ("open_s", "refresh_s")}
+    figures = {name: size[name] for name in ("build_s", "open_s", "refresh_s")}
     found = [
         f"{name}: {value:.3g} > {TARGETS[name]:g}" for name, value in figures.items() if value > TARGETS[name]
     ]
@@ -200,8 +207,11 @@ def _kernels(random: np.random.Generator, count: int = 300) -> pa.Table:
 
 def measure(root: Path, repeats: int) -> dict[str, Any]:
     """Open a history, let it take in new runs, ask everything so many times."""
-    before = _resident_mb()
+    os.environ["DSOCR_CACHE"] = str(root / f"cache-{os.getpid()}")
     start = time.perf_counter()
+    History(root).close()
+    build_s = time.perf_counter() - start
+    before, start = _resident_mb(), time.perf_counter()
     history = History(root)
     open_s = time.perf_counter() - start
     with history:
@@ -216,7 +226,7 @@ def measure(root: Path, repeats: int) -> dict[str, Any]:
         history.refresh()
         idle = time.perf_counter() - start
     return {
-        "runs": runs, "stage_rows": rows, "open_s": open_s, "refresh_s": max(refreshes),
+        "runs": runs, "stage_rows": rows, "build_s": build_s, "open_s": open_s, "refresh_s": max(refreshes),
         "idle_refresh_s": idle, "memory_mb": memory, "queries": queries,
     }  # fmt: skip
 

@@ -20,9 +20,9 @@ from dsocr_core.read.session import Session
 from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES
 from dsocr_core.review.review import open_review, run_fact
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings, settings_against
 from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (

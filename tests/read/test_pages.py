@@ -35,9 +35,9 @@ from dsocr_core.read.recorders import LOCK_FILE, DirectoryBusy
 from dsocr_core.read.report import Report
 from dsocr_core.reading.artifacts import page_key
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.recorder import CANCELLED, RunRecorder
-from dsocr_core.runs.store import History
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result

@@ -29,10 +29,10 @@ from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report, xml_text
 from dsocr_core.review.review import Review, open_review
+from dsocr_core.runs.history import History
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.results import pair, results
 from dsocr_core.runs.sharded import Marker, PageReading
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from pages.widgets.compare import verdict
 from pages.widgets.pair.shown import Shown, rows_of

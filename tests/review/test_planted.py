@@ -10,7 +10,7 @@ import pytest
 from dsocr_core.reading.parity_records import KINDS, passes
 from dsocr_core.review.queue import Filters, counts, select
 from dsocr_core.review.review import Review, open_review
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support import planted as planting
 from tests.support.planted import Planted
 

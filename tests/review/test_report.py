@@ -23,7 +23,7 @@ from dsocr_core.review.document import document, headline
 from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report
 from dsocr_core.review.review import Review, open_review
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support.paths import ROOT
 from tests.support.results import make_result
 from tests.support.review_sides import both, changed, markup, write

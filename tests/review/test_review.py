@@ -12,7 +12,7 @@ from PIL import Image
 from dsocr_core.reading.records import TopTwo
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.review import Review, ReviewError, open_review, page_image
-from dsocr_core.runs.store import History, HistoryError
+from dsocr_core.runs.history import History, HistoryError
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, both, changed, markup, write

@@ -14,8 +14,8 @@ from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
+from dsocr_core.runs.history import History
 from dsocr_core.runs.readings import reading_table
-from dsocr_core.runs.store import History
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write
 

@@ -15,7 +15,7 @@ import pytest
 from dsocr_core.review.queue import DISAGREEMENT, UNREVIEWED, Filters, counts, decision, outcome, select
 from dsocr_core.review.review import open_review
 from dsocr_core.review.verdicts import VerdictError, Verdicts, verdict_counts
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support.made_up_runs import HOSTILE
 from tests.support.review_sides import both, changed, markup, write
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
 

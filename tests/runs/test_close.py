@@ -13,9 +13,9 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.uses import Closed
-from dsocr_core.runs import index_file
+from dsocr_core.runs import history_file
+from dsocr_core.runs.history import History
 from dsocr_core.runs.statements import Limits
-from dsocr_core.runs.store import History
 from tests.support.made_up_runs import timing, write_run
 
 ENDLESS = "SELECT sum(sqrt(a.range * b.range)) AS n FROM range(100000000) a, range(1000000) b"
@@ -55,7 +55,8 @@ def test_close_interrupts_what_another_thread_asks(history: History, scratch: Pa
     def asked() -> Any:
         if ask == "sql":
             return history.sql(ENDLESS, Limits(600.0))
-        return history._with_files(lambda: history._frame(ENDLESS, {}))
+        with history._file.cursor() as cursor:
+            return cursor.execute(ENDLESS)
 
     answer = in_thread(asked)
     until(lambda: history._uses._active)
@@ -79,34 +80,23 @@ def test_a_closed_history_answers_nothing_and_makes_nothing(history: History, tm
     assert sorted(path for path in (tmp_path / "cache").rglob("*") if path.is_file()) == before
 
 
-def test_a_statement_whose_reader_has_paused_ends_with_the_history(history: History, scratch: Path) -> None:
-    pieces = history.sql_pieces("SELECT * FROM range(100000000)", Limits(600.0))
-    next(pieces)
-    history.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "history sql"]
-    with pytest.raises(Closed):
-        list(pieces)
-    assert list(scratch.iterdir()) == []
-
-
 def test_close_while_the_index_is_made_leaves_no_part_of_it(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, take = threading.Event(), index_file.take
+    reached, take = threading.Event(), history_file.read_run
 
     def taken(*given: Any) -> Any:
         reached.set()
         until(lambda: history._uses._ended)
         return take(*given)
 
-    monkeypatch.setattr(index_file, "take", taken)
-    for number in range(25):  # more than are read beside an index
-        write_run(tmp_path / "h", f"new-{number}", [timing("p", "sam", 1.0)])
+    monkeypatch.setattr(history_file, "read_run", taken)
+    write_run(tmp_path / "h", "new", [timing("p", "sam", 1.0)])
     refreshed = in_thread(history.refresh)
     reached.wait(30)
     history.close()
     assert isinstance(refreshed.exception(30), Closed)
-    assert not list((tmp_path / "cache").rglob("part-*"))
+    assert not list((tmp_path / "cache").rglob("*.tmp*"))
 
 
 def test_a_history_that_cannot_be_opened_or_closed_well_leaves_no_folder(
@@ -115,11 +105,11 @@ def test_a_history_that_cannot_be_opened_or_closed_well_leaves_no_folder(
     def fails(*_: object) -> None:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(index_file.Index, "close", fails)
+    monkeypatch.setattr(history_file.OpenFile, "close", fails)
     with pytest.raises(RuntimeError):
         history.close()
     assert list(scratch.iterdir()) == []
-    monkeypatch.setattr(index_file.IndexFolder, "open", fails)
+    monkeypatch.setattr(history_file.HistoryFile, "current", fails)
     with pytest.raises(RuntimeError) as error:
         History(tmp_path / "h")
     assert list(scratch.iterdir()) == [], error

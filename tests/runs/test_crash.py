@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support.busy_process import check
 from tests.support.kills import killed
 
@@ -92,8 +92,8 @@ def kill_often(python: Path, kind: str, root: Path, times: int) -> None:
                 history.storage.leftovers(clear=True)
                 assert not any((root / "unfinished").iterdir())
         assert whole == {run_id: content(root / "runs" / run_id) for run_id in check(history)}
-        index = history._index.file
-    assert index is not None and len(list(index.parent.iterdir())) <= 4
+        folder = history._made.path.parent
+    assert {file.name for file in folder.iterdir()} == {"history.duckdb", "lock"}
 
 
 def content(directory: Path) -> str:

@@ -12,9 +12,9 @@ import pytest
 
 from dsocr_core.cli.main import main
 from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.schema import SCHEMA_VERSION
 from dsocr_core.runs.storage.store import StorageError
-from dsocr_core.runs.store import History, HistoryError
 from dsocr_core.runs.writer import RunWriter
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record, timing
@@ -207,7 +207,7 @@ def test_a_link_in_the_place_of_all_runs_is_named(tmp_path: Path) -> None:
 def test_an_index_that_is_damaged_while_it_is_open_is_made_anew_for_sql(tmp_path: Path, whole: bool) -> None:
     write_runs(tmp_path)
     with History(tmp_path) as history:
-        file = history._index.file
+        file = history._made.path
         content = bytearray(file.read_bytes())
         first = 0 if whole else 3 * 4096  # behind the headers: one block fails its checksum
         content[first:] = bytes(byte ^ 0xFF for byte in content[first:])

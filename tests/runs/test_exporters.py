@@ -11,11 +11,11 @@ from PIL import Image
 from dsocr_core.cli.main import main
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.runs.exporters import ExportError, export_runs
+from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.omnidocbench import export_texts
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.store import History, HistoryError
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 

@@ -12,7 +12,7 @@ import pytest
 from dsocr_core.reading.parity_records import RULE
 from dsocr_core.runs import rejudging
 from dsocr_core.runs.checksums import write_checksums
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from tests.support.results import make_result
 from tests.support.review_sides import write
 

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.kernel_pairs import BOTH, GONE, NEW, KernelPairs, kernel_pairs
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from tests.support.timed_history import record
 

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dsocr_core.runs.history import READABLE, History
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import REQUIRED
 from dsocr_core.runs.statements import _LOCKS
-from dsocr_core.runs.store import READABLE, History
 from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
@@ -294,7 +294,7 @@ def test_kernels_by_share(tmp_path: Path) -> None:
 def asked(history: History) -> Iterator[Callable[[str], pd.DataFrame]]:
     """Answers to statements as `sql` gives them, in one connection: to make one takes longer than to ask."""
     with duckdb.connect(":memory:", config={"temp_directory": ""}) as connection:
-        history._connect(history._index, READABLE, connection)
+        history._connect(READABLE, connection)
         for lock in _LOCKS:
             connection.execute(lock)
         yield lambda statement: connection.execute(statement).df()

@@ -11,8 +11,8 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.writing import require_writable
+from dsocr_core.runs.history import History
 from dsocr_core.runs.recorder import RunRecorder, save_comparison
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings, history_location
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.regressions import counts, regressions
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.statistics import TOTAL
-from dsocr_core.runs.store import History
 from dsocr_core.runs.timings import WHOLE
 from tests.support.timed_history import BASE_MS, paced, record, write
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from dsocr_core.runs.checksums import write_checksums
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import RecordError, RunRecord
 from dsocr_core.runs.schema import TABLES, SchemaError, checked_table, rows_to_table
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing
 

@@ -12,9 +12,9 @@ from data.history_seed import make
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.kernel_profiles import figures
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.store import SEED_LOCATION, History
 from tests.support.fabricated_results import FabricatedPipeline, draw_page
 from tests.support.made_up_runs import timing, write_run
 
@@ -45,7 +45,7 @@ def test_a_run_for_each_attention_without_pictures(samples: FabricatedPipeline, 
     assert make.main(["--to", str(tmp_path / "seed")]) == 0
     assert sorted(path.name for path in (tmp_path / "seed").iterdir()) == ["annotations", "runs"]
     assert not [name for name in files_of(tmp_path / "seed") if name.endswith((".jpg", ".png"))]
-    with History(tmp_path / "mine", also=[tmp_path / "seed"]) as history:
+    with History(tmp_path / "mine", tmp_path / "seed") as history:
         assert len(history) == len(make.ATTENTIONS) + len(make.VARIANTS)
         assert all(tags == ["example"] for tags in history.runs()["tags"].map(list))
         runs = history.runs(backends=["vendor"])
@@ -95,7 +95,7 @@ def test_the_runs_that_come_with_the_project(tmp_path: Path) -> None:
     content = files_of(SEED_LOCATION / "runs")
     assert sum(map(len, content.values())) <= make.MOST_BYTES
     assert not [name for name, data in content.items() if str(PROJECT_ROOT).encode() in data]
-    with History(tmp_path, also=[SEED_LOCATION]) as history:
+    with History(tmp_path, SEED_LOCATION) as history:
         assert not history.problems
         runs = history.runs(sources=["dsocr"], backends=["vendor"])
         runs = runs[runs["device"] == "cpu"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.runs.exporters import ExportError, export_runs
+from dsocr_core.runs.history import History
 from dsocr_core.runs.storage.store import StorageError
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record
 

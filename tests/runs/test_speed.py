@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.reading.comparison import Comparison
+from dsocr_core.runs.history import History
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, against_baseline, compare_speed
 from dsocr_core.runs.statistics import TOTAL
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 from tests.support.timed_history import BASE_MS, paced, record, write

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryGone, StorageError
-from dsocr_core.runs.store import History, HistoryError
 from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
 
@@ -175,13 +175,13 @@ def test_further_places_are_only_read(tmp_path: Path) -> None:
     write_run(tmp_path / "shipped", "old", [timing("p", "sam", 1.0)])
     write_run(tmp_path / "mine", "new", [timing("p", "sam", 2.0)])
     before = sorted((tmp_path / "shipped").rglob("*"))
-    with History(tmp_path / "mine", also=[tmp_path / "shipped"]) as history:
+    with History(tmp_path / "mine", tmp_path / "shipped") as history:
         assert sorted(history.run_ids()) == ["new", "old"]
         history.tag("old", "shown")
         history.trash(["old"])
         assert run_names(history) == ["new"]
     assert sorted((tmp_path / "shipped").rglob("*")) == before
-    with History(tmp_path / "mine", also=[tmp_path / "shipped"]) as history:
+    with History(tmp_path / "mine", tmp_path / "shipped") as history:
         assert history.trashed() == ["old"]
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.result_cache import RecordedResult, ResultStore
-from dsocr_core.runs.store import History
 from tests.support import directory_writes
 from tests.support.made_up_runs import timing, write_run
 from tests.support.results import make_result

@@ -12,10 +12,10 @@ from PIL import Image
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.reading.parity import compare_results
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryExists
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables

@@ -28,7 +28,7 @@ def pages_of(run_id: str) -> int:
 
 
 def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
-    from dsocr_core.runs.store import History
+    from dsocr_core.runs.history import History
     from dsocr_core.runs.writer import RunWriter
     from tests.support.made_up_runs import record, timing
 
@@ -79,7 +79,7 @@ def index(root: Path, name: str, stop: Path) -> None:
 
 
 def read(root: Path, _: str, stop: Path) -> None:
-    from dsocr_core.runs.store import History
+    from dsocr_core.runs.history import History
 
     rounds, most = 0, 0
     with History(root) as history:
@@ -96,7 +96,7 @@ def read(root: Path, _: str, stop: Path) -> None:
 
 def check(history: object) -> list[str]:
     """Every run that is seen is whole; returns their names."""
-    from dsocr_core.runs.store import History
+    from dsocr_core.runs.history import History
 
     assert isinstance(history, History)
     assert not history.problems, history.problems

@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.schema import VIEWS, relation
-from dsocr_core.runs.store import History
 
 
 def flat_tables(history: History, run_id: str) -> dict[str, pa.Table]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.store import History
 
 COMMITS = ("1f0c" * 10, "9e3d" * 10)
 HOSTILE = (

@@ -22,9 +22,9 @@ from data.samples.record import EXAMPLE_SETTINGS
 from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultStore
-from dsocr_core.runs.store import History
 
 RUN_ID = "planted-run"
 PAGES, PLANTED = 500, 50

@@ -12,12 +12,12 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.recorder import RunRecorder
 from dsocr_core.runs.result_cache import RecordedResult, ResultStore
 from dsocr_core.runs.results import results
 from dsocr_core.runs.sharded import PageReading
-from dsocr_core.runs.store import History
 from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.made_up_output import committed, planned

@@ -11,8 +11,8 @@ from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import BackendName, OcrResult, PageFile
 from dsocr_core.review.page import PageReview, page_review
+from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.store import History
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[int, int, int, int], str]

@@ -227,7 +227,7 @@ if __name__ == "__main__":
 
     import dsocr_core.backends.on_device
     import dsocr_core.read.session
-    import dsocr_core.runs.store
+    import dsocr_core.runs.history
 
     with contextlib.suppress(ModuleNotFoundError):  # requirements-cluster.txt is not installed
         import distributed.nanny  # noqa: F401

@@ -18,7 +18,7 @@ from dsocr_core.models.family import load_config
 from dsocr_core.models.taps.files import Dump, DumpWriter
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import CancelToken, OcrRequest
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from dsocr_core.runs.traces import summary_of, traces_of
 from dsocr_core.settings import Settings
 from dsocr_core.trace.names import our_taps

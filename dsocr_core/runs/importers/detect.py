@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import (
     archive,
     llm_perf_opt,
@@ -36,7 +37,6 @@ from dsocr_core.runs.importers.imported import (
 )
 from dsocr_core.runs.importers.reading import TABLE_LIMIT, FileProbe, as_text, unpacked
 from dsocr_core.runs.storage.store import EntryExists
-from dsocr_core.runs.store import History
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""

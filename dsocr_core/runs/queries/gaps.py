@@ -32,18 +32,18 @@ CREATE VIEW devices AS
     WITH cards (place, pattern, device, bfloat16_tflops, float32_tflops, bandwidth_gb_s) AS (
         VALUES {_devices()}
     ),
-    names AS (SELECT DISTINCT gpu FROM memory.main.runs WHERE gpu IS NOT NULL AND NOT contains(gpu, ' MIG '))
+    names AS (SELECT DISTINCT gpu FROM runs WHERE gpu IS NOT NULL AND NOT contains(gpu, ' MIG '))
     SELECT gpu, arg_min(device, place) AS device, arg_min(bfloat16_tflops, place) AS bfloat16_tflops,
            arg_min(float32_tflops, place) AS float32_tflops, arg_min(bandwidth_gb_s, place) AS bandwidth_gb_s
     FROM names JOIN cards ON regexp_matches(trim(gpu), pattern, 'i') GROUP BY gpu;
 CREATE VIEW stage_times AS
     SELECT run_id, runs.created, runs.git_commit, backend, shape, stage, inside_prefill, n, milliseconds,
            own_milliseconds
-    FROM memory.main.shape_times JOIN memory.main.runs AS runs USING (run_id)
+    FROM shape_times JOIN runs AS runs USING (run_id)
     UNION ALL BY NAME
     SELECT run_id, runs.created, runs.git_commit, backend, stage, inside_prefill, n,
            coalesce(median, mean) AS milliseconds, coalesce(median, mean) AS own_milliseconds
-    FROM memory.main.stage_statistics JOIN memory.main.runs AS runs USING (run_id)
+    FROM stage_statistics JOIN runs AS runs USING (run_id)
     WHERE runs.source <> 'dsocr';
 CREATE VIEW flop_gaps AS
     WITH counts AS (
@@ -54,10 +54,10 @@ CREATE VIEW flop_gaps AS
                any_value(flops) FILTER (kind = 'traced') AS traced,
                any_value(flops) FILTER (kind = 'least') AS least,
                any_value(bytes) FILTER (kind = 'least') AS bytes
-        FROM (FROM memory.main.flops UNION BY NAME ({COUNTS_SQL})) GROUP BY ALL
+        FROM (FROM flops UNION BY NAME ({COUNTS_SQL})) GROUP BY ALL
     ),
     models AS (
-        SELECT run_id, any_value(value) AS model FROM memory.main.facts
+        SELECT run_id, any_value(value) AS model FROM facts
         WHERE section = 'settings' AND name = 'checkpoint' GROUP BY run_id
     ),
     joined AS (
@@ -67,9 +67,9 @@ CREATE VIEW flop_gaps AS
                1e12 * CASE runs.dtype WHEN 'bfloat16' THEN devices.bfloat16_tflops
                                       WHEN 'float32' THEN devices.float32_tflops END AS peak_flops_per_s,
                1e9 * devices.bandwidth_gb_s AS bandwidth
-        FROM counts JOIN memory.main.runs AS runs USING (run_id) LEFT JOIN models USING (run_id)
-        LEFT JOIN memory.main.devices AS devices USING (gpu)
-        LEFT JOIN memory.main.stage_times AS times
+        FROM counts JOIN runs AS runs USING (run_id) LEFT JOIN models USING (run_id)
+        LEFT JOIN devices AS devices USING (gpu)
+        LEFT JOIN stage_times AS times
              ON times.run_id = counts.run_id AND times.stage = counts.stage
              AND times.backend IS NOT DISTINCT FROM counts.backend
              AND times.shape IS NOT DISTINCT FROM counts.shape

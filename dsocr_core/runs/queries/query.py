@@ -14,7 +14,7 @@ from dsocr_core.runs.record import flattened
 from dsocr_core.runs.schema import relation
 from dsocr_core.settings import InferSettings
 
-_FILES = "read_parquet($files)"
+_FILES, _EVERY = "read_parquet($files)", "read_parquet($files, union_by_name = true)"
 REQUIRED: Any = ...
 """Default of a parameter that has to be given."""
 
@@ -28,10 +28,12 @@ class Query:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     table: str | None = None
 
-    @property
-    def asked(self) -> str:
-        """The SQL as it is run: views in their own words."""
-        return self.sql.replace(_FILES, relation(self.table, _FILES)) if self.table else self.sql
+    def asked(self, files: bool) -> str:
+        """The SQL as it is run: views in their own words, `no_rows` has the columns of the table."""
+        if not self.table:
+            return self.sql
+        rows = f"FROM no_rows UNION ALL BY NAME FROM {_EVERY}" if files else "FROM no_rows"
+        return self.sql.replace(_FILES, relation(self.table, f"({rows})"))
 
     def chosen(self, values: Mapping[str, Any]) -> list[str]:
         """The runs that the values name."""
@@ -113,7 +115,7 @@ _WORK = f"""
                    FILTER (name IN ({_names}) AND (name, value) NOT IN ({_published})),
                    '{PUBLISHED}'
                ) AS policy
-        FROM memory.main.facts WHERE section = 'settings' GROUP BY run_id
+        FROM facts SEMI JOIN expected USING (run_id) WHERE section = 'settings' GROUP BY run_id
     ) AS work
 """
 
@@ -122,21 +124,19 @@ WORK = ("checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "polic
 
 LISTED = f"""
     SELECT runs.*, runs.run_id IN (
-               SELECT run_id FROM memory.main.facts
+               SELECT run_id FROM facts SEMI JOIN expected USING (run_id)
                WHERE section = 'environment' AND name = 'machine.contended' AND value = 'true'
            ) AS contended,
-           coalesce(marks.tags, []) AS tags, marks.note, coalesce(marks.trashed, false) AS trashed,
            totals.pages, totals.failed, totals.new_tokens,
            parity_totals.pages AS compared, parity_totals.passed, parity_totals.identical,
            parity_totals.within_tolerance, parity_totals.differs, parity_totals.not_comparable,
            work.* EXCLUDE (run_id)
-    FROM memory.main.runs AS runs
-    LEFT JOIN memory.main.marks AS marks USING (run_id)
+    FROM runs SEMI JOIN expected USING (run_id)
     LEFT JOIN (
         SELECT run_id, max(pages) AS pages, sum(failed) AS failed, sum(new_tokens) AS new_tokens
-        FROM memory.main.page_totals GROUP BY run_id
+        FROM page_totals GROUP BY run_id
     ) AS totals USING (run_id)
-    LEFT JOIN memory.main.parity_totals USING (run_id)
+    LEFT JOIN parity_totals USING (run_id)
     LEFT JOIN {_WORK} USING (run_id)
 """
-"""Runs with what is filtered by and shown in lists, for `listed`: such joins take longer than asking."""
+"""Expected runs with what is filtered by and shown in lists: such joins take longer than asking."""

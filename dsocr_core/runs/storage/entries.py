@@ -15,11 +15,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
 from dsocr_core.runs.storage.held import Leftover, held_directory, leftovers_in
-from dsocr_core.runs.storage.store import EntryExists, EntryGone, StorageError, Store, sync_directory, writing
+from dsocr_core.runs.storage.store import EntryExists, EntryGone, StorageError, sync_directory, writing
 
 DOCUMENT = "run.json"
 """The file that makes a run one; written last."""
@@ -29,6 +30,10 @@ UNLISTED = "its folder cannot be listed"
 ANNOTATION_LIMIT = 2**25
 """Bytes; what is larger is not read."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+
+
+Seen = tuple[str, str]
+"""State of a run's folder, and of the files in it."""
 
 
 def open_storage(location: str | Path) -> Storage:
@@ -43,25 +48,35 @@ class Storage:
     """The runs and annotations in a directory."""
 
     def __init__(self, root: Path) -> None:
-        self.store = Store(root)
         self.root = root.absolute()
         """Folder in which this machine has entries, and what is being written."""
         self.location = str(root)
 
     def names(self) -> set[str]:
         """Runs that are there; one may lack its document while it is copied."""
-        return set(filter(is_entry_name, self.store.names("runs")))
+        return {each.name for each in self._scan("runs")}
 
-    def versions(self) -> dict[str, str]:
-        """Runs, each with a text that is another when one of its tables is, or UNLISTED with the cause."""
-        found = {}
-        for name in self.names():
-            try:
-                found[name] = self.version(name)
-            except OSError as error:
-                if os.path.lexists(self.root / "runs" / name):
-                    found[name] = f"{UNLISTED} ({error.strerror})"
+    def look(self, before: Mapping[str, Seen] = {}) -> dict[str, Seen]:
+        """Runs, each with its folder's state and a text that is another when one of its tables is.
+
+        What cannot be listed has UNLISTED with the cause. `before`: an earlier look, whose text stands where
+        the folder is the same. Raises StorageError.
+        """
+        found: dict[str, Seen] = {}
+        for each in self._scan("runs"):
+            with contextlib.suppress(FileNotFoundError):  # removed just now
+                state, last = _version_of(each), before.get(each.name)
+                same = last is not None and last[0] == state
+                found[each.name] = last if last and same else (state, self._version_or_cause(each.name))
         return found
+
+    def _version_or_cause(self, name: str) -> str:
+        try:
+            return self.version(name)
+        except OSError as error:
+            if os.path.lexists(self.root / "runs" / name):
+                return f"{UNLISTED} ({error.strerror})"
+            raise
 
     def version(self, name: str) -> str:
         """Raises OSError."""
@@ -70,22 +85,32 @@ class Storage:
         return hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
 
     def annotation_versions(self) -> dict[str, str]:
-        return self._stats("annotations")
+        """Annotation files by name, each with a text that is another when it is. Raises StorageError."""
+        found = {}
+        for each in self._scan("annotations"):
+            with contextlib.suppress(FileNotFoundError):
+                found[each.name] = _version_of(each)
+        return found
 
-    def glance(self) -> object:
-        """Give what is another when runs or annotations come or go; cheaper than `versions`."""
-        return self._stats("runs"), self._stats("annotations")
-
-    def _stats(self, folder: str) -> dict[str, str]:
-        missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-        with missing, os.scandir(self.root / folder) as found:
-            return {each.name: _version_of(each) for each in found if is_entry_name(each.name)}
-        return {}
+    def _scan(self, folder: str) -> list[os.DirEntry[str]]:
+        place = self.root / folder
+        try:
+            with os.scandir(place) as found:
+                return [each for each in found if is_entry_name(each.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.lexists(place):
+                raise StorageError(f"{place}: not a folder") from None
+            return []
+        except OSError as error:
+            raise StorageError(f"{place}: {error.strerror}") from error
 
     def document(self, name: str) -> bytes | None:
         """A run's document, None while there is none. Raises InvalidFile when it is too large."""
-        self._entry(name)
-        return self.store.read(f"runs/{name}/{DOCUMENT}", DOCUMENT_LIMIT)
+        return _read(self._entry(name) / DOCUMENT, DOCUMENT_LIMIT)
+
+    def exists(self, name: str) -> bool:
+        """Tell whether anything has that name."""
+        return os.path.lexists(self._entry(name))
 
     def directory(self, name: str) -> Path:
         """A local directory with a run's document and tables. Raises EntryGone."""
@@ -107,8 +132,10 @@ class Storage:
 
     def files(self, name: str) -> list[str]:
         """All files of a run, by their path in it. Raises EntryGone."""
-        self.directory(name)
-        return self.store.files(f"runs/{name}")
+        below = self.directory(name)
+        return sorted(
+            Path(at, file).relative_to(below).as_posix() for at, _, files in os.walk(below) for file in files
+        )
 
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
@@ -151,7 +178,7 @@ class Storage:
 
     def read_annotation(self, name: str) -> bytes:
         """Raises FileNotFoundError, InvalidFile when it is too large."""
-        content = self.store.read(f"annotations/{name}", ANNOTATION_LIMIT)
+        content = _read(self.root / "annotations" / name, ANNOTATION_LIMIT)
         if content is None:
             raise FileNotFoundError(name)
         return content
@@ -178,6 +205,18 @@ class Storage:
         if not is_entry_name(name):
             raise StorageError(f"'{name[:60]}' is no name of a run")
         return self.root / "runs" / name
+
+
+def _read(file: Path, most: int) -> bytes | None:
+    """Raises InvalidFile, or OSError where the disk is at fault."""
+    try:
+        return read_bytes(file, most)
+    except Missing:
+        return None
+    except InvalidFile as error:
+        if isinstance(error.__cause__, OSError) and not file.is_symlink():
+            raise StorageError(f"{file}: {error.__cause__.strerror}") from error
+        raise
 
 
 def is_entry_name(name: str) -> bool:

@@ -12,8 +12,8 @@ from dsocr_core.base.formatting import amount, percent, plural, significant
 from dsocr_core.models.family import computed_stages
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import moment, short
-from dsocr_core.runs.store import History
 from pages.widgets.flops import roof
 from pages.widgets.flops.address import PARAMETERS, STATE, TIME, key, put, text, value
 from pages.widgets.shared import figure, resources, table

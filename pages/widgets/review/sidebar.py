@@ -13,8 +13,8 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
 from dsocr_core.review.keys import parse_key, review_key
 from dsocr_core.review.queue import UNREVIEWED, counts, decision, select
+from dsocr_core.runs.history import EXAMPLE, History
 from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
-from dsocr_core.runs.store import EXAMPLE, History
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.review import address
 from pages.widgets.review.address import MANY, key, value

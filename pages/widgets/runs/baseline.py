@@ -11,10 +11,10 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value
 from dsocr_core.runs.speed import against_baseline
 from dsocr_core.runs.statistics import Ratio
-from dsocr_core.runs.store import History
 from pages.widgets.runs import address
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import own_pace

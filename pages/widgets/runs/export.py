@@ -10,7 +10,7 @@ import streamlit as st
 
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.exporters import export_runs
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 
 
 def exported(history: History, run_ids: Sequence[str]) -> bytes:

@@ -13,12 +13,12 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import WORDS, ImportReport
 from dsocr_core.runs.importers.reading import clean
 from dsocr_core.runs.storage.entries import checked_relative
 from dsocr_core.runs.storage.store import StorageError
-from dsocr_core.runs.store import History
 from pages.widgets.runs import address
 from pages.widgets.shared import figure, new_runs, table
 from pages.widgets.shared.messages import plain, show_error

@@ -12,9 +12,9 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.review.keys import review_key
 from dsocr_core.review.verdicts import verdict_counts
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import BRIEF
 from dsocr_core.runs.record import flattened
-from dsocr_core.runs.store import History
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
 from pages.widgets.runs.tables import USUAL, run_table

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from pages.widgets.runs import address
 from pages.widgets.runs.address import LISTS, STATE, VIEWS, key, value
 from pages.widgets.shared import new_runs, resources, run_filters

@@ -9,8 +9,8 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import has_value
-from dsocr_core.runs.store import History
 from pages.widgets.shared import figure, table
 from pages.widgets.shared.messages import show_error
 

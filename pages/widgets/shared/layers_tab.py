@@ -27,7 +27,7 @@ from pages.widgets.shared.trace_charts import trace_figure
 from pages.widgets.streamlit_mends import rerun_fragment
 
 if TYPE_CHECKING:
-    from dsocr_core.runs.store import History
+    from dsocr_core.runs.history import History
     from dsocr_core.trace.sides import Way
 
 WAYS = ("eager", "vendor", "float32", "fast")

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from pages.widgets.shared.messages import show_error
 from pages.widgets.streamlit_mends import rerun_page
 

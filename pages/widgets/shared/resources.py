@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dsocr_core.reading.comparison import Comparison
     from dsocr_core.reading.records import OcrRequest
     from dsocr_core.review.review import Review
-    from dsocr_core.runs.store import History
+    from dsocr_core.runs.history import History
 
 T = TypeVar("T")
 _VIEW_SIDE = 2400
@@ -78,9 +78,9 @@ def history() -> History:
 
 @st.cache_resource(show_spinner="Loading the history")
 def _history(location: str, examples: bool) -> History:
-    from dsocr_core.runs.store import SEED_LOCATION, History
+    from dsocr_core.runs.history import SEED_LOCATION, History
 
-    return History(location, also=[SEED_LOCATION] if examples else [])
+    return History(location, *([SEED_LOCATION] if examples else []))
 
 
 EXAMPLES = "examples"

@@ -6,8 +6,8 @@ from typing import Any
 
 import streamlit as st
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import short_names
-from dsocr_core.runs.store import History
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
 _WORDS = {"backend": "Backend", "gpu": "GPU", "commit": "Commit", "tag": "Tag"}

@@ -10,11 +10,11 @@ import streamlit as st
 
 from dsocr_core.base.formatting import plural, significant, speed_ratio
 from dsocr_core.runs import timings
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import CONDITION, condition, has_value, short_names
 from dsocr_core.runs.sameness import record_facts, side_by_side
 from dsocr_core.runs.speed import LATENCY, compare_speed
 from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
-from dsocr_core.runs.store import History
 from pages.widgets.shared import bars, figure, resources, table
 from pages.widgets.shared.labels import first_of_ours, time_words
 from pages.widgets.shared.stages import stage_name

@@ -10,8 +10,8 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import plural
+from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import chart_names, run_labels
-from dsocr_core.runs.store import History
 from pages.widgets.shared import resources, run_filters
 from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing.address import STATE, key, value

@@ -14,7 +14,7 @@ from dsocr_core.base.errors import Cancelled
 from dsocr_core.page.documents import expand
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs import result_cache
-from dsocr_core.runs.store import History
+from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
 from pages.widgets.compare import document
 from pages.widgets.compare.document import DocumentJob

@@ -11,7 +11,7 @@ import streamlit as st
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
-from dsocr_core.runs.store import SEED_LOCATION, History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.settings import Settings
 from dsocr_core.trace import run
 from dsocr_core.trace.recorder import record_trace
@@ -53,7 +53,7 @@ def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch
     record("06-small-ticket", "A sentence.")
     record("06-small-ticket", "Another sentence.", preset="tiny")  # newer, and no trace of these readings
     record("02-invoice", "Of others.", preset="tiny", dtype="bfloat16", prompt="free_ocr")
-    with History(tmp_path, also=[SEED_LOCATION]) as made:
+    with History(tmp_path, SEED_LOCATION) as made:
         monkeypatch.setattr(resources, "history", lambda: made)
         page = opened("review", page="06-small-ticket.png", tab="Layers")
         assert any("A sentence." in html.proto.body for html in page.get("html"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.kernel_pairs import profile_of
-from dsocr_core.runs.store import History
 from pages.widgets.shared import resources
 from pages.widgets.timing.charts import kernel_pair_bars
 from tests.support.opened_page import bodies, opened, words

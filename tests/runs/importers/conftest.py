@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.store import History
 from tests.support.flat_tables import flat_tables
 
 Imported = list[tuple[RunRecord, dict[str, pa.Table]]]

@@ -17,13 +17,13 @@ import yaml
 from PIL import Image
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import archive, detect
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY
 from dsocr_core.runs.importers.own_run import read_own_run
 from dsocr_core.runs.importers.reading import as_yaml
 from dsocr_core.runs.importers.summary import read_summary
-from dsocr_core.runs.store import History
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record
 from tests.support.paths import SHARED
@@ -413,7 +413,7 @@ def test_a_page_that_failed_is_taken_as_failed(history, run):
 
 def test_a_run_that_is_known_from_another_place_is_not_written_again(history, tmp_path, run):
     import_paths(history, [run])
-    with History(tmp_path / "second", also=[tmp_path / "history"]) as second:
+    with History(tmp_path / "second", tmp_path / "history") as second:
         report = import_paths(second, [run])
     assert (len(report.imported), len(report.known)) == (0, 1)
     assert not list((tmp_path / "second").rglob("run.json"))

@@ -14,11 +14,11 @@ import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.stages import Stage
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import ncu
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.reading import TABLE_LIMIT, unpacked
 from dsocr_core.runs.kernel_profiles import figures
-from dsocr_core.runs.store import History
 from tests.support.launches import launches_in
 from tests.support.paths import ROOT
 

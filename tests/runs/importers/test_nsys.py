@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.llm_perf_opt import _captured
 from dsocr_core.runs.importers.nsys import kernels_of
-from dsocr_core.runs.store import History
 from tests.support.flat_tables import flat_tables
 
 HEAD = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"

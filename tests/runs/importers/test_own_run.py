@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.runs.checksums import CHECKSUMS
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import History
 from tests.support.made_up_runs import timing, write_run
 
 

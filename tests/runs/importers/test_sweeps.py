@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import sweeps
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.store import History
 
 
 def cost(flops: float, tensor: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from dsocr_core.runs.store import History  # noqa: E402
+from dsocr_core.runs.history import History  # noqa: E402
 from pages.widgets.shared import resources  # noqa: E402
 
 
