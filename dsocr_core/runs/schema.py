@@ -223,6 +223,8 @@ def _check_column(table: str, column: pa.Field, values: pa.ChunkedArray) -> None
         raise SchemaError(f"table {table}: column {column.name} is not finite")
     if column.name in _NOT_NEGATIVE and (least := pc.min(values).as_py()) is not None and least < 0:
         raise SchemaError(f"table {table}: column {column.name} is {least}, below 0")
+    if column.name == "calls" and (most := pc.max(values).as_py()) is not None and most >= 2**31:
+        raise SchemaError(f"table {table}: column calls is {most}, more than 2^31 - 1")
     if column.name == "aggregate" and (wrong := set(pc.unique(values).to_pylist()) - set(AGGREGATES)):
         raise SchemaError(f"table {table}: aggregate is {wrong}, give one of {', '.join(AGGREGATES)}")
 
