@@ -25,8 +25,8 @@ from dsocr_core.measure.synthetic_page import parse_size
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, StageTiming
+from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.torch_trace import read_trace
-from dsocr_core.runs.store import History
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config
