@@ -103,32 +103,15 @@ _LARGEST_LOG = 700.0
 
 @cache
 def student(error: float, degrees: int) -> float:
-    """Student's t that is exceeded, on either side, with probability `error`.
-
-    The probability within is a finite sum of the angle's cosines (Abramowitz and Stegun 26.7.3 and 26.7.4).
-    """
-
-    def within(angle: float) -> float:
-        odd, cosine = degrees % 2, math.cos(angle)
-        term = cosine if odd else 1.0
-        terms = 0.0 if degrees == 1 else term
-        for n in range(2 + odd, degrees - 1, 2):
-            term *= cosine**2 * (n - 1) / n
-            terms += term
-        inner = math.sin(angle) * terms
-        return 2 / math.pi * (angle + inner) if odd else inner
-
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle) < 1 - error else (low, middle)
-    return math.tan(low) * math.sqrt(degrees)
+    """Student's t that is exceeded, on either side, with probability `error`."""
+    angles = np.linspace(0, math.pi / 2, 100_001)
+    density = np.cos(angles) ** (degrees - 1)  # of the angle whose tangent is t over the root of the degrees
+    within = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return math.tan(np.interp((1 - error) * within[-1], within, angles)) * math.sqrt(degrees)
 
 
 def verdict(low: float, high: float, neutral: float = NEUTRAL_BAND) -> Verdict:
-    """Judge what an interval of time ratios says. The band is symmetric in the logarithm: 1.02 and 1 /
-    1.02.
-    """
+    """Judge an interval of time ratios. The band is symmetric in the logarithm: 1.02 and 1 / 1.02."""
     if high < 1 / (1 + neutral):
         return "faster"
     if low > 1 + neutral:
@@ -183,59 +166,44 @@ def compare_runs(
 def change_points(values: npt.ArrayLike, *, fewest: int = 3, strictness: float = 3.0) -> list[int]:
     """Find where the level of a series changes: positions of the first value of each new level.
 
-    Exact segmentation of the logarithms into constant levels: the sum of squares plus a price for every
-    change, the price being `strictness` times noise variance times log N (strictness 3 finds a change in
-    fewer than one in twenty series of pure noise). The noise comes from differences of neighbours, which
-    a change of level hardly touches. A level lasts `fewest` values at least, and a value that is off by
-    itself makes none. `values` are positive milliseconds in order of time, (N,); values that are not are
-    left out of the decision.
+    Exact segmentation of the logarithms into constant levels of `fewest` values at least: the sum of squares
+    plus a price for every change, `strictness` times noise variance times log N (strictness 3 finds a change
+    in fewer than one in twenty series of pure noise). The noise comes from differences of neighbours, which a
+    change of level hardly touches. `values` are positive milliseconds in order of time, (N,); others are left
+    out.
     """
     series = np.asarray(values, np.float64)
     usable = np.flatnonzero(np.isfinite(series) & (series > 0))
     x = np.log(series[usable])  # (M,)
     if len(x) < 2 * fewest:
         return []
-    differences = np.diff(x)
-    noise = 1.4826 * float(np.median(np.abs(differences - np.median(differences)))) / np.sqrt(2)
-    # Clocks tell times to a part in ten thousand at best: two levels closer than that are one.
-    variance = max(noise, 1e-4) ** 2
-    price = 2 * strictness * variance * np.log(len(x))
-    calm = _without_strays(x, fewest, 3 * math.sqrt(variance))
-    return [int(usable[position]) for position in _segment(calm, price, fewest)]
-
-
-def _without_strays(x: Array, fewest: int, most: float) -> Array:
-    """Values further than `most` from the median around them replaced by it, (M,).
-
-    The median is of the 2 `fewest` - 1 values around each: levels of `fewest` values survive it, less do
-    not. Squared errors would give a run that is off, with the runs beside it, a level of its own.
-    """
-    beyond = np.full(fewest - 1, np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(
-        np.concatenate([beyond, x, beyond]), 2 * fewest - 1
-    )  # (M, 2 fewest - 1)
-    medians: Array = np.nanmedian(windows, axis=1)
-    return np.where(np.abs(x - medians) > most, medians, x)
+    steps = np.diff(x)
+    noise = 1.4826 * float(np.median(np.abs(steps - np.median(steps)))) / math.sqrt(2)
+    variance = max(noise, 1e-4) ** 2  # clocks tell times to a part in ten thousand at best
+    # A value off by itself is no level: it becomes the median around it, which levels of `fewest` survive.
+    padded = np.pad(x, fewest - 1, constant_values=np.nan)
+    medians = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, 2 * fewest - 1), axis=1)  # (M,)
+    x = np.where(np.abs(x - medians) > 3 * math.sqrt(variance), medians, x)
+    points = _segment(x, 2 * strictness * variance * math.log(len(x)), fewest)
+    return [int(usable[position]) for position in points]
 
 
 def _segment(x: Array, price: float, fewest: int) -> list[int]:
     """Starts of the segments after the first that make squared error plus price least (dynamic program)."""
     n = len(x)
-    sums, squares = np.concatenate([[0.0], np.cumsum(x)]), np.concatenate([[0.0], np.cumsum(x * x)])
+    sums, squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (x, x * x))
     best, origin = np.full(n + 1, np.inf), np.zeros(n + 1, np.int64)
     best[0] = -price
     for end in range(fewest, n + 1):
         starts = np.arange(0, end - fewest + 1)
-        length = end - starts
-        total = sums[end] - sums[starts]
-        error = squares[end] - squares[starts] - total * total / length
+        error = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / (end - starts)
         cost = best[starts] + error + price
-        choice = int(np.argmin(cost))
-        best[end], origin[end] = cost[choice], starts[choice]
-    points, end = [], n
-    while origin[end] > 0:
-        end = int(origin[end])
-        points.append(end)
+        origin[end] = int(np.argmin(cost))
+        best[end] = cost[origin[end]]
+    points = []
+    while origin[n] > 0:
+        n = int(origin[n])
+        points.append(n)
     return points[::-1]
 
 
@@ -289,37 +257,17 @@ def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
 
 def levels(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a level of `with_levels`: condition, level, first and last position and time, n, value."""
-    names = ("position", "created", "run_id", "git_commit")
-    of = {name: rows[name].tolist() for name in names}
-    values = rows["value"].to_numpy(float)
-    found = []
-    for (name, level), at in rows.groupby(["condition", "level"], sort=False).indices.items():
-        first, last = at[0], at[-1]
-        there = values[at][~np.isnan(values[at])]
-        found.append(
-            {
-                "condition": name, "level": level, "n": len(at),
-                "value": float(np.median(there)) if len(there) else float("nan"),
-                "first": int(of["position"][first]), "last": int(of["position"][last]),
-                "since": of["created"][first], "until": of["created"][last],
-                "run_id": of["run_id"][first], "git_commit": of["git_commit"][first],
-            }
-        )  # fmt: skip
-    columns = ["condition", "level", "n", "value", "first", "last", "since", "until", "run_id", "git_commit"]
-    return pd.DataFrame(found, columns=columns)
+    return rows.groupby(["condition", "level"], sort=False, as_index=False).agg(
+        n=("position", "size"), value=("value", "median"),
+        first=("position", "first"), last=("position", "last"),
+        since=("created", "first"), until=("created", "last"),
+        run_id=("run_id", "first"), git_commit=("git_commit", lambda commits: commits.iloc[0]),
+    )  # fmt: skip
 
 
 def changes(found: pd.DataFrame) -> pd.DataFrame:
     """List where one level of `levels` follows another: with the level before, in order of time."""
-    rows = []
-    for _, group in found.groupby("condition", sort=False):
-        steps = group.sort_values("level").to_dict("records")
-        rows += [
-            {**after, "before": before["value"], "n_before": before["n"],
-             "commit_before": before["git_commit"]}
-            for before, after in pairwise(steps)
-        ]  # fmt: skip
-    return pd.DataFrame(
-        sorted(rows, key=lambda row: int(row["first"])),
-        columns=[*found.columns, "before", "n_before", "commit_before"],
-    )
+    of = found.sort_values("level").groupby("condition", sort=False)
+    before = of[["value", "n", "git_commit"]].shift()
+    both = found.assign(before=before["value"], n_before=before["n"], commit_before=before["git_commit"])
+    return both[both["n_before"].notna()].sort_values("first", kind="stable", ignore_index=True)
