@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dsocr_core.runs.kernel_profiles import CASTS, plain_name, without_unnamed
 
@@ -15,76 +14,49 @@ _AFTER = re.compile(r"(\s+(const|volatile|noexcept)|\s*&+|\s*\[[^\]]*\])+$")
 _LONGEST = 4_000
 
 
-@dataclass(frozen=True)
-class _Parts:
-    qualifier: str
-    base: str
-    template: str
-    arguments: str
-
-
 def kernel_names(fulls: Sequence[str]) -> list[str]:
     """Base names; where different kernels share one, with template, then arguments, then namespaces."""
     parts = {full: _parts(full) for full in dict.fromkeys(fulls)}
-    of_plain: dict[str, set[str]] = defaultdict(set)
-    for full, part in parts.items():
+    namespaces: dict[str, set[str]] = defaultdict(set)
+    for full, (qualifier, *_) in parts.items():
         # Nsight Compute leaves namespaces out in places: such a name is not another kernel.
-        of_plain[plain_name(full)] |= {part.qualifier} - {""}
+        namespaces[plain_name(full)] |= {qualifier} - {""}
     keys = {
-        full: (plain := plain_name(full), part.qualifier if len(of_plain[plain]) > 1 else "")
-        for full, part in parts.items()
+        full: (plain_name(full), qualifier if len(namespaces[plain_name(full)]) > 1 else "")
+        for full, (qualifier, *_) in parts.items()
     }
     shown: dict[str, str] = {}
-    open_ = list(parts)
-    for told in (_base, _with_template, _with_arguments, _qualified):
-        same: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        for full in open_:
-            same[told(parts[full])].add(keys[full])
-        shown |= {full: told(parts[full]) for full in open_ if len(same[told(parts[full])]) == 1}
-        open_ = [full for full in open_ if full not in shown]
+    for first, last in ((1, 2), (1, 3), (1, 4), (0, 4)):
+        names = {full: "".join(part[first:last]) for full, part in parts.items() if full not in shown}
+        kernels: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for full, name in names.items():
+            kernels[name].add(keys[full])
+        shown |= {full: name for full, name in names.items() if len(kernels[name]) == 1}
     return [shown.get(full, full) for full in fulls]
 
 
-def _base(part: _Parts) -> str:
-    return part.base
-
-
-def _with_template(part: _Parts) -> str:
-    return part.base + part.template
-
-
-def _with_arguments(part: _Parts) -> str:
-    return part.base + part.template + part.arguments
-
-
-def _qualified(part: _Parts) -> str:
-    return part.qualifier + _with_arguments(part)
-
-
-def _parts(full: str) -> _Parts:
+def _parts(full: str) -> tuple[str, str, str, str]:
+    """Namespaces, base, template and arguments of a name."""
     name = full[:_LONGEST]
     if name.startswith("_Z"):
-        return _Parts("", _mangled(name), "", "")
-    name = without_unnamed(name).removeprefix("void ")
-    outer, groups = _outer(name)
+        return "", _mangled(name), "", ""
+    outer, groups = _outer(without_unnamed(name).removeprefix("void "))
     plain = _AFTER.sub("", outer).rstrip()
     base = plain.rpartition("::")[2].strip()
     base = base if base.startswith("operator") else base.rpartition(" ")[2]
     if not base:
-        return _Parts("", full, "", "")
+        return "", full, "", ""
     at = len(plain)
     qualifier = plain[: at - len(base)].rpartition(" ")[2]
-    return _Parts(qualifier, base, CASTS.sub("", groups.get((at, "<"), "")), groups.get((at, "("), ""))
+    return qualifier, base, CASTS.sub("", groups.get((at, "<"), "")), groups.get((at, "("), "")
 
 
 def _outer(name: str) -> tuple[str, dict[tuple[int, str], str]]:
     """A name outside all brackets, and the text in brackets by the place in it and what opens it."""
-    outer, groups, opened = "", {}, ""
-    at = start = 0
+    outer, groups, opened, start, at = "", {}, "", 0, 0
     while at < len(name):
         sign = name[at]
-        operator = None if opened else _OPERATOR.match(name, at)
-        if operator is not None:
+        if not opened and (operator := _OPERATOR.match(name, at)):
             outer += f"operator{operator[1]}"
             at = operator.end()
             continue
@@ -103,7 +75,7 @@ def _outer(name: str) -> tuple[str, dict[tuple[int, str], str]]:
 
 
 def _mangled(name: str) -> str:
-    """The last identifier of a name compilers write it, as `saxpy` of _Z5saxpyPf; else the name."""
+    """The last identifier of a name as compilers write it: `saxpy` of _Z5saxpyPf; else the name."""
     at, found = 3 if name.startswith("_ZN") else 2, name
     while match := re.compile(r"\d{1,4}").match(name, at):
         at = match.end() + int(match[0])

@@ -11,13 +11,10 @@ from typing import Any, Literal
 
 Class = Literal["memory", "compute", "latency"]
 CLASS_RULE = (
-    "memory: a cache or DRAM reaches 60 % of its peak with the SMs no busier, or DRAM is busier than the "
-    "SMs by more than 5 points; compute: the SMs are busier than DRAM by more than 5 points, "
-    "or reach 60 %; latency: neither, or SMs and DRAM are both under 10 %"
+    "as Nsight Compute's rule: memory: a cache or DRAM reaches 60 % of its peak with the SMs no busier; "
+    "compute: the SMs reach 60 %; latency: neither does"
 )
-_APART = 5.0
 _BUSY = 60.0
-_IDLE = 10.0
 
 FIGURES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "duration_s": (("Duration", "gpu__time_duration.sum", "gpu__time_duration.avg"), "s"),
@@ -102,31 +99,23 @@ _TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum
 _OF_ONE = {"7.0": 512}
 """FLOPs of a tensor instruction by compute capability: Volta's cores know one kind."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SECONDS = {"s", "second", "sec"}
-_BYTES = {"byte", "B", "b"}
+_BASES = {"s": "s", "second": "s", "sec": "s", "hz": "Hz", "Hz": "Hz", "byte": "B", "B": "B"}
+_RATES = {None: "", "/second": "/s", "/s": "/s", "/cycle": "/cycle"}
 _UNIT = re.compile(r"([numkKMGT]?)(byte|second|sec|B|s|[hH]z)(/(?:second|s|cycle))?")
-_SPELLED = {
-    "usecond": "us", "nsecond": "ns", "msecond": "ms",
+_OF_CLOCKS = {
     "cycle/nsecond": "Ghz", "cycle/usecond": "Mhz", "cycle/msecond": "Khz",
     "cycle/second": "hz", "cycle/s": "hz",
 }  # fmt: skip
 
 
 def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
-    """A figure in `s`, `B`, `B/s`, `Hz`, `%` or no unit, from its printed unit; None from another."""
+    """Convert a figure from its printed unit to s, B, B/s, B/cycle, Hz, % or none; None from another."""
     if wanted in ("%", ""):
         return value if (unit == "%") == (wanted == "%") else None
-    match = _UNIT.fullmatch(_SPELLED.get(unit or "", unit or ""))
-    if match is None:
+    match = _UNIT.fullmatch(_OF_CLOCKS.get(unit or "", unit or ""))
+    if match is None or _BASES[match[2]] + _RATES[match[3]] != wanted:
         return None
-    prefix, base, rate = match.groups()
-    if base in _SECONDS:
-        return value * _PREFIX[prefix] if wanted == "s" and not rate else None
-    if base in ("hz", "Hz"):
-        return value * _PREFIX[prefix] if wanted == "Hz" and not rate else None
-    if base in _BYTES and wanted in {None: ("B",), "/cycle": ("B/cycle",)}.get(rate, ("B/s",)):
-        return value * _PREFIX[prefix]
-    return None
+    return value * _PREFIX[match[1]]
 
 
 def figures(
@@ -168,28 +157,24 @@ def _flops(
     cycles = row["frequency"] * seconds if row["frequency"] and seconds else row["cycles"]
     times = {"": 1.0, ".per_second": seconds, ".per_cycle_elapsed": cycles}
     tensor: dict[str, float] = {}
-    float_: dict[str, float] = {}
-    # Shortest names first: a count goes before a rate.
-    for name in sorted(metrics, key=len):
-        for pattern, into in ((_TENSOR_OPS, tensor), (_FLOAT_OPS, float_)):
+    others: dict[str, float] = {}
+    for name in sorted(metrics, key=len):  # shortest names first: a count goes before a rate
+        for pattern, into in ((_TENSOR_OPS, tensor), (_FLOAT_OPS, others)):
             match = pattern.fullmatch(name)
             if match is not None and (by := times[match[2] or ""]) is not None:
                 into.setdefault(match[1], metrics[name] * by * (2 if "fma_" in match[1] else 1))
     for name, value in metrics.items() if cycles else ():
-        match = _TWICE.fullmatch(name)
-        kind = (
-            f"{match[1] or match[2]}fma" if match else (label[1] if (label := _LABEL.fullmatch(name)) else "")
-        )
-        if kind:
-            float_.setdefault(f"op_{kind.lower()}_pred_on", value * cycles)
+        for pattern, fused in ((_TWICE, "fma"), (_LABEL, "")):
+            if match := pattern.fullmatch(name):
+                kind = next(filter(None, match.groups())).lower() + fused
+                others.setdefault(f"op_{kind}_pred_on", value * cycles)
     if of_one and not tensor and (count := metrics.get("sm__inst_executed_pipe_tensor.sum")) is not None:
         tensor["instructions"] = of_one * count
-    whole = bool(tensor) or not any(
-        value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name)
-    )
+    unknown = any(value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name))
+    whole = bool(tensor) or not unknown
     return {
         "tensor_flops": sum(tensor.values()) if tensor else None,
-        "flops": (sum(tensor.values()) + sum(float_.values()) or None) if whole else None,
+        "flops": (sum(tensor.values()) + sum(others.values()) or None) if whole else None,
     }
 
 
@@ -200,11 +185,7 @@ def class_of(row: Mapping[str, Any]) -> Class | None:
         return None
     if (busiest := max(row["memory"] or 0.0, dram)) >= _BUSY and busiest >= sm:
         return "memory"
-    if sm < _IDLE and dram < _IDLE:
-        return "latency"
-    if dram - sm > _APART:
-        return "memory"
-    return "compute" if sm - dram > _APART or sm >= _BUSY else "latency"
+    return "compute" if sm >= _BUSY else "latency"
 
 
 def _figure(
@@ -219,17 +200,14 @@ def _figure(
 
 
 def _limiter(values: Mapping[str, float]) -> str | None:
-    """Find the limits that allow the fewest blocks on an SM, and how many."""
+    """Name the limits that allow the fewest blocks on an SM."""
     limits = {
-        word: next(values[name] for name in names if name in values)
+        word: value
         for word, names in _LIMITS.items()
-        if any(name in values for name in names)
+        if (value := next((values[name] for name in names if name in values), 0.0)) > 0
     }
-    limits = {word: value for word, value in limits.items() if value > 0}
-    if not limits:
-        return None
-    least = min(limits.values())
-    return " and ".join(word for word, value in limits.items() if value == least)
+    least = min(limits.values(), default=None)
+    return " and ".join(word for word, value in limits.items() if value == least) or None
 
 
 def _moved(row: Mapping[str, Any]) -> float | None:

@@ -13,7 +13,7 @@ def test_a_launch_has_its_share_and_its_class() -> None:
     rows = profile_rows(LAUNCHES, metrics())
     assert rows["share"].tolist() == [0.75, 0.25]
     assert rows["class"].tolist() == ["compute", "memory"]
-    assert rows["sm"].tolist() == [40.0, 5.0] and rows["l2"].isna().all()
+    assert rows["sm"].tolist() == [70.0, 5.0] and rows["l2"].isna().all()
 
 
 def test_an_average_weighs_as_often_as_it_ran() -> None:
@@ -44,4 +44,4 @@ def test_launches_of_a_kernel_are_one_row_with_its_time_and_means_over_it() -> N
     assert kernels.index.tolist() == ["copy", "gemm"] and copy["launches"] == 2
     assert copy["duration_s"] == pytest.approx(40e-6) and copy["share"] == pytest.approx(40 / 45)
     assert (copy["sm"], copy["dram"]) == (pytest.approx(35.0), pytest.approx(20.0))  # 30 : 10 us
-    assert copy["flops"] == 8e9 and copy["class"] == "compute" and rows["class"].tolist()[2] == "memory"
+    assert copy["flops"] == 8e9 and copy["class"] == "latency" and rows["class"].tolist()[0] == "memory"

@@ -19,10 +19,10 @@ LAUNCHES = pd.DataFrame(
 
 def metrics() -> pd.DataFrame:
     figures = {
-        0: {"Duration": (30.0, "us"), "Compute (SM) Throughput": (40.0, "%"), "DRAM Throughput": (10.0, "%"),
+        0: {"Duration": (30.0, "us"), "Compute (SM) Throughput": (70.0, "%"), "DRAM Throughput": (10.0, "%"),
             "Memory Throughput": (180.0, "Gbyte/s"), "x": (None, None),
             "sm__ops_path_tensor_src_bf16_dst_fp32.sum": (6e9, None)},
-        1: {"Duration": (10.0, "us"), "Compute (SM) Throughput": (5.0, "%"), "DRAM Throughput": (50.0, "%")},
+        1: {"Duration": (10.0, "us"), "Compute (SM) Throughput": (5.0, "%"), "DRAM Throughput": (65.0, "%")},
     }  # fmt: skip
     return pd.DataFrame(
         [

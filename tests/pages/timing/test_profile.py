@@ -68,7 +68,7 @@ def test_without_a_known_card_words_stand_where_the_roof_would() -> None:
 def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_sum() -> None:
     rows = profile_rows(LAUNCHES, metrics())
     words = profile_words(rows, by_kernel(rows), {})
-    assert "75.0 % of the time compute bound (SM 40.0 %, DRAM 10.0 % of peak)" in words
+    assert "75.0 % of the time compute bound (SM 70.0 %, DRAM 10.0 % of peak)" in words
     timeless = metrics()
     rows = profile_rows(LAUNCHES, timeless[timeless["metric"] != "Duration"])
     words = profile_words(rows, by_kernel(rows), {})
