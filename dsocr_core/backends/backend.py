@@ -1,4 +1,4 @@
-"""The one form in which every backend reads pages: engines, published code, servers, programs, folders."""
+"""The protocol of backends: engines, published code, servers, programs, folders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.specs.kinds import BackendSpec
 from dsocr_core.engine.source import OnResult, Source
+from dsocr_core.page.documents import load_image
 from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
 from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import Settings, SettingsError
@@ -43,6 +45,26 @@ class Opening:
         return self.caches and timed and not self.ignore_eos
 
 
+@dataclass(frozen=True)
+class PageRead:
+    """One page to read, and who watches, cancels and prepared it."""
+
+    request: OcrRequest
+    observer: Observer | None = None
+    cancel: CancelToken | None = None
+    on_wait: OnWait | None = None
+    prepared: PreparedPage | None = None
+
+    def size(self, max_pixels: int) -> tuple[int, int]:
+        """Its (width, height), upright; opened here where it was not prepared. Raises DsocrError."""
+        return (self.prepared.picture if self.prepared else load_image(self.request.image, max_pixels)).size
+
+    def say(self, text: str) -> None:
+        """Pass a piece of its text on."""
+        if self.observer is not None:
+            self.observer.text(text)
+
+
 class Backend:
     """Reads pages; made by `registry.open_backend`. Thread-safe. Models load on first use and stay.
 
@@ -50,26 +72,19 @@ class Backend:
     `cancel`.
     """
 
+    concurrency = 1
+    """Pages that it takes at the same time, each on a thread of its caller."""
+    reads_together = False
+    """True where it reads several pages in one prompt where its model does."""
+
     def __init__(self, spec: BackendSpec, settings: Settings) -> None:
         """`settings` are the run's with what this backend has otherwise; they make its requests."""
         self.name, self.settings = spec.name, settings
         """The name is that of its results: no other backend of the run has it."""
 
     @property
-    def concurrency(self) -> int:
-        """Give the number of pages that it takes at the same time, each on a thread of its caller; 1 or
-        more.
-        """
-        return 1
-
-    @property
     def reads_many(self) -> bool:
-        """Tell whether it has `read_many`."""
-        return False
-
-    @property
-    def reads_together(self) -> bool:
-        """Tell whether it reads several pages in one prompt where its model does."""
+        """True where it has `read_many`."""
         return False
 
     def check_together(self) -> None:
@@ -90,10 +105,7 @@ class Backend:
         raise NotImplementedError
 
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage | None:
-        """Preprocess a page before its turn, on any thread, as far as this backend can do that.
-
-        Raises DsocrError.
-        """
+        """Preprocess a page before its turn, on any thread, where it can be. Raises DsocrError."""
         return opened
 
     def told(self, request: OcrRequest, other: OcrResult) -> None:
@@ -111,6 +123,12 @@ class Backend:
 
         Raises DsocrError for what is wrong with it, Cancelled when `cancel` is set.
         """
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        return self.read_page(PageRead(request, observer, cancel, on_wait, prepared))
+
+    def read_page(self, page: PageRead) -> OcrResult:
+        """Read one page; see `read`."""
         raise NotImplementedError
 
     def read_many(

@@ -12,20 +12,20 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.backends.backend import Backend, OnWait
-from dsocr_core.backends.left_behind import size_of, text_result
+from dsocr_core.backends.backend import Backend, PageRead
+from dsocr_core.backends.folder import text_result
 from dsocr_core.base.child import Child
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.sanitise import name_text, visible
 from dsocr_core.base.specs.kinds import CommandSpec
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.reading.fingerprints import file_of
-from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.texts import Prediction, PredictionError, TextMatcher, read_folder
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
-    from dsocr_core.engine.page import PreparedPage
+    pass
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
 """Bytes and files that a program may leave for a page."""
@@ -48,13 +48,9 @@ class CommandBackend(Backend):
 
     def __init__(self, spec: CommandSpec, settings: Settings) -> None:
         super().__init__(spec, settings)
-        self._spec = spec
+        self._spec, self.concurrency = spec, spec.concurrency
         self._words = template_words(spec.target)
         self._program = Path(self._words[0]).name
-
-    @property
-    def concurrency(self) -> int:
-        return self._spec.concurrency
 
     def check(self) -> None:
         from shutil import which
@@ -70,25 +66,17 @@ class CommandBackend(Backend):
             f"command {self._spec.target} {request.name} {file and file.sha256}".encode()
         ).hexdigest()
 
-    def read(
-        self,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
-        prepared: PreparedPage | None = None,
-    ) -> OcrResult:
+    def read_page(self, page: PageRead) -> OcrResult:
         """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
-        size = size_of(request, self.settings, prepared)
+        size = page.size(self.settings.max_pixels)
         with Temporary("command") as directory:
             out = Path(directory) / "out"
             out.mkdir()
-            self._run(request, out, cancel)
-            found = self._text(request, out)
-        if observer is not None:
-            observer.text(found.text)
+            self._run(page.request, out, page.cancel)
+            found = self._text(page.request, out)
+        page.say(found.text)
         source = {"command": self._spec.target, "file": name_text(found.file.name)}
-        return text_result(self.name, request, size, found, source)
+        return text_result(self.name, page.request, size, found, source)
 
     def _run(self, request: OcrRequest, out: Path, cancel: CancelToken | None) -> None:
         """Until it has ended well. Raises CommandError or Cancelled; nothing of it runs on after that."""

@@ -1,25 +1,30 @@
-"""`folder:PATH`: what another program has left, as a backend that reads nothing anew."""
+"""`folder:PATH`: texts in a folder, other programs' or of a run of ours, as a backend that reads nothing."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from dsocr_core.backends.backend import Backend, OnWait
-from dsocr_core.backends.left_behind import read_left_behind, text_result
-from dsocr_core.base.errors import Cancelled
+from dsocr_core.backends.backend import Backend, PageRead
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs.kinds import FolderSpec
-from dsocr_core.page.documents import load_image
 from dsocr_core.reading.fingerprints import file_of
-from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.runs.texts import FolderContents, TextMatcher, UnmatchedTexts
+from dsocr_core.reading.records import OcrRequest, OcrResult
+from dsocr_core.runs.texts import (
+    FolderContents,
+    Prediction,
+    PredictionError,
+    SkippedFile,
+    TextMatcher,
+    UnmatchedTexts,
+    read_folder,
+)
 from dsocr_core.settings import Settings
 
-if TYPE_CHECKING:
-    from dsocr_core.engine.page import PreparedPage
+_MARK = "<|det|>"
 
 
 class FolderBackend(Backend):
@@ -41,27 +46,15 @@ class FolderBackend(Backend):
     def key(self, request: OcrRequest) -> str:
         self._opened()
         file = file_of(request)
-        return hashlib.sha256(
-            f"folder {self._hash} {request.name} {file and file.sha256}".encode()
-        ).hexdigest()
+        named = f"folder {self._hash} {request.name} {file and file.sha256}"
+        return hashlib.sha256(named.encode()).hexdigest()
 
-    def read(
-        self,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
-        prepared: PreparedPage | None = None,
-    ) -> OcrResult:
-        """The text that the folder has for a page. Raises DsocrError where there is none, Cancelled."""
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        max_pixels = self.settings.max_pixels
-        picture = prepared.picture if prepared else load_image(request.image, max_pixels)
-        found = self._opened().text_of(request.name)
-        if observer is not None:
-            observer.text(found.text)
-        return text_result(self.name, request, picture.size, found, {"folder": name_text(found.file)})
+    def read_page(self, page: PageRead) -> OcrResult:
+        """The text that the folder has for a page. Raises DsocrError where there is none."""
+        size = page.size(self.settings.max_pixels)
+        found = self._opened().text_of(page.request.name)
+        page.say(found.text)
+        return text_result(self.name, page.request, size, found, {"folder": name_text(found.file)})
 
     def close(self) -> None:
         with self._lock:
@@ -77,15 +70,60 @@ class FolderBackend(Backend):
     def _opened(self) -> TextMatcher:
         with self._lock:
             if self._texts is None:
-                found = read_left_behind(self._target)
-                self._texts, self._hash = TextMatcher(found), _hash(found)
+                found, whole = read_texts(self._target), hashlib.sha256()
+                for each in found.predictions:
+                    text = f"{each.name}\0{len(each.text)}\0{each.text}"
+                    whole.update(text.encode("utf-8", "surrogateescape"))
+                self._texts, self._hash = TextMatcher(found), whole.hexdigest()
             return self._texts
 
 
-def _hash(found: FolderContents) -> str:
-    """Hash everything that a page's text may be taken from."""
-    whole = hashlib.sha256()
-    for each in found.predictions:
-        whole.update(f"{each.name}\0{len(each.text)}\0".encode("utf-8", "surrogateescape"))
-        whole.update(each.text.encode("utf-8", "surrogateescape"))
-    return whole.hexdigest()
+def text_result(
+    backend: str, request: OcrRequest, size: tuple[int, int], found: Prediction, source: Mapping[str, str]
+) -> OcrResult:
+    """A text as the result for a page of `size` (width, height); `source` says where it was found."""
+    return OcrResult(
+        backend=backend, request=request, image_size=size, text_raw=found.text, token_ids=None,
+        token_texts=(), finish_reason=None, inputs=None, timings=(),
+        environment={**source, "writer": found.writer}, boxes_known=found.has_markup,
+    )  # fmt: skip
+
+
+def read_texts(target: str) -> FolderContents:
+    """The texts in a folder, or those of a run of ours that it is.
+
+    Of a run with several backends one is named after a `#`: `data/runs/20261101-compare#vendor`. Raises
+    PredictionError.
+    """
+    # DuckDB's neighbours are imported where a folder may be a run.
+    from dsocr_core.runs.importers.own_run import is_own_run
+    from dsocr_core.runs.results import readings_in
+
+    path, backend = Path(target).expanduser(), ""
+    if not path.exists() and "#" in target:
+        name, _, backend = target.rpartition("#")
+        path = Path(name).expanduser()
+    shown = name_text(path)
+    if not path.is_dir() or not is_own_run(path):
+        if backend:
+            raise PredictionError(f"{shown}: is no run of ours; leave out what follows the '#'")
+        return read_folder(path)
+    try:
+        run = readings_in(path)
+    except DsocrError as error:
+        raise PredictionError(f"{shown}: {error}") from error
+    writers = sorted({backend or result.backend for (_, backend), result in run.results.items()})
+    if not writers:
+        raise PredictionError(f"{shown}: the run has no text of a page")
+    if backend and backend not in writers:
+        raise PredictionError(f"{shown}: has no results of {backend[:40]}; it has {', '.join(writers)}")
+    if not backend and len(writers) > 1:
+        words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
+        raise PredictionError(f"{shown}: {words}")
+    chosen = tuple(
+        Prediction(page, result.text_raw, _MARK in result.text_raw, path, writer or result.backend)
+        for (page, writer), result in run.results.items()
+        if (writer or result.backend) == (backend or writers[0])
+    )
+    skipped = (f"{page} has no text of {writer or 'any backend'}" for page, writer in run.failures)
+    return FolderContents(path, chosen, tuple(SkippedFile(path, reason) for reason in skipped))

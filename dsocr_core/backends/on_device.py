@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dsocr_core.backends.backend import Backend, OnWait, Opening
+from dsocr_core.backends.backend import Backend, OnWait, Opening, PageRead
 from dsocr_core.backends.drafting import drafts_of
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import ALLOWED_CODE
@@ -31,7 +31,7 @@ from dsocr_core.models.devices import Gpu, current
 from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.weights import weight_bytes
 from dsocr_core.reading.fingerprints import shared_fingerprint
-from dsocr_core.reading.records import VENDOR, CancelToken, Observer, OcrRequest, OcrResult
+from dsocr_core.reading.records import VENDOR, CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import DRAFT_OF_A, Settings
 from dsocr_core.vendor.backend import VendorBackend
@@ -47,6 +47,8 @@ _published: weakref.WeakSet[PublishedBackend] = weakref.WeakSet()
 
 class OnDevice(Backend):
     """Holds the device while it reads, and caches its results under its kind."""
+
+    reads_together = True
 
     def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
         super().__init__(spec, settings)
@@ -73,30 +75,17 @@ class OnDevice(Backend):
     def key(self, request: OcrRequest) -> str:
         return self.results.key(self.kind, request)
 
-    def read(
-        self,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
-        prepared: PreparedPage | None = None,
-    ) -> OcrResult:
-        with self.lock.hold(f"{self.kind} on {request.name}", cancel, on_wait):
+    def read_page(self, page: PageRead) -> OcrResult:
+        with self.lock.hold(f"{self.kind} on {page.request.name}", page.cancel, page.on_wait):
             try:
-                result = self._recognize(request, observer, cancel, prepared)
+                result = self._recognize(page)
             except torch.cuda.OutOfMemoryError as error:
                 raise DsocrError(
-                    f"{request.name}: the GPU is out of memory; choose a smaller preset"
+                    f"{page.request.name}: the GPU is out of memory; choose a smaller preset"
                 ) from error
         return self._cached(result)
 
-    def _recognize(
-        self,
-        request: OcrRequest,
-        observer: Observer | None,
-        cancel: CancelToken | None,
-        prepared: PreparedPage | None,
-    ) -> OcrResult:
+    def _recognize(self, page: PageRead) -> OcrResult:
         raise NotImplementedError
 
     def _cached(self, result: OcrResult) -> OcrResult:
@@ -169,10 +158,6 @@ class EngineBackend(OnDevice):
         # Pages that are read together are drafted before their turn.
         return self.kind == "fast" and self.settings.draft != DRAFT_OF_A
 
-    @property
-    def reads_together(self) -> bool:
-        return True
-
     def told(self, request: OcrRequest, other: OcrResult) -> None:
         if self.settings.draft and (drafts := self.engine.options.drafts) is not None:
             drafts.told(request, other)
@@ -183,34 +168,22 @@ class EngineBackend(OnDevice):
     def prepare(self, request: OcrRequest, opened: PreparedPage | None = None) -> PreparedPage:
         return self.engine.prepare(request, opened)
 
-    def _recognize(
-        self,
-        request: OcrRequest,
-        observer: Observer | None,
-        cancel: CancelToken | None,
-        prepared: PreparedPage | None,
-    ) -> OcrResult:
+    def _recognize(self, page: PageRead) -> OcrResult:
         self._announce()
         if self.settings.precision != "off":  # the batch alone has such a cache
-            return self.reader_of(1).read_all([request], cancel)[0]
+            return self.reader_of(1).read_all([page.request], page.cancel)[0]
         if self.engine.options.drafts is not None:
-            return self._read_drafted(self.engine.options.drafts, request, observer, cancel, prepared)
-        return self.engine.recognize(request, observer, cancel, prepared)
+            return self._read_drafted(self.engine.options.drafts, page)
+        return self.engine.recognize(page.request, page.observer, page.cancel, page.prepared)
 
-    def _read_drafted(
-        self,
-        drafts: Drafts,
-        request: OcrRequest,
-        observer: Observer | None,
-        cancel: CancelToken | None,
-        prepared: PreparedPage | None,
-    ) -> OcrResult:
+    def _read_drafted(self, drafts: Drafts, page: PageRead) -> OcrResult:
         """Read a page by itself: in a batch of one slot where it has a draft, else as without."""
+        request, cancel, prepared = page.request, page.cancel, page.prepared
         if prepared is None or prepared.image is None:
             prepared = self.engine.prepare(request, prepared)
         prepared = replace(prepared, draft=self.engine.draft_of(request, prepared))
         if not (prepared.draft or drafts.own_text):
-            return self.engine.recognize(request, observer, cancel, prepared)
+            return self.engine.recognize(request, page.observer, cancel, prepared)
         result = self.reader_of(1).read_all([request], cancel, prepared=[prepared])[0]
         given = Given()
         given.add(result.environment)
@@ -273,10 +246,6 @@ class PublishedBackend(OnDevice):
         self._vendor: VendorBackend | None = None
         _published.add(self)
 
-    @property
-    def reads_together(self) -> bool:
-        return True
-
     def check(self) -> None:
         if Path(self.settings.checkpoint).is_dir():
             self.vendor.check()
@@ -317,14 +286,8 @@ class PublishedBackend(OnDevice):
             top_two=self._caches,
         )
 
-    def _recognize(
-        self,
-        request: OcrRequest,
-        observer: Observer | None,
-        cancel: CancelToken | None,
-        prepared: PreparedPage | None,
-    ) -> OcrResult:
-        return self.vendor.recognize(request, observer, cancel)
+    def _recognize(self, page: PageRead) -> OcrResult:
+        return self.vendor.recognize(page.request, page.observer, page.cancel)
 
     def count_flops(self, request: OcrRequest, cancel: CancelToken | None = None) -> dict[str, list[int]]:
         """FLOPs of the published modules while they read a page, as `VendorBackend.count_flops`."""

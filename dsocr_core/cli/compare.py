@@ -235,7 +235,7 @@ def _compare_folders(
     settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
 ) -> Compared:
     """Texts of the same names; a name that one folder lacks cannot be compared. Raises DsocrError."""
-    from dsocr_core.backends.left_behind import read_left_behind, text_result
+    from dsocr_core.backends.folder import read_texts, text_result
     from dsocr_core.page.documents import natural_key
     from dsocr_core.read.report import Report
     from dsocr_core.reading.comparison import Comparison
@@ -245,7 +245,7 @@ def _compare_folders(
     settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
     texts: dict[Side, dict[str, list[Prediction]]] = {}
     for side, folder in zip(SIDES, chosen.images, strict=True):
-        for each in read_left_behind(folder.removeprefix(_FOLDER)).predictions:
+        for each in read_texts(folder.removeprefix(_FOLDER)).predictions:
             texts.setdefault(side, {}).setdefault(without_suffix(each.name), []).append(each)
     report = Report(settings.side_names, chosen.spans)
     recorder = RunRecorder(replace(settings, history=record_in or ""), typed)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.backends.folder import FolderBackend
-from dsocr_core.backends.left_behind import read_left_behind
+from dsocr_core.backends.folder import FolderBackend, read_texts
 from dsocr_core.backends.registry import open_backend
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.kinds import FolderSpec
@@ -86,14 +85,14 @@ def test_a_set_that_has_a_page_0_counts_from_it(tmp_path: Path, form: str) -> No
 @pytest.mark.parametrize("name", ["01-letter.md", "01-letter.txt", "result.mmd", "01-letter_det.md"])
 def test_how_another_system_writes_a_text_is_no_difference(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + RAW.replace("\n", "\r\n").encode())
-    assert read_left_behind(str(tmp_path)).predictions[0].text == RAW
+    assert read_texts(str(tmp_path)).predictions[0].text == RAW
 
 
 def test_a_text_of_blanks_alone_is_read_as_it_is(tmp_path: Path) -> None:
     """It is a loop of the model; an empty file is a page on which nothing was read."""
     (tmp_path / "a.md").write_text("\t" * 3000)
     (tmp_path / "b.md").touch()
-    tabs, empty = (each.text for each in read_left_behind(str(tmp_path)).predictions)
+    tabs, empty = (each.text for each in read_texts(str(tmp_path)).predictions)
     assert (tabs, empty) == ("\t" * 3000, "")
     assert (found := find_loop(tabs)) is not None and found.count == 3000
 
@@ -208,14 +207,14 @@ def test_a_run_of_ours_is_read_and_of_two_backends_one_is_named() -> None:
     refused = texts = 0
     for run in runs:
         try:
-            texts += len(read_left_behind(str(run)).predictions)
+            texts += len(read_texts(str(run)).predictions)
         except DsocrError as error:
             if str(error).endswith("has no text of a page"):  # a measurement
                 continue
             match = re.search(r"name one, like .*#(\w+)$", str(error))
             assert match is not None, str(error)
             refused += 1
-            chosen = read_left_behind(f"{run}#{match[1]}")
+            chosen = read_texts(f"{run}#{match[1]}")
             assert {each.writer for each in chosen.predictions} == {match[1]}
             assert any(each.has_markup for each in chosen.predictions)
     assert refused and texts

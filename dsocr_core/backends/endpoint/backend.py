@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.backends.backend import Backend, OnWait
+from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.backends.endpoint.answers import Reading, shown
 from dsocr_core.backends.endpoint.client import Client, EndpointError, Sleep
 from dsocr_core.backends.endpoint.flavours import (
@@ -24,20 +24,19 @@ from dsocr_core.backends.endpoint.flavours import (
     check_request,
     sent_limit,
 )
-from dsocr_core.backends.left_behind import size_of
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.kinds import EndpointSpec
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.inputs import Encode, longest_prompt
 from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.fingerprints import required_files, result_key
 from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT
-from dsocr_core.reading.records import CancelToken, Observer, OcrRequest, OcrResult, SilentObserver
+from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
-    from dsocr_core.engine.page import PreparedPage
+    pass
 
 MOST_FILE_BYTES = 64 * 1024 * 1024
 _SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
@@ -51,7 +50,7 @@ class Endpoint(Backend):
         """`sleep` passes the time before another attempt. Raises DsocrError for settings that cannot be."""
         check_request(spec)
         super().__init__(spec, settings)
-        self.spec = spec
+        self.spec, self.concurrency = spec, spec.concurrency
         key = os.environ.get(spec.key_variable, "") if spec.key_variable else ""
         self._client = Client(base_address(spec), key.strip(), spec.timeout_s, spec.attempts)
         if sleep is not None:
@@ -60,10 +59,6 @@ class Endpoint(Backend):
         self._model, self._asked = spec.model, False
         self._context: int | None = None
         self._asking = threading.Lock()
-
-    @property
-    def concurrency(self) -> int:
-        return self.spec.concurrency
 
     def check(self) -> None:
         if self.spec.key_variable and not self._client.key:
@@ -110,30 +105,24 @@ class Endpoint(Backend):
         }
         return result_key(facts)
 
-    def read(
-        self,
-        request: OcrRequest,
-        observer: Observer | None = None,
-        cancel: CancelToken | None = None,
-        on_wait: OnWait | None = None,
-        prepared: PreparedPage | None = None,
-    ) -> OcrResult:
+    def read_page(self, page: PageRead) -> OcrResult:
         """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""
-        observer = observer or SilentObserver()
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        size = size_of(request, self.settings, prepared)
+        request, size = page.request, page.size(self.settings.max_pixels)
         image = sent_image(request.image, self.settings.max_pixels)
-        model, prompt = self.model(cancel), longest_prompt(request, size, _encoder(self.settings.checkpoint))
+        model, prompt = (
+            self.model(page.cancel),
+            longest_prompt(request, size, _encoder(self.settings.checkpoint)),
+        )
         body = body_of(self.spec, model, request, image, prompt, self._context)
         reading = Reading()
 
         def on_document(data: dict[str, Any] | None) -> None:
             if delta := reading.add(data):
-                observer.text(delta)
+                page.say(delta)
 
         began = time.monotonic()
-        server = self._client.ask(self._form.chat, on_document, json.dumps(body).encode(), cancel, on_wait)
+        content = json.dumps(body).encode()
+        server = self._client.ask(self._form.chat, on_document, content, page.cancel, page.on_wait)
         wall_ms = (time.monotonic() - began) * 1000
         if not reading.answered:
             raise EndpointError(f"{self._client.address}: the answer has no choices")
