@@ -38,6 +38,16 @@ def encodable(text: str) -> str:
     return _NOT_UTF8.sub(_byte, text)
 
 
+def paired(text: str) -> str:
+    """A text that came in from outside: surrogate pairs as the character they spell, half ones as "?"."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text.encode(errors="replace").decode()
+
+
 def visible(text: str) -> str:
     """A text for a terminal: what would steer it, or be no character at all, is written as an escape."""
     return _CONTROL.sub(_escape, text)

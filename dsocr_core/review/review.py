@@ -159,9 +159,9 @@ def _facts(side: Side) -> Iterator[tuple[tuple[str, str], str | None]]:
 
 def _used(read: Readings, backend: str | None) -> dict[str, str]:
     results = [result for (_, name), result in read.results.items() if name == backend]
-    values = {"preset": {result.request.preset for result in results}}
+    values: dict[str, set[str | None]] = {"preset": {result.request.preset for result in results}}
     for name in ("dtype", "attention"):
-        values[name] = {result.inputs and getattr(result.inputs, name) for result in results}
+        values[name] = {getattr(result.inputs, name, None) for result in results}
     return {name: value for name, found in values.items() for value in found if value and len(found) == 1}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import paired
 from dsocr_core.reading.records import FinishReason
 
 MOST_TEXT = 4_000_000
@@ -89,7 +90,7 @@ class Reading:
     @property
     def text(self) -> str:
         """The text; what a server took for thoughts where there is no other."""
-        return "".join(self.texts) or "".join(self.thoughts)
+        return paired("".join(self.texts) or "".join(self.thoughts))
 
     def add(self, data: dict[str, Any] | None) -> str:
         """Add one document or chunk; returns the text that it adds. Raises AnswerError.

@@ -26,6 +26,7 @@ from dsocr_core.backends.endpoint.flavours import (
 )
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import paired
 from dsocr_core.base.specs.kinds import EndpointSpec
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.inputs import Encode, longest_prompt
@@ -118,7 +119,7 @@ class Endpoint(Backend):
 
         def on_document(data: dict[str, Any] | None) -> None:
             if delta := reading.add(data):
-                page.say(delta)
+                page.say(paired(delta))
 
         began = time.monotonic()
         content = json.dumps(body).encode()
@@ -135,7 +136,7 @@ class Endpoint(Backend):
         texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
         return OcrResult(
             backend=self.name, request=request, image_size=size, text_raw=reading.text,
-            token_ids=None if ids is None else tuple(ids), token_texts=tuple(texts),
+            token_ids=None if ids is None else tuple(ids), token_texts=tuple(map(paired, texts)),
             finish_reason=reading.finish_reason, inputs=None, timings=(),
             environment=self._environment(image, body, reading, server)
             | _own_limit(request, body, reading, ids)

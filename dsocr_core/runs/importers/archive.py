@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.sanitise import paired
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.importers.imported import Skipped
-from dsocr_core.runs.importers.reading import MIB, clean
+from dsocr_core.runs.importers.reading import MIB
 
 DEPTH_LIMIT = 24
 _ENTRY_LIMIT, _BYTES_LIMIT, _FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
@@ -65,7 +66,7 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
                 # Not one file's fault: a run would be taken without its pictures.
                 raise InvalidFile(f"cannot be unpacked ({error.strerror})") from error
             reason = str(error) if isinstance(error, InvalidFile) else f"cannot be unpacked ({error})"
-            skipped.append(Skipped(file / clean(entry.filename)[:4096].lstrip("/"), reason))
+            skipped.append(Skipped(file / paired(entry.filename)[:4096].lstrip("/"), reason))
 
 
 def _place(entry: zipfile.ZipInfo) -> PurePosixPath:

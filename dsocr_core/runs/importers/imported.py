@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, PICTURE_LIMIT, clean, file_time
+from dsocr_core.base.sanitise import paired
+from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, PICTURE_LIMIT, file_time
 from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.writer import RunWriter
 
@@ -174,12 +175,12 @@ class ImportReport:
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
         imported, known = (
-            [asdict(run) | {"origin": clean(str(run.origin))} for run in runs]
+            [asdict(run) | {"origin": paired(str(run.origin))} for run in runs]
             for runs in (self.imported, self.known)
         )
         return {
             "imported": imported,
             "known": known,
-            "skipped": [{"path": clean(str(item.path)), "reason": item.reason} for item in self.skipped],
+            "skipped": [{"path": paired(str(item.path)), "reason": item.reason} for item in self.skipped],
             "kinds": [asdict(kind) | {"skipped": dict(kind.skipped)} for kind in self.kinds()],
         }

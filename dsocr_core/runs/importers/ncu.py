@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
+from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Skipped, content_id, file_record
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
@@ -24,7 +25,6 @@ from dsocr_core.runs.importers.reading import (
     TEXT_LIMIT,
     as_text,
     as_yaml,
-    clean,
     digest,
     file_time,
 )
@@ -188,7 +188,7 @@ def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
 def read_table(file: Path, text: str, tables: Sequence[Table]) -> ImportedRun:
     """A table that lies by itself. Raises InvalidFile."""
     found = read_launches(_only(tables))
-    notes = f"Nsight Compute, {found.count()} in {clean(file.name)[:200]}."
+    notes = f"Nsight Compute, {found.count()} in {paired(file.name)[:200]}."
     record = file_record("ncu", {DETAILS: digest(text.encode())}, file, notes)
     return ImportedRun(record, file, found.tables())
 

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.sanitise import paired
 from dsocr_core.models.family import all_stages
 from dsocr_core.runs.importers.imported import ImportedRun, Row, file_record
-from dsocr_core.runs.importers.reading import clean, digest
+from dsocr_core.runs.importers.reading import digest
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range, summed, timing_rows
 from dsocr_core.runs.importers.tables import Table, decimal_comma, figures, find_tables
 
@@ -66,7 +67,7 @@ def read_tables(file: Path, content: bytes, tables: Sequence[Table], unread: Seq
             left or f"no report of it is read ({', '.join(left_out)}): give cuda_gpu_kern_sum or nvtx_sum"
         )
     reports = ", ".join(report for report in of if report in taken)
-    notes = [f"Nsight Systems ({reports}) in {clean(file.name)[:200]}.", left, shares]
+    notes = [f"Nsight Systems ({reports}) in {paired(file.name)[:200]}.", left, shares]
     notes += [f"Not taken of it: {', '.join(left_out)[:300]}."] if left_out else []
     record = file_record(
         "nsys", {KERNEL_SUMMARY: digest(content)}, file, " ".join(filter(None, notes)),
@@ -187,7 +188,7 @@ def _stages(table: Table) -> tuple[list[Row], str]:
         found["name"], found["total_ns"], found["instances"], deviations, strict=True
     ):
         if (stage := stage_of_range(name)) is None:
-            others.append(clean(name)[:40])
+            others.append(paired(name)[:40])
         else:
             rows += timing_rows(
                 BACKEND, stage, total / calls, None if np.isnan(deviation) else deviation, int(calls)

@@ -18,9 +18,10 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import ImportedRun, file_record
 from dsocr_core.runs.importers.nsys import BACKEND
-from dsocr_core.runs.importers.reading import FileProbe, clean, file_digest
+from dsocr_core.runs.importers.reading import FileProbe, file_digest
 from dsocr_core.runs.importers.stages import NO_STAGE, Ranges, kernels_by_stage, stage_of_range
 
 MAGIC = b"SQLite format 3\0"
@@ -53,10 +54,10 @@ def read_database(file: Path) -> ImportedRun:
             kernels, work = _launched(database, ranges)
             gpu = _gpu(database)
     except sqlite3.OperationalError as error:
-        why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else clean(str(error))[:200]
+        why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else paired(str(error))[:200]
         raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-        raise InvalidFile(f"a damaged database ({clean(str(error))[:200]})") from error
+        raise InvalidFile(f"a damaged database ({paired(str(error))[:200]})") from error
     timings = ranges.timings(BACKEND, ranges.threads, ranges.took_on_device(work))
     found = {"kernels": kernels_by_stage(kernels, ranges.stages), "timings": timings}
     rows = {name: each for name, each in found.items() if each}
@@ -64,7 +65,7 @@ def read_database(file: Path) -> ImportedRun:
         raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
     record = file_record(
         "nsys", {"export.sqlite": file_digest(file)}, file,
-        f"Nsight Systems, database {clean(file.name)[:200]}.",
+        f"Nsight Systems, database {paired(file.name)[:200]}.",
         backends=(BACKEND,) if "timings" in rows else (), gpu=gpu,
     )  # fmt: skip
     return ImportedRun(record, file, rows)

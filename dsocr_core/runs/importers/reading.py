@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from dsocr_core.base.bounded_json import DEPTH_LIMIT, InvalidFile, parse_json, plain_text
+from dsocr_core.base.sanitise import paired
 
 MIB = 1024 * 1024
 TEXT_LIMIT, TABLE_LIMIT, PICTURE_LIMIT = 4 * MIB, 96 * MIB, 64 * MIB
@@ -120,19 +121,10 @@ def _checked(value: Any, depth: int = 0) -> Any:
             raise InvalidFile(f"{str(value)[:20]} is not a number of 64 bits")
         return value
     if isinstance(value, Mapping):
-        return {clean(str(key)): _checked(item, depth + 1) for key, item in value.items()}
+        return {paired(str(key)): _checked(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_checked(item, depth + 1) for item in value]
-    return clean(str(value))  # a text, or a YAML date
-
-
-def clean(text: str) -> str:
-    """The text with surrogate pairs as the character they spell, and half ones as question marks."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text.encode(errors="replace").decode()
+    return paired(str(value))  # a text, or a YAML date
 
 
 def number(value: Any, name: str) -> float | None:

@@ -26,12 +26,12 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import ImportedRun, Row, file_record
 from dsocr_core.runs.importers.reading import (
     GZIP,
     MIB,
     FileProbe,
-    clean,
     file_digest,
 )
 from dsocr_core.runs.importers.stages import Ranges, kernels_by_stage, stage_of_range
@@ -76,7 +76,7 @@ def read_trace(file: Path) -> ImportedRun:
         )
     record = file_record(
         "torch", {"trace.json": file_digest(file)}, file,
-        f"torch.profiler, trace {clean(file.name)[:200]}.{stream.left_out}",
+        f"torch.profiler, trace {paired(file.name)[:200]}.{stream.left_out}",
         backends=(BACKEND,) if "timings" in rows else (), gpu=stream.gpu,
     )  # fmt: skip
     return ImportedRun(record, file, rows)
@@ -130,7 +130,7 @@ class _Trace:
         for thread in np.unique(threads[last[launched]]):
             of = np.flatnonzero(launched)[threads[last[launched]] == thread]
             stages[of] = self._ranges.stages_at(texts[thread], moments[last[of]] * 1e3)
-        cleaned = pd.Series([clean(text) or "not known" for text in texts], dtype=object)
+        cleaned = pd.Series([paired(text) or "not known" for text in texts], dtype=object)
         kernels = pd.DataFrame(
             {"name": cleaned.reindex(names).to_numpy(), "stage": stages, "took": times * 1e3}
         )

@@ -61,10 +61,10 @@ def token_table(results: Results) -> pd.DataFrame:
     ids: dict[Side, pd.Series[int]] = {}
     coarsest = next((name for name in FRACTION_BITS if name in _dtypes(results)), None)
     steps = zip_longest(*(result.top_two for result in results.values() if result.top_two))
-    units = [
-        ulp(max(abs(logit) for top in tops if top for logit in top.logits), coarsest)
-        for tops in (steps if coarsest else ())
-    ]
+    units = []
+    if coarsest is not None:
+        largest = (max(abs(logit) for top in tops if top for logit in top.logits) for tops in steps)
+        units = [ulp(logit, coarsest) for logit in largest]
     for side, result in results.items():
         letter, tokens = side_letter(side), list(result.token_ids or ())
         texts = [repr(text)[1:-1] for text in result.token_texts] or [NOT_KNOWN] * len(tokens)

@@ -12,11 +12,11 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
+from dsocr_core.base.sanitise import paired
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import WORDS, ImportReport
-from dsocr_core.runs.importers.reading import clean
 from dsocr_core.runs.storage.entries import checked_relative
 from dsocr_core.runs.storage.store import StorageError
 from pages.widgets.runs import address
@@ -71,14 +71,14 @@ def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -
 
 def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -> Outcome:
     def named(path: Path) -> str:
-        return clean("/".join(path.relative_to(root).parts[1:])) or "the upload"
+        return paired("/".join(path.relative_to(root).parts[1:])) or "the upload"
 
     runs = [
         {"run": run.run_id, "made by": run.source, "from": named(run.origin), "state": state}
         for state, found in (("imported", report.imported), ("here already", report.known))
         for run in found
     ]
-    skipped = [(clean(name) or "a file without a name", reason) for name, reason in refused]
+    skipped = [(paired(name) or "a file without a name", reason) for name, reason in refused]
     skipped += [(named(item.path), item.reason) for item in report.skipped]
     return Outcome(
         [run.run_id for run in report.imported],

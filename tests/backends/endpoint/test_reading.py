@@ -90,6 +90,16 @@ def test_a_stream_is_passed_on_as_it_comes_and_makes_the_result(page: Path) -> N
     assert (environment["prompt_tokens"], environment["completion_tokens"]) == ("4", "6")
 
 
+def test_half_surrogates_of_an_answer_are_mended_where_they_come_in(page: Path) -> None:
+    pieces = ["a \ud83d", "\ude00 b ", "\ud800 c"]
+    heard = Heard()
+    with scripted_server(streamed(pieces)) as server:
+        backend = backend_of(server)
+        result = backend.read(backend.settings.request(page), heard)
+    assert result.text_raw == "a \U0001f600 b ? c"
+    "".join(heard.pieces).encode()
+
+
 def test_what_a_server_does_not_tell_is_not_known(page: Path) -> None:
     with scripted_server(streamed()) as server:
         result = read(server, page)
