@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dsocr_core.base.formatting import shortened
 from dsocr_core.base.sanitise import json_line, name_text, visible
 
 
@@ -63,14 +64,6 @@ def titled_table(title: str, *columns: str) -> Table:
 
 FEWEST_OF_NAME = 16
 """Characters of a name that a table leaves it."""
-
-
-def shortened(text: str, most: int) -> str:
-    """At most so many characters; the middle goes, as both ends tell names apart."""
-    if len(text) <= most:
-        return text
-    head = (most - 1) * 2 // 3
-    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
 
 
 class Name:

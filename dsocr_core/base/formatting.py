@@ -88,3 +88,11 @@ def moment(iso: str) -> str:
 def plural(count: int, noun: str, many: str | None = None) -> str:
     """Write 1 box, 2 boxes."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Shorten a text in its middle: both ends tell names apart."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"

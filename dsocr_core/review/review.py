@@ -21,7 +21,7 @@ from dsocr_core.review.verdicts import Verdicts
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord, described_backend, flattened, tolerance_of
 from dsocr_core.runs.results import Readings, RunSide, Stored, compared, pair, readings
-from dsocr_core.runs.sameness import differ
+from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
 
 __all__ = [

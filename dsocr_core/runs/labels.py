@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeVar
 
 import pandas as pd
 
-from dsocr_core.base.formatting import plural
+from dsocr_core.base.formatting import plural, shortened
 from dsocr_core.reading.records import VENDOR_TOKEN_CEILING
 from dsocr_core.runs.record import RunRecord
 
@@ -24,20 +24,16 @@ def has_value(value: object) -> bool:
 
 
 def short(text: str, most: int = 60) -> str:
-    """One line of at most so many characters; the middle goes, as both ends tell names apart."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    if len(line) <= most:
-        return line
-    head = (most - 1) * 2 // 3
-    return f"{line[:head]}…{line[len(line) - (most - 1 - head) :]}"
+    """One line of at most so many characters, shortened in the middle."""
+    return shortened(" ".join("".join(sign if sign.isprintable() else " " for sign in text).split()), most)
 
 
 def unlike(labels: Mapping[H, str]) -> dict[H, str]:
     """The same labels, numbered where two are equal: a select box tells its options by their labels."""
-    used: dict[str, int] = {}
+    used: Counter[str] = Counter()
     made = {}
     for name, label in labels.items():
-        used[label] = used.get(label, 0) + 1
+        used[label] += 1
         made[name] = label if used[label] == 1 else f"{label} ({used[label]})"
     return made
 
@@ -58,19 +54,16 @@ CONDITION = ("gpu", "device", "engine", "dtype", "attention", "preset")
 
 
 def condition(run: Mapping[str, object]) -> str:
-    """Conditions of a run's times, under which alone they may be compared: GPU, engine, dtype, attention and
-    preset, as far as recorded."""
+    """Conditions under which alone a run's times may be compared, as far as they are recorded: CONDITION."""
     return ", ".join(_conditions(run)) or "unknown conditions"
 
 
-def _conditions(run: Mapping[str, object]) -> list[str]:
-    gpu = run.get("gpu") if has_value(run.get("gpu")) else run.get("device")
-    values = (gpu, *(run.get(name) for name in CONDITION[2:]))
-    return [
-        short(BRIEF.get(str(value), str(value)).removeprefix("NVIDIA "), 24)
-        for value in values
-        if has_value(value)
-    ]
+def _conditions(run: Mapping[str, object], without: Sequence[str] = ()) -> list[str]:
+    names = [name for name in CONDITION if name not in without and has_value(run.get(name))]
+    if "gpu" in names and "device" in names:
+        names.remove("device")
+    words = (BRIEF.get(str(run[name]), str(run[name])).removeprefix("NVIDIA ") for name in names)
+    return [short(word, 24) for word in words]
 
 
 _FIRST = 2
@@ -128,11 +121,17 @@ def apart(names: Iterable[str]) -> tuple[str, dict[str, str]]:
 
 
 def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Two lines a run, for the rows of charts: when and which, under what."""
-    return {
-        str(run["run_id"]): (f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}", condition(run))
-        for run in runs[["run_id", "created", *CONDITION]].to_dict("records")
-    }
+    """Two lines a run, for the rows of charts: when and which, under what.
+
+    Engine, dtype and attention of a run with several backends are those of one of them, and left out.
+    """
+    names = {}
+    for run in runs.to_dict("records"):
+        several = has_value(run.get("backends")) and len(run["backends"]) > 1
+        words = ", ".join(_conditions(run, ("engine", "dtype", "attention") if several else ()))
+        when = f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}"
+        names[str(run["run_id"])] = (when, words or "unknown conditions")
+    return names
 
 
 def checkout_words(record: RunRecord) -> str:

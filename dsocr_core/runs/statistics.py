@@ -31,7 +31,7 @@ FEWEST_PAGES, FEWEST_RUNS = 5, 2
 TOTAL = "total"
 """The stage that is a page as a whole, and comes last."""
 
-_COPY = re.compile(r" #\d+$")
+COPY = re.compile(r" #\d+$")
 """Behind the name of a page that a run has read more than once."""
 
 
@@ -138,7 +138,7 @@ def compare_runs(
     """
     rows = []
     named = draws[draws["ms"] > 0]
-    named = named.assign(page=named["page"].str.replace(_COPY, "", regex=True))
+    named = named.assign(page=named["page"].str.replace(COPY, "", regex=True))
     # One table of all stages: a table a stage takes pandas ten times as long.
     medians = named.groupby(["stage", "side", "run_id", "page"], observed=True)["ms"].median().unstack("page")
     times, runs = medians.to_numpy(), medians.index.get_level_values("run_id").to_numpy()

@@ -12,7 +12,7 @@ from dsocr_core.base.formatting import plural
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import CONDITION, condition, has_value, short, unlike
-from dsocr_core.runs.statistics import SURE, TOTAL, with_levels, with_spread
+from dsocr_core.runs.statistics import COPY, SURE, TOTAL, with_levels, with_spread
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -132,32 +132,21 @@ def whole_pages(
 
 
 def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """List `speed.compare_speed` with the stages that have no pages in common, and `speed`: 1 / ratio where B
-    is faster or slower for sure.
+    """`speed.compare_speed` with all stages in order, and `speed`: 1 / ratio of what is faster or slower.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
     """
     found = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))
     missing = []
-    for stage in set(rows["stage"]) - set(found["stage"]):
-        of_stage = rows[rows["stage"] == stage].set_index("side")
-        sides = {side: of_stage.loc[side] for side in ("a", "b") if side in of_stage.index}
-        value = {side: float(row["value"]) for side, row in sides.items()}
-        if len(sides) < 2:
-            why = f"not measured in {'B' if 'a' in sides else 'A'}"
-        elif all(bool(row["of_pages"]) for row in sides.values()):
-            why = "no page in both"
-        else:
-            why = "only a mean is recorded"
-        missing.append(
-            {
-                "stage": stage, "n": 0, "runs_a": 0, "runs_b": 0, "pages": 0,
-                "median_a": value.get("a", np.nan),
-                "median_b": value.get("b", np.nan), "ratio": np.nan, "low": np.nan, "high": np.nan,
-                "verdict": "inconclusive", "why": why,
-            }
-        )  # fmt: skip
+    for stage, of_stage in rows[~rows["stage"].isin(found["stage"])].groupby("stage"):
+        value = of_stage.set_index("side")["value"].to_dict()
+        why = "no page in both" if of_stage["of_pages"].all() else "only a mean is recorded"
+        if len(value) < 2:
+            why = f"not measured in {'B' if 'a' in value else 'A'}"
+        counts = dict.fromkeys(("n", "runs_a", "runs_b", "pages"), 0)
+        medians = {f"median_{side}": float(value.get(side, np.nan)) for side in "ab"}
+        missing.append({"stage": stage, **counts, **medians, "verdict": "inconclusive", "why": why})
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
     whole = whole.assign(speed=(1 / whole["ratio"]).where(whole["verdict"].isin(SURE)))
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
@@ -172,16 +161,11 @@ def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:
     """Take from the query `coverage` each reason why a page is not compared, with pages, stages and names."""
-    rows = [
-        {
-            "reason": reason,
-            "pages": group["page"].nunique(),
-            "stages": ", ".join(in_order(group["stage"])),
-            "which pages": ", ".join(short(page, 40) for page in sorted(group["page"].unique())[:8])
-            + (", …" if group["page"].nunique() > 8 else ""),
-        }
-        for reason, group in coverage[coverage["outcome"] != "compared"].groupby("outcome", sort=True)
-    ]
+    rows = []
+    for reason, group in coverage[coverage["outcome"] != "compared"].groupby("outcome", sort=True):
+        pages = sorted(group["page"].unique())
+        names = ", ".join([short(page, 40) for page in pages[:8]] + ["…"] * (len(pages) > 8))
+        rows.append((reason, len(pages), ", ".join(in_order(group["stage"])), names))
     return pd.DataFrame(rows, columns=["reason", "pages", "stages", "which pages"])
 
 
@@ -195,15 +179,12 @@ _OUTCOMES = {
 
 
 def coverage_words(coverage: pd.DataFrame) -> str:
-    """Say how many pages are in both, and why the others are not."""
-    pages = coverage["page"].nunique()
-    compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique()
-    whole = coverage[~coverage["page"].isin(coverage.loc[coverage["outcome"] == "compared", "page"])]
-    reasons = whole.drop_duplicates("page")["outcome"].value_counts()
-    words = f"{compared:,} of {plural(pages, 'page')} compared."
-    if len(reasons):
-        left_out = ", ".join(
-            f"{count:,} {_OUTCOMES.get(reason, reason)}" for reason, count in reasons.items()
-        )
-        words += f" Left out: {left_out}."
+    """Say how many pages are in both, and why the others are not. A page that is read again is one page."""
+    coverage = coverage.assign(page=coverage["page"].str.replace(COPY, "", regex=True))
+    compared = set(coverage.loc[coverage["outcome"] == "compared", "page"])
+    rest = coverage[~coverage["page"].isin(compared)].drop_duplicates("page")
+    words = f"{len(compared):,} of {plural(coverage['page'].nunique(), 'page')} compared."
+    reasons = rest["outcome"].value_counts().items()
+    if parts := [f"{count:,} {_OUTCOMES.get(reason, reason)}" for reason, count in reasons]:
+        words += f" Left out: {', '.join(parts)}."
     return words

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from dsocr_core.runs import statistics, timings
+from dsocr_core.runs.labels import chart_names
+from dsocr_core.runs.settings_diff import differ, side_by_side
 
 
 def test_a_whole_page_needs_the_same_stages_on_both_sides() -> None:
@@ -72,3 +74,27 @@ def test_a_series_of_few_runs_tells_no_change() -> None:
          "n": 5, "p5": medians - 5, "p95": medians + 5, "mean": np.nan, "std": np.nan, "median": medians}
     )  # fmt: skip
     assert statistics.changes(statistics.levels(timings.trend_rows(found, runs))).empty
+
+
+def test_a_page_that_a_run_read_again_is_one_page() -> None:
+    copies = [f"p{page}{copy}" for page in range(2) for copy in ("", " #2", " #3")]
+    coverage = pd.DataFrame({"page": [*copies, "q"], "outcome": ["compared"] * 6 + ["page not in A"]})
+    assert timings.coverage_words(coverage) == "2 of 3 pages compared. Left out: 1 not in A."
+
+
+def test_settings_as_asked_are_not_beside_what_they_came_to() -> None:
+    facts = pd.DataFrame(
+        [("a", "settings", "dtype", "auto"), ("b", "settings", "dtype", "float32"),
+         ("a", "settings", "pdf_dpi", "150"), ("b", "settings", "pdf_dpi", "72")],
+        columns=["run_id", "section", "name", "value"],
+    )  # fmt: skip
+    assert side_by_side(facts, ["a", "b"], differing=True)["name"].tolist() == ["pdf_dpi"]
+    assert differ("settings", "checkpoint", ["data/mini", "/home/me/data/mini"]) is False
+    assert differ("settings", "checkpoint", ["data/mini", "/home/me/data/max"]) is True
+
+
+def test_conditions_of_one_backend_are_not_those_of_a_run_of_two() -> None:
+    run = {"run_id": "r", "created": pd.Timestamp("2026-01-01"), "device": "cpu", "engine": "eager",
+           "dtype": "bfloat16", "preset": "base"}  # fmt: skip
+    names = [chart_names(pd.DataFrame([run | {"backends": each}]))["r"][1] for each in (["a", "b"], ["a"])]
+    assert names == ["cpu, base", "cpu, eager, bf16, base"]

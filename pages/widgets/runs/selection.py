@@ -13,7 +13,7 @@ from dsocr_core.base.formatting import moment
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, has_value
-from dsocr_core.runs.sameness import record_facts, side_by_side
+from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import key, value
 from pages.widgets.shared import figure, table

@@ -12,7 +12,7 @@ from dsocr_core.base.formatting import plural, significant, speed_ratio
 from dsocr_core.runs import timings
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import CONDITION, condition, has_value, short_names
-from dsocr_core.runs.sameness import record_facts, side_by_side
+from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import LATENCY, compare_speed
 from dsocr_core.runs.statistics import NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import bars, figure, resources, table

@@ -8,36 +8,28 @@ from typing import Any
 
 import pandas as pd
 
-NOT_OF_THE_RUN = frozenset({("settings", "history")})
-"""(section, name) of values that say where a run was recorded."""
-_PATHS = frozenset({("settings", "checkpoint")})
-"""Values that are paths: a clone of the project lies elsewhere on each machine."""
-
-
-def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
-    """Tell whether runs differ in a value; None, of a run without such a value, differs from one that has."""
-    if (section, name) in NOT_OF_THE_RUN:
-        return False
-    found = set(values)
-    if (section, name) in _PATHS and None not in found:
-        return not _one_path([value for value in found if value is not None])
-    return len(found) > 1
-
-
-def _one_path(texts: list[str]) -> bool:
-    """Tell whether paths can be one: an absolute one and its end count as the same."""
-    parts = sorted((PurePosixPath(text.replace("\\", "/")).parts for text in texts), key=len)
-    return all(len(parts[0]) > 0 and longer[-len(parts[0]) :] == parts[0] for longer in parts)
-
-
-# --- side by side ---------------------------------------------------------------------------------
-
 FIELDS: Mapping[str, str] = {
     "source": "made by", "backends": "backends", "engine": "engine", "device": "device", "gpu": "GPU",
     "host": "host", "dtype": "number type", "attention": "attention", "preset": "preset",
     "profiled": "profiled", "git_commit": "commit", "git_dirty": "uncommitted changes",
 }  # fmt: skip
-"""Fields of a record that say where and how a run ran, beside settings, environment and versions."""
+"""Fields of a record that say where and how a run ran, with their words."""
+_NOT_COMPARED = {("settings", name) for name in ("history", *FIELDS)}
+"""Where a run was recorded; settings as they were asked for, of which the record has what they came to."""
+_PATHS = {("settings", "checkpoint")}
+"""Values that are paths: a clone of the project lies elsewhere on each machine."""
+
+
+def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
+    """Tell whether runs differ in a value; None, of a run without such a value, differs from one that has."""
+    found = set(values)
+    if (section, name) in _NOT_COMPARED:
+        return False
+    if (section, name) not in _PATHS or None in found:
+        return len(found) > 1
+    # An absolute path and its end count as the same.
+    parts = sorted((PurePosixPath(str(text).replace("\\", "/")).parts for text in found), key=len)
+    return not all(parts[0] and longer[-len(parts[0]) :] == parts[0] for longer in parts)
 
 
 def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:
@@ -68,9 +60,6 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     for row in facts.itertuples(index=False):
         of_name = values.setdefault((str(row.section), str(row.name)), {})
         of_name[str(row.run_id)] = row.value if isinstance(row.value, str) else None
-    rows = []
-    for (section, name), of_run in values.items():
-        cells = [of_run.get(run_id) for run_id in run_ids]
-        if not differing or differ(section, name, cells):
-            rows.append([section, name, *cells])
-    return pd.DataFrame(rows, columns=["section", "name", *run_ids], dtype=object)
+    rows = [(section, name, *map(of_run.get, run_ids)) for (section, name), of_run in values.items()]
+    shown = [row for row in rows if not differing or differ(*row[:2], row[2:])]
+    return pd.DataFrame(shown, columns=["section", "name", *run_ids], dtype=object)
