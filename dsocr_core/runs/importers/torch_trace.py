@@ -260,7 +260,7 @@ def _doubled(text: str) -> str:
 
 def _escaped(name: str) -> str:
     """A name between quotes as JSON has it; what is escaped well already stays."""
-    return re.sub(r'(?<!\\)"|\\$', lambda found: "\\" + found[0], _doubled(name))
+    return re.sub(r'(?<!\\)"', lambda found: "\\" + found[0], _doubled(name))
 
 
 def _gpu(before: str) -> str | None:

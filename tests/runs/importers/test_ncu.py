@@ -143,6 +143,38 @@ def test_a_row_that_says_the_same_again_changes_nothing_and_one_that_does_not_is
 
 
 @pytest.mark.parametrize(
+    ("duration", "share", "cycles", "values"),
+    [
+        ("1,235", "45.678", "24,450", [1235.0, 45.678, 24450.0]),
+        ("1,235", "45,678", "24.450", [1.235, 45.678, 24450.0]),  # of 45,678 % nothing is
+        ("1,235", "0,678", "24.450", [1.235, 0.678, 24450.0]),  # no thousands begin with 0
+    ],
+)
+def test_a_figure_is_never_a_thousandfold(
+    duration: str, share: str, cycles: str, values: list[float]
+) -> None:
+    rows = [(SPEED, "Duration", "us", duration), (SPEED, "DRAM Throughput", "%", share)]
+    (found,) = launches_in(written(*launch(0, "k", *rows, (SPEED, "Elapsed Cycles", "cycle", cycles))))
+    assert [metric.value for metric in found.metrics] == values
+
+
+def test_a_count_with_decimals_is_refused_where_nothing_else_tells() -> None:
+    rows = [(SPEED, "Duration", "us", "1,235"), (SPEED, "Elapsed Cycles", "cycle", "24.450")]
+    with pytest.raises(InvalidFile, match=r"row 3: '24.450' is no count.*LC_ALL=C"):
+        launches_in(written(*launch(0, "k", *rows)))
+
+
+def test_tables_of_both_tools_in_a_file_are_a_run_each(history: History, tmp_path: Path) -> None:
+    nsys = "Time (%),Total Time (ns),Instances,Name\n100.0,3000,2,gemm\n"
+    (tmp_path / "all.txt").write_text(f"{nsys}\nstep 1\n{TABLE}")
+    report = import_paths(history, [tmp_path])
+    assert sorted(run.source for run in report.imported) == ["ncu", "nsys"] and not report.skipped
+    (tmp_path / "two.csv").write_text(TABLE + written(*launch(0, "other")))
+    (skipped,) = import_paths(history, [tmp_path / "two.csv"]).skipped
+    assert skipped.reason == "it has 2 tables of Nsight Compute: give each a file of its own"
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("ID,Kernel Name\n", "a head and no rows"),

@@ -25,6 +25,7 @@ CSV = (
     f'{HEAD}75.0,3000,2,1500.0,1500.0,1000,2000,707.1,"void gemm<(int)4, (bool)0>(T1)"\n'
     "25.0,1000,4,250.0,250.0,250,250,0.0,copy\n"
 )
+GERMAN = HEAD.replace(",", ";") + "75,0;3.000;2;1.500,0;1.500,0;1.000;2.000;707,1;gemm, f\n"
 NVTX = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Style,Range\n"
 Rows = list[dict[str, Any]]
 Taken = Callable[[str, str | bytes], dict[str, Rows]]
@@ -110,6 +111,11 @@ OLD = 'Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n75.0,3000
         pytest.param(
             HEAD.replace(",", "\t") + "75.0\t3000\t2\t1500.0\t1500.0\t1000\t2000\t707.1\tgemm, f\n",
             {"gemm, f": GEMM}, id="--format tsv",
+        ),
+        pytest.param(GERMAN, {"gemm, f": GEMM}, id="a German spreadsheet"),
+        pytest.param(
+            HEAD + '"75,0",3.000,2,"1.500,0","1.500,0",1.000,2.000,"707,1",gemm\n', {"gemm": GEMM},
+            id="decimal commas in quotes",
         ),
         # By grid and block: 2 x 1,000 and 1 x 400 ns of one kernel are 2,400 ns in 3.
         pytest.param(
@@ -229,6 +235,7 @@ def test_several_reports_of_one_file_are_one_run(taken: Taken) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        GERMAN.replace("1.500,0", "1500.0", 1),  # both forms of figures
         CSV[:-3].rstrip("copy"),
         CSV[: CSV.index("copy") - 8],
         CSV.replace("3000", "3001", 1).replace("1500.0", "1600.0", 1),

@@ -117,6 +117,34 @@ def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(t
 
 
 @pytest.mark.parametrize(
+    "name",
+    [r"torch\cuda\__init__.py(2): f", r"C:\Users\unit\new", "C:\\dir\\", '{"a": "b", "c"}(1): g',
+     'f("x", "y")', "a\x01\x02\n"],
+)  # fmt: skip
+def test_an_event_whose_name_is_no_json_costs_nothing(
+    tmp_path: Path, imported: Callable[[Path], Any], name: str
+) -> None:
+    broken = '{"ph": "X", "cat": "python_function", "name": "%s", "pid": 1, "tid": 1, "ts": 1, "dur": 1},'
+    kernel = broken.replace("python_function", "kernel")
+    text = trace().replace('"traceEvents": [', '"traceEvents": [' + broken % name + kernel % name)
+    (tmp_path / "t.json").write_bytes(text.encode())
+    ((record, found),) = imported(tmp_path / "t.json")
+    kernels = {(row["stage"], row["name"]): row["total_ns"] for row in found["kernels"].to_pylist()}
+    assert len(kernels) == 5 and EXPECTED.keys() <= kernels.keys()
+    assert "left out" not in (record.notes or "")
+
+
+def test_an_event_that_cannot_be_mended_is_left_out_and_its_place_said(
+    tmp_path: Path, imported: Callable[[Path], Any]
+) -> None:
+    text = trace().replace('"traceEvents": [', '"traceEvents": [{"ph": "X", "name": "k", "dur": 1.2.3},')
+    (tmp_path / "t.json").write_text(text)
+    ((record, found),) = imported(tmp_path / "t.json")
+    assert len(found["kernels"]) == 4
+    assert f"left out, the first at character {text.index('{', 100)}" in (record.notes or "")
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         (trace()[:-200], "not whole"),
