@@ -170,7 +170,7 @@ def _meta_model(config: ModelConfig, dtype: torch.dtype) -> OcrModel:
 
 def _leave_one_of_each_kind(model: OcrModel) -> dict[str, int]:
     """Take out layers that are equal to an earlier one; for how many others each that is left stands."""
-    others = {}
+    others: dict[str, int] = {}
     for part in model.children():
         for name, layers in part.named_modules():
             if isinstance(layers, nn.ModuleList):

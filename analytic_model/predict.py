@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analytic_model import decoder
+from analytic_model import decoder, vision
 from analytic_model.ops import Cost
 from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
 from analytic_model.stage_cost import OperatorCost, StageCost, total
@@ -67,7 +67,7 @@ def predict(config: ModelConfig, workload: Workload, policy: Policy | None = Non
     policy = policy or Policy()
     context, steps = workload.sequence_length, workload.decode_steps
     costs = (
-        *row_of(config).costs(config, workload, policy),
+        *vision.costs(config, workload, policy),
         decoder.prefill(config, workload, policy),
         decoder.decode(config, context, steps, policy, workload.batch),
     )
@@ -107,7 +107,7 @@ def parameters(config: ModelConfig) -> dict[str, int]:
     """Learned parameters of each module, and `total`."""
     width, vocabulary, row = config.decoder.hidden_size, config.decoder.vocab_size, row_of(config)
     counts = {
-        **row.parameters(config),
+        **vision.parameters(config),
         **({"image_newline": width} if row.newline else {}),
         "view_seperator": width,
         "embed_tokens": vocabulary * width,

@@ -1,34 +1,74 @@
-"""Blocks of vision, operator by operator, as the core runs them: a model's row says which it has.
+"""Vision of each model, operator by operator, as the core runs it.
 
 Letters in names follow the modules': V views of one side done together, G patches along a side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from analytic_model import ops
 from analytic_model.policy import Policy
 from analytic_model.stage_cost import StageCost, Tally
 from analytic_model.workload import Workload
-from dsocr_core.models.config import ClipConfig, ModelConfig, ProjectorConfig, SamConfig
+from dsocr_core.models.config import ClipConfig, ModelConfig, ProjectorConfig, Qwen2Config, SamConfig
+from dsocr_core.models.deepseek_ocr import DeepseekOcrConfig
+from dsocr_core.models.deepseek_ocr2 import ENCODER_STAGE, DeepseekOcr2Config
 from dsocr_core.models.resolution import tokens_per_side
 from dsocr_core.models.stages import Stage
 
 IMAGE_CHANNELS = 3
 
 
-def sam(config: SamConfig, workload: Workload, policy: Policy) -> StageCost:
-    """Pixels -> feature maps, for every view."""
-    tally = Tally(Stage.SAM)
-    boundary = 0
+def costs(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[StageCost, ...]:
+    """The vision stages of a model in their order, and fusion."""
+    tower, joined = _tower(config, workload, policy)
+    _, second = config.sam.downsample_channels
+    sam = _over_views(
+        Stage.SAM, workload, policy, partial(_sam_pass, config.sam, policy),
+        lambda side: IMAGE_CHANNELS * side * side + tokens_per_side(side) ** 2 * second,
+    )  # fmt: skip
+    projector = config.projector
+    projected = _over_views(
+        Stage.PROJECTOR, workload, policy, partial(_projector_pass, projector, policy, joined),
+        lambda side: tokens_per_side(side) ** 2 * (projector.input_dim + projector.output_dim),
+    )  # fmt: skip
+    return sam, tower, projected, _fusion(config, workload, policy)
+
+
+def _tower(config: ModelConfig, workload: Workload, policy: Policy) -> tuple[StageCost, bool]:
+    """The stage behind SAM: CLIP, whose features are joined with SAM's, or an encoder over SAM's."""
+    if isinstance(config, DeepseekOcr2Config):
+        encoder, stage = config.encoder, ENCODER_STAGE
+        run = partial(_encoder_pass, encoder, policy)
+        return _over_views(
+            stage, workload, policy, run, lambda side: 2 * tokens_per_side(side) ** 2 * encoder.width
+        ), False
+    assert isinstance(config, DeepseekOcrConfig)
+    clip, run = config.clip, partial(_clip_pass, config.clip, policy)
+    return _over_views(
+        Stage.CLIP, workload, policy, run, lambda side: (2 * tokens_per_side(side) ** 2 + 1) * clip.width
+    ), True
+
+
+def _over_views(
+    stage: Stage,
+    workload: Workload,
+    policy: Policy,
+    run: Callable[[Tally, int, int], None],
+    boundary: Callable[[int], int],
+) -> StageCost:
+    """A stage over all views: `run` one pass of (views, side); `boundary` has a view's inputs and outputs."""
+    tally, elements = Tally(stage), 0
     for index, (views, side) in enumerate(workload.view_groups):
         tally.holds_weights = index == 0
-        _sam_pass(tally, config, views * workload.batch, side, policy)
-        outputs = tokens_per_side(side) ** 2 * config.downsample_channels[1]
-        boundary += views * workload.batch * (IMAGE_CHANNELS * side * side + outputs)
-    return StageCost(Stage.SAM, tuple(tally.operators), boundary * policy.element_bytes)
+        run(tally, views * workload.batch, side)
+        elements += views * workload.batch * boundary(side)
+    return StageCost(stage, tuple(tally.operators), elements * policy.element_bytes)
 
 
-def _sam_pass(tally: Tally, config: SamConfig, views: int, side: int, policy: Policy) -> None:
+def _sam_pass(config: SamConfig, policy: Policy, tally: Tally, views: int, side: int) -> None:
     size, width = policy.element_bytes, config.width
     grid = side // config.patch_size
     rows = views * grid * grid
@@ -100,19 +140,7 @@ def window_sides(grid: int, window: int, padding: bool) -> tuple[int, ...]:
     return (window,) * whole + ((window,) if padding else (rest,))
 
 
-def clip(config: ClipConfig, workload: Workload, policy: Policy) -> StageCost:
-    """SAM's features -> one token a patch and the class token, for every view."""
-    tally = Tally(Stage.CLIP)
-    boundary = 0
-    for index, (views, side) in enumerate(workload.view_groups):
-        tally.holds_weights = index == 0
-        _clip_pass(tally, config, views * workload.batch, side, policy)
-        patches = tokens_per_side(side) ** 2
-        boundary += views * workload.batch * (2 * patches + 1) * config.width
-    return StageCost(Stage.CLIP, tuple(tally.operators), boundary * policy.element_bytes)
-
-
-def _clip_pass(tally: Tally, config: ClipConfig, views: int, side: int, policy: Policy) -> None:
+def _clip_pass(config: ClipConfig, policy: Policy, tally: Tally, views: int, side: int) -> None:
     size, width, layers = policy.element_bytes, config.width, config.layers
     grid = tokens_per_side(side)
     tokens = 1 + grid * grid
@@ -142,21 +170,47 @@ def _clip_pass(tally: Tally, config: ClipConfig, views: int, side: int, policy: 
     tally.add("clip.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
 
 
-def projector(config: ProjectorConfig, workload: Workload, policy: Policy, joined: bool = False) -> StageCost:
+def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int, side: int) -> None:
+    """Features -> the queries' answers; the mask saves nothing."""
+    count = tokens_per_side(side) ** 2
+    size, width, layers = policy.element_bytes, config.width, config.layers
+    narrow, tokens = config.kv_heads * config.head_dim, 2 * count
+    rows = views * tokens
+    held = count * width if tally.holds_weights else 0
+    queries = ops.Cost(bytes_read=count * width * size, weight_bytes=count * width * size, parameters=held)
+    tally.add("encoder.queries", "cat", queries + ops.copy(rows * width, size))
+    norm = ops.rms_norm(rows, width, size)
+    tally.add("encoder.layers.norm", "rms_norm", norm, 2 * layers)
+    for name, out in (("q_proj", width), ("k_proj", narrow), ("v_proj", narrow)):
+        tally.add(f"encoder.layers.attn.{name}", "addmm", ops.linear(rows, width, out, size), layers)
+    for heads in (config.heads, config.kv_heads):
+        turned = ops.rotary(rows, tokens, heads, config.head_dim, size)
+        tally.add("encoder.layers.attn.rotary", "rotary", turned, layers)
+    tally.add("encoder.layers.attn.repeat", "copy", ops.copy(rows * width, size), 2 * layers)
+    core = ops.attention(config.heads, config.head_dim, rows, rows, rows * tokens, size)
+    tally.add_fused_attention("encoder.layers.attn.core", core, policy, layers)
+    tally.add("encoder.layers.attn.o_proj", "mm", ops.linear(rows, width, width, size, bias=False), layers)
+    for name in ("gate_proj", "up_proj"):
+        inner = ops.linear(rows, width, config.mlp_width, size, bias=False)
+        tally.add(f"encoder.layers.mlp.{name}", "mm", inner, layers)
+    tally.add("encoder.layers.mlp.act", "silu_mul", ops.silu_mul(rows * config.mlp_width, size), layers)
+    outer = ops.linear(rows, config.mlp_width, width, size, bias=False)
+    tally.add("encoder.layers.mlp.down_proj", "mm", outer, layers)
+    tally.add("encoder.layers.residual", "add", ops.add(rows * width, size), 2 * layers)
+    tally.add("encoder.norm", "rms_norm", norm)
+
+
+def _projector_pass(
+    config: ProjectorConfig, policy: Policy, joined: bool, tally: Tally, views: int, side: int
+) -> None:
     """Features -> vision tokens of the decoder's width; `joined` of two encoders first."""
-    tally = Tally(Stage.PROJECTOR)
-    size, inputs, outputs = policy.element_bytes, config.input_dim, config.output_dim
-    for index, (views, side) in enumerate(workload.view_groups):
-        tally.holds_weights = index == 0
-        rows = views * workload.batch * tokens_per_side(side) ** 2
-        if joined:
-            tally.add("projector.features", "cat", ops.copy(rows * inputs, size))
-        tally.add("projector.layers", "addmm", ops.linear(rows, inputs, outputs, size))
-    tokens = workload.batch * workload.vision_tokens
-    return StageCost(Stage.PROJECTOR, tuple(tally.operators), tokens * (inputs + outputs) * size)
+    size, rows = policy.element_bytes, views * tokens_per_side(side) ** 2
+    if joined:
+        tally.add("projector.features", "cat", ops.copy(rows * config.input_dim, size))
+    tally.add("projector.layers", "addmm", ops.linear(rows, config.input_dim, config.output_dim, size))
 
 
-def vision_fusion(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
+def _fusion(config: ModelConfig, workload: Workload, policy: Policy) -> StageCost:
     """Rows of vision tokens with their ends and the separator, put among the prompt's embeddings."""
     tally = Tally(Stage.VISION_FUSION)
     size, width, batch = policy.element_bytes, config.decoder.hidden_size, workload.batch
@@ -180,46 +234,47 @@ def vision_fusion(config: ModelConfig, workload: Workload, policy: Policy) -> St
 # --- parameters -----------------------------------------------------------------------------------
 
 
-def linear_parameters(inputs: int, outputs: int) -> int:
+def parameters(config: ModelConfig) -> dict[str, int]:
+    """Learned numbers of each part before the decoder."""
+    projector = _linear_parameters(config.projector.input_dim, config.projector.output_dim)
+    if isinstance(config, DeepseekOcr2Config):
+        encoder = config.encoder
+        width, narrow = encoder.width, encoder.kv_heads * encoder.head_dim
+        layer = _linear_parameters(width, width) + 2 * _linear_parameters(width, narrow) + width * width
+        layer += 3 * width * encoder.mlp_width + 2 * width
+        tower = {"encoder": encoder.layers * layer + width + sum(encoder.queries) * width}
+    else:
+        assert isinstance(config, DeepseekOcrConfig)
+        clip = config.clip
+        embeddings = clip.width + 3 * clip.patch_size**2 * clip.width + clip.positions * clip.width
+        layers = clip.layers * _block_parameters(clip.width, clip.mlp_width)
+        tower = {"clip": embeddings + 2 * clip.width + layers}
+    return {"sam": _sam_parameters(config.sam), **tower, "projector": projector}
+
+
+def _linear_parameters(inputs: int, outputs: int) -> int:
     """With its bias."""
     return (inputs + 1) * outputs
 
 
-def sam_parameters(config: SamConfig) -> int:
-    """Learned numbers of SAM."""
-    width, (first, second) = config.width, config.downsample_channels
-    block = (
-        2 * 2 * width
-        + linear_parameters(width, 3 * width)
-        + linear_parameters(width, width)
-        + linear_parameters(width, config.mlp_width)
-        + linear_parameters(config.mlp_width, width)
-    )
-    offsets = sum(
-        2 * (2 * (config.grid if layer in config.global_attn_indexes else config.window) - 1)
+def _block_parameters(width: int, inner: int) -> int:
+    """A transformer block: two norms, attention, two layers."""
+    attention = _linear_parameters(width, 3 * width) + _linear_parameters(width, width)
+    return 4 * width + attention + _linear_parameters(width, inner) + _linear_parameters(inner, width)
+
+
+def _sam_parameters(config: SamConfig) -> int:
+    width, (first, second), neck = config.width, config.downsample_channels, config.neck_channels
+    sides = (
+        config.grid if layer in config.global_attn_indexes else config.window
         for layer in range(config.layers)
     )
-    neck = config.neck_channels
     return (
-        linear_parameters(3 * config.patch_size**2, width)
+        _linear_parameters(3 * config.patch_size**2, width)
         + config.grid**2 * width
-        + config.layers * block
-        + offsets * config.head_dim
+        + config.layers * _block_parameters(width, config.mlp_width)
+        + sum(2 * (2 * side - 1) for side in sides) * config.head_dim
         + (width + 9 * neck) * neck
         + 2 * 2 * neck
         + 9 * (neck * first + first * second)
     )
-
-
-def clip_parameters(config: ClipConfig) -> int:
-    """Learned numbers of CLIP."""
-    width = config.width
-    block = (
-        2 * 2 * width
-        + linear_parameters(width, 3 * width)
-        + linear_parameters(width, width)
-        + linear_parameters(width, config.mlp_width)
-        + linear_parameters(config.mlp_width, width)
-    )
-    embeddings = width + 3 * config.patch_size**2 * width + config.positions * width
-    return embeddings + 2 * width + config.layers * block

@@ -14,15 +14,12 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.models.tap_weights import Parts
 
 if TYPE_CHECKING:
-    from analytic_model.policy import Policy
-    from analytic_model.stage_cost import StageCost
-    from analytic_model.workload import Workload
     from dsocr_core.models.ocr_model import OcrModel
     from dsocr_core.models.taps.hooks import Tap
 
 
 def later(module: str, name: str) -> Callable[..., Any]:
-    """A function that is imported when it is called: what needs torch, or counts costs."""
+    """A function that is imported when it is called: what needs torch."""
     return lambda *arguments: getattr(import_module(module), name)(*arguments)
 
 
@@ -120,10 +117,6 @@ class Family:
     newline: bool
     """True where a learned token ends each row of a view, and tiles are woven into rows of the page."""
     decoding: Decoding
-    costs: Callable[[Any, Workload, Policy], tuple[StageCost, ...]]
-    """Costs of the vision stages and of fusion."""
-    parameters: Callable[[Any], Mapping[str, int]]
-    """Learned numbers of what is before the decoder, by module."""
     taps: Callable[[Any], tuple[Tap, ...]]
     """Taps before the decoder, at our modules."""
     tap_weights: Mapping[str, Parts]

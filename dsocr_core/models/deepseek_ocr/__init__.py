@@ -92,8 +92,6 @@ DEEPSEEK_OCR = Family(
     preset="gundam",
     newline=True,
     decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
-    costs=later(f"{__name__}.costs", "costs"),
-    parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "clip": CLIP, "projector": PROJECTOR},
     hypotheses=HYPOTHESES,

@@ -93,8 +93,6 @@ DEEPSEEK_OCR2 = Family(
     newline=False,
     views=(768, 1024),  # there are queries for 144 and 256 features alone
     decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
-    costs=later(f"{__name__}.costs", "costs"),
-    parameters=later(f"{__name__}.costs", "parameters"),
     taps=later(f"{__name__}.taps", "taps"),
     tap_weights={"sam": SAM, "encoder": ENCODER, "projector": PROJECTOR},
     hypotheses=others.HYPOTHESES,
