@@ -1,9 +1,9 @@
-"""Any quantity over any axis: the prediction at many points, stage by stage, eager and flash attention."""
+"""Any quantity over any axis: the prediction at many points, a row each, eager and flash attention."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt
 from typing import Literal, get_args
 
@@ -41,24 +41,6 @@ _ATTENTION: dict[Engine, Literal["eager", "flash_attention_2"]] = {
 
 class SweepError(DsocrError, ValueError):
     """A range or an axis that cannot be swept; names the field."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One workload of a sweep under one engine."""
-
-    x: int
-    """On the axis."""
-    engine: Engine
-    workload: Workload
-    context: int
-    """Positions in the KV cache before the first decoded token."""
-    stages: dict[Stage, float]
-    """The quantity of each stage; a sum over them is the page's. Prefill is the language model alone."""
-
-    @property
-    def total(self) -> float:
-        return sum(self.stages.values())
 
 
 def spread(first: int, last: int, points: int) -> tuple[int, ...]:
@@ -106,11 +88,12 @@ def sweep(
     engines: Sequence[Engine],
     hardware: Hardware,
     policy: Policy | None = None,
-) -> list[Point]:
-    """The quantity at each value of the axis for each engine, engine by engine.
+) -> list[dict[str, object]]:
+    """The quantity at each value of the axis for each engine, engine by engine: by stage, and their sum.
 
     FLOPs are those of the algorithm, also of FlashAttention's core, which torch's counter does not see.
-    Over `context` there is one decoded token and nothing else. Raises DsocrError.
+    Over `context` there is one decoded token and nothing else. Prefill is the language model alone. Raises
+    DsocrError.
     """
     policy = replace(policy or Policy(), ignore_torch_unsupported_flops=False)
     if quantity in TIMES:
@@ -118,7 +101,7 @@ def sweep(
     works = {value: of_axis(base, axis, value) for value in values}
     if axis == "tiles":
         works = {work.tile_count: work for work in works.values()}
-    found = []
+    rows: list[dict[str, object]] = []
     for engine in engines:
         counted = replace(policy, attention=_ATTENTION[engine])
         for x, work in works.items():
@@ -128,11 +111,20 @@ def sweep(
                 costs = predict(config, work, counted).stages
             context = x if axis == "context" else None
             stages = {
-                stage: _amount(config, cost, work, context, quantity, hardware, counted)
+                stage.value: _amount(config, cost, work, context, quantity, hardware, counted)
                 for stage, cost in costs.items()
             }
-            found.append(Point(x, engine, work, context or work.sequence_length, stages))
-    return found
+            columns, of_tiles = work.grid if work.tile_count else (0, 0)
+            rows.append(
+                {
+                    axis: x, "engine": engine, "tile_columns": columns, "tile_rows": of_tiles,
+                    "image_tokens": work.image_tokens, "prompt_tokens": work.prompt_tokens,
+                    "decode_tokens": 1 if axis == "context" else work.decode_tokens, "batch": work.batch,
+                    "context_at_first_token": context or work.sequence_length, "quantity": quantity,
+                    "unit": UNITS[quantity], **stages, "total": sum(stages.values()),
+                }
+            )  # fmt: skip
+    return rows
 
 
 def _amount(
@@ -164,29 +156,3 @@ def _cached(config: ModelConfig, stage: Stage, work: Workload, context: int | No
     elif stage == Stage.DECODE:
         positions = work.decode_steps if context is None else context + 1
     return kv_cache_bytes(config.decoder, positions, policy.dtype, work.batch)
-
-
-def as_rows(points: Sequence[Point], axis: Axis, quantity: Quantity) -> list[dict[str, object]]:
-    """One row a point: where it stands, each stage's amount, the total, the unit."""
-    rows: list[dict[str, object]] = []
-    for point in points:
-        work = point.workload
-        columns, rows_of_tiles = work.grid if work.tile_count else (0, 0)
-        rows.append(
-            {
-                axis: point.x,
-                "engine": point.engine,
-                "tile_columns": columns,
-                "tile_rows": rows_of_tiles,
-                "image_tokens": work.image_tokens,
-                "prompt_tokens": work.prompt_tokens,
-                "decode_tokens": 1 if axis == "context" else work.decode_tokens,
-                "batch": work.batch,
-                "context_at_first_token": point.context,
-                "quantity": quantity,
-                "unit": UNITS[quantity],
-                **{stage.value: point.stages[stage] for stage in point.stages},
-                "total": point.total,
-            }
-        )
-    return rows

@@ -13,7 +13,7 @@ from analytic_model.hardware import Hardware, hardware_named, with_figures
 from analytic_model.policy import Attention, Causal, Dtype, LmHead, Policy
 from analytic_model.predict import decode_step, kv_cache_bytes, predict
 from analytic_model.requirements import Target, requirements, sentence
-from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, as_rows, spread, sweep
+from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, spread, sweep
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, print_json, titled_table
 from dsocr_core.base.errors import DsocrError
@@ -251,7 +251,7 @@ def print_sweep(
     )  # fmt: skip
     import pandas as pd
 
-    print(frame_csv(pd.DataFrame(as_rows(found, axis, quantity))), end="")
+    print(frame_csv(pd.DataFrame(found)), end="")
     return OK
 
 
