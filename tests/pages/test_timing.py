@@ -170,7 +170,7 @@ def test_rates_and_times_of_pages_have_a_trend(history: History, figure: str, ex
 
 
 def test_hostile_names_are_values_and_no_sql(history: History) -> None:
-    found, _ = history.query("pages", run_ids=["hostile"])
+    found = history.sql("FROM images WHERE run_id = 'hostile'")
     assert sorted(found["page"]) == sorted(HOSTILE)
     filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
     assert any("1 of 19 runs" in caption.value for caption in filtered.caption)

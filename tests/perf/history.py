@@ -263,11 +263,9 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield "trend", "history", lambda _: ask("trend", **backend)
     yield "kernels, all runs", "history", lambda _: ask("kernels", run_ids=ids, top=1)
     yield "stage_summary", "run", lambda n: ask("stage_summary", run_ids=picks[n][:1])
-    yield "page_timings", "run", lambda n: ask("page_timings", run_ids=picks[n][:1])
     yield "page_totals", "run", lambda n: ask("page_totals", run_ids=picks[n][:1])
     yield "facts", "run", lambda n: ask("facts", run_ids=picks[n])
     yield "differences", "run", lambda n: ask("differences", run_ids=picks[n])
-    yield "pages", "run", lambda n: ask("pages", run_ids=picks[n][:1])
     yield "kernels", "run", lambda n: ask("kernels", run_ids=[ids[20 * n % len(ids)]])
     sides = [{"a": a, "b": b, "backend_a": "eager", "backend_b": "eager"} for a, b in picks]
     yield "pairs", "run", lambda n: ask("pairs", **sides[n])

@@ -123,7 +123,7 @@ def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_p
         (found,) = import_paths(history, [out]).imported
         record = history.record(found.run_id)
         assert record.backends == ("endpoint", "endpoint-2")
-        parity = history.query("parity", run_ids=[found.run_id])[0].sort_values("page")
+        parity = history.sql(f"FROM parity WHERE run_id = '{found.run_id}'").sort_values("page")
         assert list(parity["verdict"]) == ["identical", "differs"]
 
 
@@ -204,7 +204,7 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
             runs, ("endpoint", "endpoint-2"), ("identical", "differs"), strict=True
         ):
             assert recorded.record(str(run_id)).backends == ("far", name)
-            parity = recorded.query("parity", run_ids=[run_id])[0].sort_values("page")
+            parity = recorded.sql(f"FROM parity WHERE run_id = '{run_id}'").sort_values("page")
             assert dict(zip(parity["page"], parity["verdict"], strict=True)) == {
                 "broken.png": "not_comparable", "page0.png": verdict, "page1.png": verdict,
             }  # fmt: skip

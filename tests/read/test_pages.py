@@ -363,14 +363,16 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     assert "caf\\\\xe9" in capsys.readouterr().out
     with History(settings.history) as history:
         assert recorder.id is not None
-        row = history.query("pages", run_ids=[recorder.id])[0].set_index("page").loc[shown]
+        row = history.sql(f"FROM images WHERE run_id = '{recorder.id}'").set_index("page").loc[shown]
         assert Path(text_name(row["path"])) == odd.resolve() and text_name(shown) == odd.name
         name = f"viz/{page_key(odd)}/info.json"
         assert json.loads((tmp_path / "out" / name).read_bytes())["source_image"] == name_text(odd)
     with History(tmp_path / "imported") as history:
         assert len(import_paths(history, [tmp_path / "out"]).imported) == 1
         [run_id] = history.run_ids()
-        assert sorted(history.query("pages", run_ids=[run_id])[0]["page"]) == sorted([shown, "page001.png"])
+        assert sorted(history.sql(f"FROM images WHERE run_id = '{run_id}'")["page"]) == sorted(
+            [shown, "page001.png"]
+        )
 
 
 def test_what_nobody_foresaw_costs_its_page_and_no_other(

@@ -194,7 +194,7 @@ def test_the_shell_has_them(judged: Judged) -> None:
 
 
 def test_the_recorded_rows_have_the_sentences(judged: Judged) -> None:
-    frame = judged.review.history.query("parity", run_ids=[judged.review.a.record.id])[0]
+    frame = judged.review.history.sql(f"FROM parity WHERE run_id = '{judged.review.a.record.id}'")
     rows = zip(frame["page"], frame["verdict"], frame["reasons"], strict=True)
     found = {page: (verdict, tuple(map(str, reasons))) for page, verdict, reasons in rows}
     assert found == {

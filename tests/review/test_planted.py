@@ -66,7 +66,7 @@ def test_what_means_nothing_passes_and_says_what_it_is(
 
 def test_parity_is_what_the_run_recorded(review: Review, planted: tuple[History, Planted]) -> None:
     history, made = planted
-    recorded = history.query("parity", run_ids=[made.run_id])[0].set_index("page")
+    recorded = history.sql(f"FROM parity WHERE run_id = '{made.run_id}'").set_index("page")
     for page in review.pages:
         row = recorded.loc[page.name]
         assert page.report is not None

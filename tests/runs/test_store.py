@@ -49,7 +49,7 @@ def test_a_name_that_comes_again_shows_its_new_content(tmp_path: Path) -> None:
         history.refresh()
         write_run(tmp_path, "a", [timing("p", "sam", 7.0)])
         history.refresh()
-        assert history.query("page_timings", run_ids=["a"])[0]["milliseconds"].tolist() == [7.0]
+        assert history.sql("FROM timings")["milliseconds"].tolist() == [7.0]
 
 
 # --- marks --------------------------------------------------------------------------------------
@@ -69,7 +69,6 @@ def test_marks_of_two_readers_add_up(tmp_path: Path) -> None:
             history.refresh()
             [run] = history.runs().to_dict("records")
             assert list(run["tags"]) == ["h200"] and run["note"] == "second" and not run["trashed"]
-            assert history.query("page_marks", run_id="a")[0]["value"].tolist() == ["fine"]
             assert len(history.query("annotations", run_id="a")[0]) == 7
             assert run_names(history) == history.runs(tags=["h200"])["run_id"].tolist() == ["a"]
             assert history.runs(tags=["baseline"]).empty

@@ -133,11 +133,10 @@ def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
         for text in HOSTILE:
             writer.add_result(text, make_result(text_of(text), image=tmp_path / "none.png"))
     with History(tmp_path / "h") as history:
-        pages = history.query("pages", run_ids=["run-1"])[0]
+        pages = history.sql("FROM images WHERE run_id = 'run-1'")
         assert sorted(pages["page"]) == sorted(HOSTILE)
         for text in HOSTILE:
-            found = history.query("texts", run_ids=["run-1"], page=text)[0]
-            assert found["text_raw"].tolist() == [text_of(text)]
+            assert history.readings("run-1", [text])["text_raw"].to_pylist() == [text_of(text)]
     assert {path.name for path in tmp_path.iterdir()} == {"h"}
 
 

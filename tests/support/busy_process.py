@@ -110,7 +110,6 @@ def check(history: object) -> list[str]:
         assert {name: len(table) for name, table in tables.items()} == {
             "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages
         }  # fmt: skip
-        assert len(history.query("boxes", run_ids=[run_id])[0]) == 9 * pages
     return runs
 
 

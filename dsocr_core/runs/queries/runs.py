@@ -141,16 +141,6 @@ _ask(
     kind=None,
 )
 
-_ask(
-    "page_marks",
-    "the latest row about each page of a run, by kind and name (verdicts of a review)",
-    """
-    SELECT page, kind, name, arg_max(value, position) AS value, max(time) AS time FROM annotations
-    WHERE run_id = $run_id AND page IS NOT NULL GROUP BY page, kind, name ORDER BY page, kind, name
-    """,
-    run_id=REQUIRED,
-)
-
 _VERDICTS = """
     SELECT run_id, page, name AS reviewer, position, given ->> 'id' AS id, given ->> 'time' AS time,
            given ->> 'review' AS review, given ->> 'verdict' AS verdict, given ->> 'label' AS label,

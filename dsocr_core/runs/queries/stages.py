@@ -24,24 +24,6 @@ _ask(
 )
 
 _ask(
-    "page_timings",
-    "every page's time of the chosen runs, or one page's",
-    """
-    SELECT run_id, page, backend, stage, milliseconds, calls, inside_prefill
-    FROM stage_timings
-    WHERE list_contains($run_ids, run_id) AND aggregate = 'page'
-      AND ($backends::VARCHAR[] IS NULL OR list_contains($backends, backend))
-      AND ($stages::VARCHAR[] IS NULL OR list_contains($stages, stage))
-      AND ($page::VARCHAR IS NULL OR page = $page)
-    ORDER BY list_position($run_ids, run_id), page, backend, stage
-    """,
-    run_ids=REQUIRED,
-    backends=None,
-    stages=None,
-    page=None,
-)
-
-_ask(
     "page_totals",
     "time of each page of the chosen runs: the sum of the stages that follow one another, vision not added",
     """
@@ -118,4 +100,21 @@ _ask(
     **RUN_FILTERS | {"profiled": False, "contended": False},
     backend=REQUIRED,
     run_ids=None,
+)
+
+_WORK_COLUMNS = ", ".join(f"runs.{name}" for name in WORK)
+
+_ask(
+    "trend",
+    "a stage's statistics of one run after another; profiled runs only when asked for",
+    f"""
+    SELECT runs.run_id, runs.created, runs.git_commit, runs.gpu, runs.engine, {_WORK_COLUMNS}, backend, stage,
+           n, median, p5, p95, mean, std
+    FROM stage_statistics JOIN listed AS runs USING (run_id)
+    WHERE stage = $stage AND backend = $backend AND {RUN_FILTER}
+    ORDER BY runs.created, runs.run_id
+    """,
+    **RUN_FILTERS | {"profiled": False, "contended": False},
+    stage=REQUIRED,
+    backend=REQUIRED,
 )

@@ -212,19 +212,6 @@ class Store:
             raise StorageError(f"{place}: not a folder")
         return []
 
-    def files(self, folder: str) -> list[str]:
-        """All files below a folder, by their path in it."""
-        with self.errors(folder):
-            if self.root is None:
-                base = self.path(folder)
-                return sorted(str(path).removeprefix(base).lstrip("/") for path in self.fs.find(base))
-            below = self.root / folder
-            return sorted(
-                Path(at, name).relative_to(below).as_posix()
-                for at, _, names in os.walk(below)
-                for name in names
-            )
-
     @contextlib.contextmanager
     def errors(self, name: str) -> Iterator[None]:
         try:

@@ -262,7 +262,7 @@ def test_a_table_by_itself_is_a_profiled_run(history: History, tmp_path: Path) -
     assert (duration["kernel"], duration["launch"], duration["value"], duration["unit"]) == (
         "softmax", 1, 23.42, "us",
     )  # fmt: skip
-    rules, _ = history.query("launch_rules", run_ids=[run])
+    rules = history.sql(f"FROM kernel_rules WHERE run_id = '{run}'")
     assert rules["text"].tolist() == ["Use fewer registers."] * 2
 
 

@@ -97,7 +97,7 @@ def test_a_folder_is_one_run_and_what_is_left_out_is_named(tmp_path: Path) -> No
         report = import_paths(history, [folder])
         (run,) = report.imported
         assert run.source == "sweep" and history.record(run.run_id).created.startswith("2025-11-28T15:23:54")
-        points, _ = history.query("sweep_points", run_ids=[run.run_id], engines=["counted"])
+        points = history.sql("FROM sweep_points WHERE engine = 'counted'")
         assert points["flops"].tolist() == [2_497_258_421_760]
         (gap,) = history.query("flop_gaps", run_ids=[run.run_id])[0].to_dict("records")
         assert (gap["stage"], gap["shape"]) == ("prefill", "2x1 tiles, batch 1, context 493, 100 steps")
