@@ -4,11 +4,13 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.widgets.streamlit_mends import bound_closed_sessions, take_finite_numbers
+from pages.widgets import streamlit_mends
 
 HERE = Path(__file__).parent
-bound_closed_sessions()
-take_finite_numbers()
+streamlit_mends.bound_closed_sessions()
+streamlit_mends.take_finite_numbers()
+streamlit_mends.finish_callbacks()
+streamlit_mends.ignore_pages_left()
 st.set_page_config(
     page_icon=str(HERE / "widgets" / "shared" / "icon.png"), layout="wide", initial_sidebar_state=300
 )  # before everything: the browser lays the page out once

@@ -23,9 +23,12 @@ from streamlit import config
 from streamlit.components.v2.bidi_component.constants import EVENT_DELIM
 from streamlit.elements.widgets.number_input import NumberInputSerde
 from streamlit.errors import StreamlitInvalidLayoutContextError
+from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime import exists, get_instance
-from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
 from streamlit.runtime.session_manager import SessionInfo, SessionStorage
 from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 
@@ -87,6 +90,48 @@ def take_finite_numbers() -> None:
 
     finite.finite = True  # type: ignore[attr-defined]
     NumberInputSerde.deserialize = finite  # type: ignore[method-assign]
+
+
+# --- what a person does while the script runs -------------------------------------------------------
+
+
+def finish_callbacks() -> None:
+    """Have every callback of this server run to its end, whatever comes in meanwhile.
+
+    Streamlit stops a script at its next look into the session once another event waits, in the middle of a
+    callback too, and does not call that again: a click or a word is lost (no issue for it yet).
+    """
+    yields = ScriptRunner._maybe_handle_execution_control_request
+    if getattr(yields, "finishes", False):
+        return
+
+    @wraps(yields)
+    def outside_callbacks(self: ScriptRunner) -> None:
+        if not self._is_in_script_thread() or ThreadState.get().run_location is not RunLocation.CALLBACK:
+            yields(self)
+
+    outside_callbacks.finishes = True  # type: ignore[attr-defined]
+    ScriptRunner._maybe_handle_execution_control_request = outside_callbacks  # type: ignore[method-assign]
+
+
+def ignore_pages_left() -> None:
+    """Have every session pass over the clock of a fragment on a page that was left.
+
+    The browser's last request of it may come when the session is on another page already. It would make the
+    session forget that page's widgets, and what is typed there next (streamlit/streamlit#9921 is the like).
+    """
+    known = AppSession.request_rerun
+    if getattr(known, "of_this_page", False):
+        return
+
+    @wraps(known)
+    def of_this_page(self: AppSession, client_state: ClientState | None) -> None:
+        late = client_state is not None and client_state.is_auto_rerun
+        if client_state is None or not late or client_state.page_script_hash == self.page_script_hash:
+            known(self, client_state)
+
+    of_this_page.of_this_page = True  # type: ignore[attr-defined]
+    AppSession.request_rerun = of_this_page  # type: ignore[method-assign]
 
 
 # --- who may connect ------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from math import inf, nan
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import streamlit as st
@@ -18,12 +20,20 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from streamlit import config
 from streamlit.elements.widgets.number_input import NumberInputSerde
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.base import error_log
 from pages.widgets.shared.messages import show_script_error
-from pages.widgets.streamlit_mends import OwnOrigin, page_addresses, take_finite_numbers
+from pages.widgets.streamlit_mends import (
+    OwnOrigin,
+    finish_callbacks,
+    ignore_pages_left,
+    page_addresses,
+    take_finite_numbers,
+)
 from tests.support.paths import ROOT
 
 # --- errors and reruns ----------------------------------------------------------------------------
@@ -71,6 +81,44 @@ def pressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         return next(button for button in test.button if button.label == label).click().run()
 
     return press
+
+
+def interrupted() -> None:
+    """A button whose callback is under way when the next event comes."""
+    import streamlit as st
+    from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+
+    def note() -> None:
+        context = get_script_run_ctx()
+        assert context is not None
+        assert context.script_requests is not None
+        context.script_requests.request_rerun(RerunData(page_script_hash=context.page_script_hash))
+        st.session_state["noted"] = True  # a look into the session: Streamlit's place to stop
+
+    st.button("note", on_click=note)
+
+
+def test_a_callback_runs_to_its_end_when_the_next_event_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = script_runner.ScriptRunner
+    monkeypatch.setattr(
+        ours, "_maybe_handle_execution_control_request", ours._maybe_handle_execution_control_request
+    )
+    finish_callbacks()
+    test = AppTest.from_function(interrupted).run().button[0].click().run()
+    assert "noted" in test.session_state
+
+
+def test_a_fragments_clock_on_a_page_that_was_left_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ClientState | None] = []
+    monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: asked.append(state))
+    ignore_pages_left()
+    session = SimpleNamespace(page_script_hash="review")
+    late = ClientState(page_script_hash="compare", fragment_id="panel", is_auto_rerun=True)
+    of_this_page = ClientState(page_script_hash="review", fragment_id="news", is_auto_rerun=True)
+    click = ClientState(page_script_hash="compare")
+    for state in (late, of_this_page, click, None):
+        AppSession.request_rerun(cast(AppSession, session), state)
+    assert asked == [of_this_page, click, None]
 
 
 @pytest.mark.parametrize("where", ["in the script", "in a callback", "in a fragment"])
