@@ -8,10 +8,10 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from analytic_model.recorded import utilised
 from dsocr_core.base.formatting import plural
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs import timings
+from dsocr_core.runs.flop_gaps import utilised
 from dsocr_core.runs.labels import apart, short_names
 from dsocr_core.runs.measures import MEASURES, OF_MODEL, Measure, measure_of
 from dsocr_core.runs.statistics import changes, levels
