@@ -29,12 +29,8 @@ from dsocr_core.reading.postprocess import clean_text, crops, page_prefix, resul
 from dsocr_core.reading.records import VENDOR, BackendName, OcrResult
 from dsocr_core.reading.render import draw_boxes
 
-RESULT_IMAGE, RESULT_MMD, INFO, PREDICTIONS = (
-    "result_with_boxes.jpg",
-    "result.mmd",
-    "info.json",
-    "predictions.jsonl",
-)
+RESULT_IMAGE, RESULT_MMD = "result_with_boxes.jpg", "result.mmd"
+INFO, PREDICTIONS = "info.json", "predictions.jsonl"
 RESULT_NAMES: Mapping[Markup, str] = {"ref": RESULT_MMD, "det": "result.md"}
 """Name of the text by its form, as published."""
 
@@ -190,15 +186,9 @@ def _info(result: OcrResult) -> dict[str, Any]:
         "text_clean": clean_text(result.text_raw),
         "timings_ms": {timing.stage.value: timing.milliseconds for timing in result.timings},
         "boxes": [
-            {
-                "x": box.x1,
-                "y": box.y1,
-                "w": box.x2 - box.x1,
-                "h": box.y2 - box.y1,
-                "text": box.text,
-                "label": box.label,
-                **({"page": box.page} if several else {}),
-            }
+            {"x": box.x1, "y": box.y1, "w": box.x2 - box.x1, "h": box.y2 - box.y1}
+            | {"text": box.text, "label": box.label}
+            | ({"page": box.page} if several else {})
             for box in result.boxes
         ],
         **({"pages": pages, "notes": result.notes} if several else {}),

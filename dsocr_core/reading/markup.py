@@ -53,18 +53,6 @@ REF_FORM = Form()
 """DeepSeek-OCR's, of one page."""
 
 
-class _Row(NamedTuple):
-    """A span before the text that follows it is read."""
-
-    start: int
-    end: int
-    label: str
-    boxes: tuple[Coordinates, ...]
-    malformed: str | None
-    closed: bool = True
-    markup: Markup = "ref"
-
-
 @dataclass(frozen=True)
 class Span:
     """One block's markup. `start` and `end` are offsets of the markup in the scanned text."""
@@ -73,7 +61,7 @@ class Span:
     boxes: tuple[Coordinates, ...]
     start: int
     end: int
-    text: str
+    text: str = ""
     """The segment that follows, up to the next span."""
     malformed: str | None = None
     """Why something of the span could not be read; boxes before it are still read."""
@@ -159,29 +147,20 @@ def _spans(text: str, markup: Markup) -> tuple[Span, ...]:
         found = _apart(whole, det_rows(text), found[len(whole) :])
     ends = [row.start for row in found[1:]] + [len(text)] * bool(found)
     return tuple(
-        Span(
-            row.label,
-            row.boxes,
-            row.start,
-            row.end,
-            text[row.end : until],
-            row.malformed,
-            row.closed,
-            row.markup,
-        )
-        for row, until in zip(found, ends, strict=True)
+        Span(s.label, s.boxes, s.start, s.end, text[s.end : end], s.malformed, s.closed, s.markup)
+        for s, end in zip(found, ends, strict=True)
     )
 
 
-def _apart(whole: list[_Row], second: Iterable[_Row], unclosed: list[_Row]) -> list[_Row]:
+def _apart(whole: list[Span], second: Iterable[Span], unclosed: list[Span]) -> list[Span]:
     """Rows in the order of the text: those of the second form outside of whole ones, unclosed ones cut off
     where another begins.
     """
-    found: list[_Row] = []
+    found: list[Span] = []
     for row in merge(whole, second, unclosed, key=lambda row: row.start):
         if found and row.start < found[-1].end:
             if not found[-1].closed:
-                found[-1] = found[-1]._replace(end=row.start)
+                found[-1] = replace(found[-1], end=row.start)
             elif row.markup == "ref" and row.closed:
                 found[-1] = row
                 continue
@@ -203,7 +182,7 @@ _LABEL = re.compile(r"\s*+([A-Za-z_][\w-]*+)\s*+\[")
 _TAIL = re.compile(rf"\s*+{re.escape(DET_END)}")
 
 
-def det_rows(text: str) -> Iterator[_Row]:
+def det_rows(text: str) -> Iterator[Span]:
     """Matches of the second form, as the published pattern finds them from left to right."""
     position, closing, tail = 0, -1, None
     while (start := text.find(DET, position)) >= 0:
@@ -219,12 +198,12 @@ def det_rows(text: str) -> Iterator[_Row]:
             continue
         position = tail.end()
         boxes, reason = parse_coordinates(text[label.end() - 1 : closing + 1], flat=True)
-        yield _Row(start, position, label[1], boxes, reason, markup="det")
+        yield Span(label[1], boxes, start, position, malformed=reason, markup="det")
 
 
-def _ref_rows(text: str, flat: bool = False) -> tuple[list[_Row], int]:
+def _ref_rows(text: str, flat: bool = False) -> tuple[list[Span], int]:
     """Whole spans of the first form, and where what follows the last one begins."""
-    found: list[_Row] = []
+    found: list[Span] = []
     position = 0
     while (start := text.find(REF, position)) >= 0:
         middle = text.find(_MIDDLE, start + len(REF))
@@ -236,7 +215,7 @@ def _ref_rows(text: str, flat: bool = False) -> tuple[list[_Row], int]:
         if reason is None and REF in label:
             reason = f"{REF} inside a label"
         position = end + len(DET_END)
-        found.append(_Row(start, position, label, boxes, reason))
+        found.append(Span(label, boxes, start, position, malformed=reason))
     return found, position
 
 
@@ -247,13 +226,10 @@ def block_text(span: Span) -> str:
 
 def pixel_corners(box: Coordinates, width: int, height: int) -> tuple[int, int, int, int]:
     """(x1, y1, x2, y2) in pixels as the published code computes them: truncated, not clipped."""
-    x1, y1, x2, y2 = box
-    return (
-        int(x1 / SCALE * width),
-        int(y1 / SCALE * height),
-        int(x2 / SCALE * width),
-        int(y2 / SCALE * height),
+    left, top, right, bottom = (
+        int(value / SCALE * side) for value, side in zip(box, (width, height) * 2, strict=True)
     )
+    return left, top, right, bottom
 
 
 def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...]:
@@ -266,25 +242,14 @@ def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...
         text = block_text(span)
         for coordinates in span.boxes:
             x1, y1, x2, y2 = pixel_corners(coordinates, *sizes[span.page])
-            boxes.append(
-                Box(
-                    index=len(boxes),
-                    label=span.label,
-                    x1=min(x1, x2),
-                    y1=min(y1, y2),
-                    x2=max(x1, x2),
-                    y2=max(y1, y2),
-                    text=text,
-                    coordinates=coordinates,
-                    page=span.page,
-                )
-            )
+            corners = min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+            boxes.append(Box(len(boxes), span.label, *corners, text, coordinates, span.page))
     return tuple(boxes)
 
 
-def _unclosed(text: str, position: int) -> list[_Row]:
+def _unclosed(text: str, position: int) -> list[Span]:
     """Find what begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
-    spans: list[_Row] = []
+    spans: list[Span] = []
     start = text.find(REF, position)
     while start >= 0:
         following = text.find(REF, start + len(REF))
@@ -299,7 +264,7 @@ def _unclosed(text: str, position: int) -> list[_Row]:
                 end = until
             else:
                 reason = f"no {DET} right after {REF_END}"
-        spans.append(_Row(start, end, label, (), reason, closed=False))
+        spans.append(Span(label, (), start, end, malformed=reason, closed=False))
         start = following
     return spans
 
