@@ -166,6 +166,17 @@ def test_presses_faster_than_the_answers_are_not_lost(review_server: Server, ope
     expect(viewer.root.locator(".position")).to_have_text("7 / 500")
 
 
+def test_a_name_is_recorded_though_its_field_was_drawn_anew(review_server: Server, open_page) -> None:
+    page = open_page(review_server.url)
+    settled(page)
+    page.keyboard.press("s")
+    field = page.locator(".st-key-review-reviewer input")
+    expect(field).to_be_focused()
+    field.evaluate("field => { field.value = 'Eve' }")  # no event: Streamlit knows nothing of it
+    field.press("Enter")
+    page.locator(".dsocr-review", has_text="you: same").wait_for()
+
+
 def test_the_next_page_comes_at_once(review_server: Server, open_page, capsys) -> None:
     began = time.monotonic()
     page = open_page(f"{review_server.url}/?review={RUN_ID}")

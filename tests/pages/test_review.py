@@ -342,6 +342,20 @@ def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
     }
 
 
+def test_a_name_that_comes_with_the_verdicts_counts_whatever_became_of_its_field(
+    own: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = moved_on(monkeypatch, own, {"page": MOVED, "reviewer": ""})
+    presses = [{"n": 1, "act": "same", "subject": MOVED}, {"n": 2, "act": "named", "subject": "Eve"}]
+    for count in (1, 2, 2):
+        session["review viewer"] = {"actions": presses[:count]}
+        position.take_actions()
+    assert session["review reviewer"] == "Eve"
+    assert session["review values"]["problem"] == ""
+    given = resources.review("run-1").verdicts.current()
+    assert given[MOVED]["Eve"].verdict == "same"
+
+
 def test_a_page_that_left_the_queue_keeps_its_neighbours(
     own: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.review.document import one_run_words
 from dsocr_core.review.queue import Given, select
-from dsocr_core.review.verdicts import LABEL_LIMIT, VERDICTS, Judgement, VerdictWord
+from dsocr_core.review.verdicts import LABEL_LIMIT, REVIEWER_LIMIT, VERDICTS, Judgement, VerdictWord
 from pages.widgets.review import address
 from pages.widgets.review.address import value
 from pages.widgets.shared import resources
@@ -96,15 +96,25 @@ def take_actions() -> None:
     Before anything is drawn. Streamlit may stop the script at any look into the session when more comes in;
     an action is then done by the next run: only what was done is marked as taken.
     """
-    if (pending := address.values()["pending"]) and address.reviewer():
-        act_on(*pending)
+    _give_pending()
     state: Any = st.session_state.get("review viewer")
     actions = state.get("actions") if state else None
     for action in actions if isinstance(actions, list) else []:
         number, *of_act = (action.get(name) for name in ("n", "act", "subject"))
         if isinstance(number, int) and number > address.values()["taken"]:
             act, subject = (str(value or "") for value in of_act)
-            act_on(act, subject, number)
+            if act == "named":
+                address.put("reviewer", subject[:REVIEWER_LIMIT])
+                address.put("taken", number)
+                _give_pending()
+            else:
+                act_on(act, subject, number)
+
+
+def _give_pending() -> None:
+    """Give the verdict that waited for a name, once there is one."""
+    if (pending := address.values()["pending"]) and address.reviewer():
+        act_on(*pending)
 
 
 def act_on(act: str, subject: str, number: int = 0) -> None:

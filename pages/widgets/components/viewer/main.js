@@ -250,8 +250,8 @@ class Viewer {
 
   // For the page around the viewer. Every action is sent until Python says that it has taken it, so that none is
   // lost or falls on another page than the one in sight, however fast they come.
-  actAround(act) {
-    const { taken, subject } = this.asks;
+  actAround(act, subject = this.asks.subject) {
+    const { taken } = this.asks;
     const n = Math.max(Date.now(), taken + 1, (this.actions.at(-1)?.n ?? 0) + 1);
     this.actions = [...this.actions, { n, act, subject }];
     this.setState("actions", this.actions);
@@ -278,6 +278,8 @@ class Viewer {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     // Out of a field of the page around and back to the keys.
     if (this.around && /^(Enter|Escape)$/.test(event.key) && target.closest?.(this.around.fields)) {
+      // A name goes as an action too: the field may be drawn anew before its value is sent.
+      if (event.key === "Enter" && target === fieldOf(this.around.ask)) this.actAround("named", target.value);
       target.blur(); // at once: the next key is none of the field's
       return;
     }
