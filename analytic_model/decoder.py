@@ -146,12 +146,13 @@ def _swiglu(
 def _mixture(tally: Tally, config: DecoderConfig, policy: Policy, rows: int, layers: int, steps: int) -> None:
     """Gate, routed experts, shared experts. Which experts run depends on the page; how many rows does not.
 
-    The experts' weights read are the most that can be: one expert a row and choice, up to all of them.
+    The experts' weights read are those expected where each row chooses by itself and evenly: all that a row
+    chooses of one row, nearly all experts of many.
     """
     size, width, inner = policy.element_bytes, config.hidden_size, config.moe_intermediate_size
     experts, chosen = config.routed_experts, config.experts_per_token
     routed = rows * chosen
-    read = min(routed, experts)
+    read = round(experts * (1 - (1 - chosen / experts) ** rows))
     moe = "layers.moe"
     gate = ops.linear(rows, width, experts, size, bias=False)
     tally.add(f"{moe}.gate", "mm", gate, layers, steps)

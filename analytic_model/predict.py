@@ -34,7 +34,7 @@ _NOT_COUNTED = (
     "bytes that a kernel reads again when its tiles do not fit on the chip, or that a cache saves",
     "a fused norm, softmax or activation is assumed: one pass over its input; eager code makes several",
 )
-_EXPERTS = "experts' weights are the most that can be read: min(rows x experts a token, experts) each"
+_EXPERTS = "experts' weights are those expected under even routing; of a batch no lower bound: rows may share"
 
 
 @dataclass(frozen=True)

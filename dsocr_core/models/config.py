@@ -21,6 +21,16 @@ _MOST_OTHERWISE = 2**24
 
 QUANTISED_ADVICE = "give one in bfloat16, or serve this one and read it as endpoint:URL"
 """Way out for a checkpoint with quantised weights."""
+WINDOW_FIELDS = ("sliding_window_size", "sliding_window")
+"""Names of the decoder's window, the first that is not 0 counts."""
+COMPUTED: Mapping[str, tuple[Any, ...]] = {
+    "use_mla": (False,), "q_lora_rank": (0,), "kv_lora_rank": (0,),
+    "norm_topk_prob": (False,), "scoring_func": ("softmax",), "topk_method": ("greedy",),
+    "n_group": (1,), "topk_group": (1,), "moe_layer_freq": (1,), "hidden_act": ("silu", "swish"),
+    "attention_bias": (False,), "mlp_bias": (False,), **dict.fromkeys(WINDOW_FIELDS, (0,)),
+}  # fmt: skip
+"""Values that our engines and FLOPs compute, of fields that change the decoder's arithmetic. A field that is
+null or left out has the first."""
 MLP_RATIO = 4
 """Both towers; `vision_config.mlp_ratio` of the published file is not what its code uses."""
 
@@ -159,9 +169,13 @@ def decoder_config(root: Section) -> DecoderConfig:
     """The decoder's sizes. Raises ConfigError for what no decoder here computes."""
     # The file holds the decoder's fields twice; the published code reads the top level.
     decoder, source = root if "hidden_size" in root.data else root.section("language_config"), root.source
-    if decoder.data.get("use_mla", False):
-        raise ConfigError(f"{source}: use_mla is true; only plain multi-head attention is supported")
-    for part in (root, decoder):
+    nested = root.data.get("language_config")
+    for part in (
+        root,
+        decoder,
+        *([Section(nested, source, "language_config")] if nested is not None else ()),
+    ):
+        _check_arithmetic(part)
         if (quantised := part.data.get("quantization_config")) is not None:
             method = quantised.get("quant_method") if isinstance(quantised, dict) else None
             raise ConfigError(f"{source}: quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}")
@@ -187,14 +201,33 @@ def decoder_config(root: Section) -> DecoderConfig:
         rope_theta=decoder.number("rope_theta", 10000.0),
         routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
     )
+    head = decoder.data.get("head_dim") or found.head_dim
     check(
         source,
         (found.hidden_size % (2 * found.heads) == 0, "hidden_size / num_attention_heads is not even"),
+        (head == found.head_dim, f"head_dim is {head!r:.40}; only hidden_size / num_attention_heads is read"),
         (found.experts_per_token <= found.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
     )
     if decoder.data.get("num_key_value_heads", found.heads) != found.heads:
         raise ConfigError(f"{source}: num_key_value_heads differs from num_attention_heads; not supported")
     return found
+
+
+def _check_arithmetic(part: Section) -> None:
+    """Refuse by name what no decoder here computes. Raises ConfigError."""
+    for name, values in COMPUTED.items():
+        value = part.data.get(name)
+        windowless = name in WINDOW_FIELDS and part.data.get("use_sliding_window") is False
+        if value is not None and value not in values and not windowless:
+            raise ConfigError(f"{part.named(name)} is {value!r:.40}; only {values[0]!r} is supported")
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = part.data.get(name) or {}
+        theta = part.data.get("rope_theta", 10000.0)
+        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else rope
+        if kind != "default" or (rope and rope.get("rope_theta", theta) != theta):
+            raise ConfigError(
+                f"{part.named(name)} is {rope!r:.60}; only plain rotary positions are supported"
+            )
 
 
 def projector_config(root: Section) -> ProjectorConfig:
@@ -243,6 +276,10 @@ class Section:
         if not isinstance(data, Mapping):
             raise ConfigError(f"{source}: {path or 'the file'} is not a JSON object")
         self.data, self.source, self.path = data, source, path
+
+    def named(self, name: str) -> str:
+        """A field with its file, for an error."""
+        return f"{self.source}: " + f"{self.path}.{name}".lstrip(".")
 
     def _field(self, name: str) -> tuple[str, Any]:
         dotted = f"{self.path}.{name}".lstrip(".")

@@ -90,7 +90,21 @@ def test_a_context_limit_may_be_absent(data: dict[str, Any]) -> None:
         ("projector_config/projector_type", "mlp_gelu", "only linear is supported"),
         ("projector_config/input_dim", 5, "is not twice clip's width"),
         ("projector_config/n_embed", 5, "n_embed is not hidden_size"),
-        ("use_mla", True, "only plain multi-head attention"),
+        ("use_mla", True, "use_mla is True; only False is supported"),
+        ("kv_lora_rank", 512, "kv_lora_rank is 512"),
+        ("norm_topk_prob", True, "norm_topk_prob is True; only False"),
+        ("scoring_func", "sigmoid", "scoring_func is 'sigmoid'; only 'softmax'"),
+        ("topk_method", "noaux_tc", "topk_method is 'noaux_tc'; only 'greedy'"),
+        ("n_group", 8, "n_group is 8"),
+        ("moe_layer_freq", 2, "moe_layer_freq is 2"),
+        ("hidden_act", "gelu", "hidden_act is 'gelu'; only 'silu'"),
+        ("hidden_act", ["silu"], "hidden_act is ['silu']"),
+        ("rope_scaling", {"type": "yarn", "factor": 4}, "only plain rotary positions"),
+        ("rope_parameters", {"rope_type": "default", "rope_theta": 5}, "only plain rotary positions"),
+        ("rope_scaling", "yarn", "only plain rotary positions"),
+        ("sliding_window", 128, "sliding_window is 128"),
+        ("head_dim", 32, "head_dim is 32"),
+        ("language_config/scoring_func", "sigmoid", "language_config.scoring_func is 'sigmoid'"),
         ("num_hidden_layers", ..., "num_hidden_layers is missing; is this a DeepSeek-OCR checkpoint?"),
         ("num_hidden_layers", -1, "num_hidden_layers is -1"),
         ("num_key_value_heads", 1, "num_key_value_heads differs"),
@@ -107,6 +121,16 @@ def test_every_damage_names_its_field(data: dict[str, Any], path: str, value: An
         parse_config(change(data, path, value), "dir/config.json")
     message = str(error.value)
     assert message.startswith("dir/config.json: ") and problem in message and "\n" not in message
+
+
+def test_fields_that_say_what_is_computed_change_nothing(data: dict[str, Any]) -> None:
+    expected = parse_config(data)
+    more = {
+        "norm_topk_prob": False, "scoring_func": "softmax", "n_group": None, "moe_layer_freq": 1,
+        "hidden_act": "silu", "rope_scaling": None, "rope_parameters": {"rope_type": "default"},
+        "sliding_window": 4096, "use_sliding_window": False, "head_dim": expected.decoder.head_dim,
+    }  # fmt: skip
+    assert parse_config(data | more) == expected
 
 
 @pytest.mark.parametrize("foreign", [[], "text", 5, None, {"model_type": "llama", "hidden_size": 8}])

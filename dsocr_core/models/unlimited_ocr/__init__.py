@@ -5,10 +5,11 @@ Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dsocr_core.models.config import Section
+from dsocr_core.models.config import WINDOW_FIELDS, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
 from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
 from dsocr_core.models.resolution import Preset
@@ -25,12 +26,18 @@ class UnlimitedOcrConfig(DeepseekOcrConfig):
 
 def parse(root: Section) -> UnlimitedOcrConfig:
     """Read the sizes of a config.json. Raises ConfigError."""
-    like = parse_deepseek_ocr(root)
-    # The first that is not 0 counts, as published.
-    name = "sliding_window_size" if root.data.get("sliding_window_size") else "sliding_window"
+    like = parse_deepseek_ocr(Section(_windowless(root.data), root.source, root.path))
+    name = next((name for name in WINDOW_FIELDS if root.data.get(name)), WINDOW_FIELDS[-1])
     decoder = replace(like.decoder, window=root.integer(name))
     values = {each.name: getattr(like, each.name) for each in fields(like)}
     return UnlimitedOcrConfig(**{**values, "decoder": decoder})
+
+
+def _windowless(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's fields without the window, which DeepSeek-OCR does not have."""
+    nested = data.get("language_config")
+    more = {"language_config": _windowless(nested)} if isinstance(nested, Mapping) else {}
+    return {name: value for name, value in data.items() if name not in WINDOW_FIELDS} | more
 
 
 PROMPTS = {"markdown": "<image>document parsing.", "pages": "<image>Multi page parsing."}
