@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dsocr_core.base.errors import Cancelled, one_line
 from dsocr_core.base.formatting import plural
+from dsocr_core.measure.bench_report import Bench
 from dsocr_core.measure.processes import (
     RATES,
     Code,
@@ -23,7 +24,6 @@ from dsocr_core.measure.processes import (
     Measured,
     Work,
     checked_out,
-    engine_of,
     rounds,
     working_tree,
 )
@@ -52,21 +52,19 @@ def looks(most: int) -> tuple[int, ...]:
     return tuple(sorted({max(FEWEST_ROUNDS, -(-most // 2)), most}))
 
 
-def metrics_of(bench: Mapping[str, Any], engine: str, named: Sequence[str] = ()) -> tuple[str, ...]:
+def metrics_of(bench: Bench, engine: str, named: Sequence[str] = ()) -> tuple[str, ...]:
     """Metrics of a bench: those that are named, else its rates, prefill and each stage that takes a while.
 
     Decode is `tokens/s`. Of pages read together only the rates are: a stage's time holds the others' work.
     Raises GateError for a name there is not.
     """
-    stages = {
-        name: each["milliseconds"]["median"] for name, each in engine_of(bench, engine)["stages"].items()
-    }
+    stages = {name: each.milliseconds.median for name, each in bench.engine(engine).stages.items()}
     there = (*RATES, *stages)
     if unknown := [name for name in named if name not in there]:
         raise GateError(f"--on: there is no '{unknown[0][:40]}' in this bench; there is {', '.join(there)}")
     if named:
         return tuple(dict.fromkeys(named))
-    if bench["batch"] > 1:
+    if bench.batch > 1:
         return tuple(RATES)
     nested = {stage.value for stage in inside_prefill()}
     page = sum(ms for name, ms in stages.items() if name not in nested)
@@ -274,7 +272,7 @@ def _judged(
         given = Processes(runs_a, runs_b, (engine, engine), paired=True)
         judged = judge(history, given, rates, question, busy)
         record = history.record(runs_b[0])
-    machine = ", ".join(filter(None, (record.gpu or of_b[0].bench["device"]["name"], record.host)))
+    machine = ", ".join(filter(None, (record.gpu or of_b[0].bench.device.name, record.host)))
     names = (sides[0].name, sides[1].name)
     return Gated(
         *names, engine, question.neutral, judged, runs_a, runs_b, len(made), plan.most, machine, seconds=0.0

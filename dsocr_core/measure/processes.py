@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dsocr_core.base.bounded_json import parse_json
 from dsocr_core.base.child import Child, ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.base.temporary import Temporary
+from dsocr_core.measure.bench_report import Bench
 from dsocr_core.runs.machine import TREE, MachineWatch
 from dsocr_core.runs.record import flattened
 from dsocr_core.settings import EngineName, Settings
@@ -119,20 +119,15 @@ class Measured:
     """One process: the run that it recorded, and its bench."""
 
     run_id: str
-    bench: Mapping[str, Any]
+    bench: Bench
     contended: bool = False
     """True where other programs took the machine meanwhile."""
 
     def rates(self, engine: str) -> dict[str, float]:
         """Tokens and pages a second of the process as a whole, where it has them."""
-        of = engine_of(self.bench, engine)
-        return {name: float(of[key]["median"]) for name, key in RATES.items() if of.get(key)}
-
-
-def engine_of(bench: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Figures that a bench has of one engine; empty where it has not measured it."""
-    found: Mapping[str, Any] = next((each for each in bench["engines"] if each["name"] == name), {})
-    return found
+        of = self.bench.engine(engine)
+        spreads = {name: getattr(of, field) for name, field in RATES.items()}
+        return {name: float(spread.median) for name, spread in spreads.items() if spread is not None}
 
 
 # --- code -----------------------------------------------------------------------------------------
@@ -222,7 +217,7 @@ def _measured(code: Code, ended: Ended) -> Measured:
         if exit_code:
             raise ValueError(last)
         bench = parse_json(said.strip().splitlines()[-1])
-        [run_id] = bench.pop("saved")
-        return Measured(run_id, bench)
+        [run_id] = bench["saved"]
+        return Measured(run_id, Bench.from_document(bench))
     except (DsocrError, ValueError, LookupError, TypeError) as error:
         raise GateError(f"gate: the bench of {code.name}: {one_line(error)}") from error

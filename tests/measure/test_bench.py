@@ -238,7 +238,10 @@ def test_each_engine_is_recorded_as_a_run(checkpoint: str, small_device: None, t
     assert record["environment"]["machine"] == machine
     assert record["tables"]["readings"] == 4
     assert record["tables"]["timings"] == 4 * len(FIRST.stages)
-    assert json.loads((run / "bench.json").read_text()) == json.loads(json.dumps(found.document()))
+    document = json.loads((run / "bench.json").read_text())
+    assert document == json.loads(json.dumps(found.document()))
+    of_another_commit = document | {"a later field": 1}
+    assert json.loads(json.dumps(Bench.from_document(of_another_commit).document())) == document
 
 
 # --- the device -----------------------------------------------------------------------------------

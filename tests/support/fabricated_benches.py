@@ -15,6 +15,7 @@ import pytest
 
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.measure import processes
+from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures, Spread, StageFigures
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.record import RunRecord
@@ -52,20 +53,23 @@ def worktrees(clone: Path) -> list[str]:
 
 
 def bench_document(
-    ms: Mapping[str, float], tokens: int = 100, batch: int = 1, pages: int = 5, **figures: Any
+    ms: Mapping[str, float], tokens: int = 100, batch: int = 1, pages: int = 5
 ) -> dict[str, Any]:
-    """What `bench --json` prints, as far as a gate reads it; times by stage."""
+    """What `bench --json` prints; times by stage."""
+
+    def spread(value: float) -> Spread:
+        return Spread(value, value, value, value, 3)
+
     page = sum(value for name, value in ms.items() if name not in _NESTED)
-    engine = {
-        "name": "eager",
-        "stages": {name: {"milliseconds": {"median": value}} for name, value in ms.items()},
-        "tokens_per_s": {"median": 1000 * (tokens - 1) / ms[Stage.DECODE]},
-        "pages_per_s": {"median": 1000 / page},
-    } | figures
-    return {
-        "size": [1280, 1280], "tokens": tokens, "batch": batch, "pages": pages, "repeat": 3,
-        "device": {"name": "a processor"}, "engines": [engine],
-    }  # fmt: skip
+    step_ms = ms[Stage.DECODE] / (tokens - 1)
+    stages = {str(name): StageFigures(spread(value), 1, None, None, None) for name, value in ms.items()}
+    engine = EngineFigures(
+        "eager", "a checkpoint", "float32", "eager", 100, tokens, stages, spread(step_ms),
+        spread(1000 / step_ms), spread(1000 / page), *[None] * 6, {},
+    )  # fmt: skip
+    device = DeviceFigures("a processor", "2", None, None, "float32")
+    size = (1280, 1280)
+    return Bench("tiny", size, (1, 1), tokens, batch, 3, 2, False, device, (engine,), {}, pages).document()
 
 
 def write_bench(
