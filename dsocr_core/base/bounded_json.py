@@ -1,13 +1,11 @@
-"""Files that may be anybody's, read within bounds: the one way in for every JSON document from outside.
-
-A file is either taken as it says or refused, with one reason on one line; the caller names the file.
-"""
+"""Untrusted files and JSON, with limits of size and depth. The caller names the file in errors."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,9 +38,7 @@ def read_bytes(file: Path, limit: int, follow_links: bool = False) -> bytes:
             if status.st_size > limit:
                 raise InvalidFile(f"{status.st_size:,} bytes; at most {limit:,} are read")
             content = handle.read(limit + 1)
-    except FileNotFoundError:
-        raise Missing("not there") from None
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         raise Missing("not there") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise InvalidFile(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
@@ -77,7 +73,7 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
     try:
         data = json.loads(
             content,
-            parse_int=_int64_or_float if any_number else _int64,
+            parse_int=partial(_number, any_number=any_number),
             parse_constant=None if any_number else _no_constant,
             object_pairs_hook=None if repeats else _no_repeats,
         )
@@ -94,27 +90,19 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
 def _check_depth(data: list[Any]) -> None:
     level: list[Any] = [data]
     for _ in range(DEPTH_LIMIT + 1):
-        level = [
-            item
-            for value in level
-            for item in (value.values() if isinstance(value, dict) else value)
-            if isinstance(item, (dict, list))
-        ]
+        children = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [item for each in children for item in each if isinstance(item, (dict, list))]
         if not level:
             return
     raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
 
 
-def _int64(digits: str) -> int:
+def _number(digits: str, any_number: bool) -> int | float:
     if len(digits) <= _DIGITS and -_INT64 <= (number := int(digits)) < _INT64:
         return number
+    if any_number:
+        return float(digits)
     raise ValueError("a number beyond 64 bits")
-
-
-def _int64_or_float(digits: str) -> int | float:
-    if len(digits) <= _DIGITS and -_INT64 <= (number := int(digits)) < _INT64:
-        return number
-    return float(digits)
 
 
 def _no_constant(name: str) -> NoReturn:

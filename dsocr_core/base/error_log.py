@@ -1,4 +1,4 @@
-"""Log of errors that nobody foresaw: people get a sentence and a number, the log has the rest."""
+"""Log of internal errors: people get a sentence and a number, the log has the rest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,5 @@ def unforeseen(error: BaseException, where: str) -> str:
 
 
 def page_error(error: BaseException, page: str) -> DsocrError:
-    """Give what a page failed with: an error that people read as it is, any other by its number in the
-    log.
-    """
+    """Give what a page failed with: an error for people as it is, any other by its number in the log."""
     return error if isinstance(error, DsocrError) else Unforeseen(unforeseen(error, page))

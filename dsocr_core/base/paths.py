@@ -18,9 +18,7 @@ ALLOWED_CODE = RUNS_DIRECTORY / "allowed_code.json"
 
 
 def cache_directory() -> Path:
-    """Name the folder of indexes and compiled kernels: `DSOCR_CACHE`, else `dsocr` in the user's cache
-    directory.
-    """
+    """Name the folder of indexes and compiled kernels: `DSOCR_CACHE`, else `dsocr` in the user's cache."""
     if own := os.environ.get("DSOCR_CACHE"):
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):

@@ -1,4 +1,4 @@
-"""Names and texts of strangers as they are stored and shown.
+"""Untrusted names and texts as they are stored and shown.
 
 A file's name is bytes; Python holds those that are not UTF-8 as half surrogates, which no file, table or
 terminal takes. Its text has them as `\\xff`, can be read by people, and leads back to the name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,8 +94,7 @@ def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> 
         name: side.assign(each_s=side["total_s"] / side["calls"].where(side["calls"] > 0))
         for name, side in sides.items()
     }
-    found = [_row(*pair) for pair in _matched(*(side.to_dict("records") for side in sides.values()))]
-    rows = pd.DataFrame(found, columns=_COLUMNS)
+    rows = _matched(*(side.reset_index(drop=True) for side in sides.values()))
     both = rows["found"] == BOTH
     share = (rows["calls_b"] / rows["calls_a"])[both].median()
     by_call = bool(share < _SAME_WORK[0] or share > _SAME_WORK[1])
@@ -137,54 +135,46 @@ def _of_all_stages(side: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=_SIDE)
 
 
-_Kernel = Mapping[Hashable, Any]
-
-
-def _matched(a: list[_Kernel], b: list[_Kernel]) -> list[tuple[_Kernel | None, _Kernel | None]]:
-    """Pair kernels of one stage, name and launch shape, then of one stage and name, the longest first."""
-    pairs: list[tuple[_Kernel | None, _Kernel | None]] = []
-    for key in (_shaped, _named):
-        of_b: dict[Hashable, list[_Kernel]] = defaultdict(list)
-        for kernel in b:
-            of_b[key(kernel)].append(kernel)
-        rest = []
-        for kernel in a:
-            if others := of_b[key(kernel)]:
-                pairs.append((kernel, others.pop(0)))
-            else:
-                rest.append(kernel)
-        a, b = rest, [kernel for others in of_b.values() for kernel in others]
-    return [*pairs, *((kernel, None) for kernel in a), *((None, kernel) for kernel in b)]
-
-
-def _shaped(kernel: _Kernel) -> Hashable:
-    return _named(kernel), kernel["launch"]
-
-
-def _named(kernel: _Kernel) -> Hashable:
-    return kernel["stage"], plain_name(str(kernel["kernel"]))
-
-
 _OF_SIDE = ("launch", "calls", "class", "total_s", "each_s", *FIGURES)
 _COLUMNS = ["found", "stage", "kernel", *(f"{name}_{side}" for name in _OF_SIDE for side in "ab")]
 
 
-def _row(a: _Kernel | None, b: _Kernel | None) -> dict[str, Any]:
-    either = b or a or {}
-    row = {"found": BOTH if a and b else NEW if b else GONE} | {n: either[n] for n in ("stage", "kernel")}
-    for side, kernel in (("a", a), ("b", b)):
-        row |= {f"{name}_{side}": kernel[name] for name in _OF_SIDE} if kernel else {}
-    return row
+def _matched(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Pair kernels of one stage, name and launch shape, then of one stage and name, the longest first."""
+    sides = [
+        side.assign(name=side["kernel"].map(plain_name), launch_=side["launch"].fillna("")) for side in (a, b)
+    ]
+    pairs = []
+    for keys in (["stage", "name", "launch_"], ["stage", "name"]):
+        # The nth of a key in A belongs to the nth in B.
+        numbered = [side.assign(nth=side.groupby(keys, dropna=False).cumcount()) for side in sides]
+        places = [side.reset_index(names="at")[[*keys, "nth", "at"]] for side in numbered]
+        pairs.append(places[0].merge(places[1], on=[*keys, "nth"], suffixes=("_a", "_b"))[["at_a", "at_b"]])
+        sides = [side.drop(index=pairs[-1][at]) for side, at in zip(sides, ("at_a", "at_b"), strict=True)]
+    both = pd.concat(pairs)
+    names = ["stage", "kernel", *_OF_SIDE]
+    left, right = (
+        side.loc[both[at], names].reset_index(drop=True) for side, at in ((a, "at_a"), (b, "at_b"))
+    )
+    columns = list(_OF_SIDE)
+    matched = (
+        right[["stage", "kernel"]].join(left[columns].add_suffix("_a")).join(right[columns].add_suffix("_b"))
+    )
+    parts = [matched.assign(found=BOTH)] + [
+        rest[names].rename(columns={name: f"{name}_{side}" for name in columns}).assign(found=word)
+        for rest, side, word in zip(sides, "ab", (GONE, NEW), strict=True)
+    ]
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True).reindex(
+        columns=_COLUMNS
+    )
+
+
+_PROFILED = ("git_commit", "gpu", "engine", "preset")
 
 
 def profile_of(history: History, runs: pd.DataFrame, run: str) -> str | None:
     """Find the newest run with kernels of a run's commit, card, engine, preset, in `runs` (newest first)."""
-    there = {*history.runs_with("kernels"), *history.runs_with("kernel_launches")}
-    of = runs.set_index("run_id").loc[run, list(_PROFILED)]
-    same = runs["run_id"].isin(there)
-    for name in _PROFILED:
-        same &= runs[name] == of[name]
-    return next(iter(runs.loc[same, "run_id"]), None)
-
-
-_PROFILED = ("git_commit", "gpu", "engine", "preset")
+    profiled = runs["run_id"].isin({*history.runs_with("kernels"), *history.runs_with("kernel_launches")})
+    own = runs.set_index("run_id").loc[run, list(_PROFILED)]
+    same = (runs[list(_PROFILED)] == own).all(axis=1)
+    return next(iter(runs.loc[profiled & same, "run_id"]), None)

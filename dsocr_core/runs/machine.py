@@ -7,7 +7,6 @@ does not tell is left out, never 0.
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import threading
@@ -15,6 +14,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,57 +95,46 @@ class GpuWatch:
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
         self._process: subprocess.Popen[str] | None = None
-        command = shutil.which("nvidia-smi")
-        if command is None:
-            return
         fields = ",".join(("driver_version", "utilization.gpu", *_GPU_FIELDS))
-        ask = [command, f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
-        try:  # it ends with its reader: a pipe that nobody has kills who writes to it
-            process = subprocess.Popen(
-                [*ask, f"--loop-ms={_GPU_EVERY_MS}"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                text=True, errors="replace",
+        ask = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
+        with suppress(OSError):  # it ends with its reader: a pipe that nobody has kills who writes to it
+            self._process = subprocess.Popen(
+                [*ask, f"--loop-ms={_GPU_EVERY_MS}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True, errors="replace",
             )  # fmt: skip
-        except OSError:
-            return
-        self._process = process
-        self._reading = threading.Thread(target=_read, args=(process, self._lines), daemon=True)
-        self._reading.start()
-        weakref.finalize(self, process.kill)
+            self._reading = threading.Thread(target=_read, args=(self._process, self._lines), daemon=True)
+            self._reading.start()
+            weakref.finalize(self, self._process.kill)
 
     def facts(self) -> dict[str, Any]:
-        """End the watch: medians of the moments at which the GPU was busy; empty where nothing tells."""
+        """End the watch: medians of the moments at which the GPU was busy; empty where nothing is known."""
         if self._process is not None:
             self._process.kill()
             self._reading.join()
-        busy = [cells for cells in map(_cells, self._lines) if _number(cells[1]) >= _BUSY_PERCENT]
+        rows = [[cell.strip() for cell in line.split(",")] for line in self._lines]
+        rows = [row for row in rows if len(row) == 2 + len(_GPU_FIELDS)]
+        busy = [row for row in rows if (_number(row[1]) or 0) >= _BUSY_PERCENT]
         facts: dict[str, Any] = {"driver": busy[0][0]} if busy else {}
         for at, name in enumerate(_GPU_FIELDS.values(), 2):
-            seen = [_number(cells[at]) for cells in busy]
-            if known := [each for each in seen if each >= 0]:
+            numbers = (_number(row[at]) for row in busy)
+            if known := [number for number in numbers if number is not None]:
                 facts[name] = round(statistics.median(known), 1)
         return facts
 
 
 def _read(process: subprocess.Popen[str], lines: deque[str]) -> None:
-    """Collect the lines until it ends, and see it off."""
+    """Collect the lines of a process until it ends."""
     assert process.stdout is not None
     with process.stdout as stream:
         lines.extend(stream)
     process.wait()
 
 
-def _cells(line: str) -> list[str]:
-    """As many cells as were asked for."""
-    cells = [cell.strip() for cell in line.split(",")]
-    return (cells + [""] * (len(_GPU_FIELDS) + 2))[: len(_GPU_FIELDS) + 2]
-
-
-def _number(cell: str) -> float:
+def _number(cell: str) -> float | None:
     try:
         return float(cell)
     except ValueError:  # "[N/A]"
-        return -1.0
+        return None
 
 
 class MachineWatch:

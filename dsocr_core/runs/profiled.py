@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dsocr_core.runs.history import History
@@ -45,42 +44,39 @@ def device_name(metrics: pd.DataFrame) -> str | None:
     return str(names[0]) if len(names) == 1 else None
 
 
+_SUMMED = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
+
+
 def by_kernel(rows: pd.DataFrame, shape: str | None = None) -> pd.DataFrame:
     """`profile_rows` with a row a kernel and stage, in the order of their time; `launches` counts them.
 
-    With the name of a column `shape` launches that differ in it are kernels of their own.
-
-    Times, FLOPs, bytes and shares are sums; the other figures are means over the time; the class follows
-    from those by the same rule.
+    With the name of a column `shape` launches that differ in it are kernels of their own. Times, FLOPs, bytes
+    and shares are sums; the other figures are means over the time; the class follows from those.
     """
-    found = []
-    summed = ["duration_s", "flops", "tensor_flops", "bytes", "bytes_read", "bytes_written", "share"]
-    means = [name for name in figures([]) if name not in (*summed, "limiter", "class")]
-    keys = ["kernel", rows["stage"].fillna(""), *([shape] if shape else [])]
-    for (kernel, stage, *shapes), part in rows.groupby(keys, sort=False):
-        weights = part["duration_s"].fillna(part["duration_s"].mean()).fillna(1.0).to_numpy()
-        row = {
-            "number": part["number"].iloc[0], "kernel": kernel, "stage": stage or None, "launches": len(part),
-            # The summary's share is that of all launches of a kernel.
-            "run_share": part["run_share"].max(), "run": part["run"].iloc[0],
-            "limiter": next(iter(part["limiter"].dropna().mode()), None),
-        }  # fmt: skip
-        row |= {shape: shapes[0]} if shape else {}
-        row |= {name: part[name].sum(min_count=len(part)) for name in summed}
-        values = part[means].to_numpy(float)  # (launches, figures)
-        there = ~np.isnan(values)
-        over = (weights[:, None] * there).sum(axis=0)
-        products = np.where(there, values, 0.0) * weights[:, None]
-        row |= {
-            name: total / weight if weight else float("nan")
-            for name, total, weight in zip(means, products.sum(axis=0), over, strict=True)
-        }
-        row["class"] = class_of({name: known(row[name]) for name in ("sm", "dram", "memory")})
-        found.append(row)
-    return pd.DataFrame(found).sort_values("share", ascending=False, kind="stable", ignore_index=True)
+    keys = ["kernel", "stage", *([shape] if shape else [])]
+    means = [name for name in figures([]) if name not in (*_SUMMED, "limiter", "class")]
+
+    def groups(frame: pd.DataFrame) -> Any:
+        return frame.groupby([rows[name] for name in keys], sort=False, dropna=False)
+
+    took = rows[["duration_s"]]
+    weights = took.fillna(groups(took).transform("mean"))["duration_s"].fillna(1.0)
+    sums = groups(rows[_SUMMED]).sum().mask(groups(rows[_SUMMED].isna()).any())
+    measured = groups(rows[means].mul(weights, axis=0)).sum(min_count=1)
+    measured /= groups(rows[means].notna().mul(weights, axis=0)).sum()
+    facts = groups(rows).agg(
+        number=("number", "first"), launches=("number", "size"), run=("run", "first"),
+        run_share=("run_share", "max"),  # the summary's share is that of all launches of a kernel
+        limiter=("limiter", lambda each: next(iter(each.dropna().mode()), None)),
+    )  # fmt: skip
+    found = pd.concat([facts, sums, measured], axis=1).reset_index()
+    found["stage"] = found["stage"].astype(object).where(found["stage"].notna(), None)
+    shares = found[["sm", "dram", "memory"]].to_dict("records")
+    found["class"] = [class_of({name: known(share) for name, share in of.items()}) for of in shares]
+    return found.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
 
-def known(value: float) -> float | None:
+def known(value: Any) -> Any:
     """None for NaN."""
     return None if value != value else value
 

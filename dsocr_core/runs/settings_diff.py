@@ -60,6 +60,6 @@ def side_by_side(facts: pd.DataFrame, run_ids: Sequence[str], differing: bool) -
     for row in facts.itertuples(index=False):
         of_name = values.setdefault((str(row.section), str(row.name)), {})
         of_name[str(row.run_id)] = row.value if isinstance(row.value, str) else None
-    rows = [(section, name, *map(of_run.get, run_ids)) for (section, name), of_run in values.items()]
-    shown = [row for row in rows if not differing or differ(*row[:2], row[2:])]
+    cells = {key: [of_run.get(run_id) for run_id in run_ids] for key, of_run in values.items()}
+    shown = [[*key, *own] for key, own in cells.items() if not differing or differ(*key, own)]
     return pd.DataFrame(shown, columns=["section", "name", *run_ids], dtype=object)
