@@ -34,7 +34,8 @@ from dsocr_core.runs.history import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.result_cache import portable
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Attention, InferSettings, Settings
 
 SAMPLES = Path("data/samples")
@@ -160,12 +161,12 @@ def _write(
     pages = [str(SAMPLES)] if command == "compare" else [str(result.request.image) for result in results]
     typed = shlex.join(["python", "-m", "dsocr_core", command, *pages, *options])
     record = record_run(settings, results, typed, notes=note)
-    with RunWriter(root, replace(record, host=None)) as run:  # of no machine in particular
+    with RunDirectory.create(root, replace(record, host=None)) as run:  # of no machine in particular
         for result in results:
-            run.add_result(result.request.name, result)
+            run.add(PageResults(result.request.name, results=[result]))
         for comparison in comparisons:
             if comparison.report is not None:
-                run.add_parity(comparison.request.name, comparison.report)
+                run.add_rows("parity", [parity_row(comparison.request.name, comparison.report)])
 
 
 if __name__ == "__main__":

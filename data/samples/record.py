@@ -20,7 +20,9 @@ from dsocr_core.page.documents import expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
-from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache, ResultStore
+from dsocr_core.runs.record import read_document
+from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache, save_results
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
 
 SAMPLES = Path(__file__).parent
@@ -42,7 +44,7 @@ def main() -> int:
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
     session = Session(Settings(device="cpu").for_comparison(), Opening(staging / "unused"))
     try:
-        pages = expand([SAMPLES])
+        pages, comparisons = expand([SAMPLES]), []
         session.compare(session.settings.request(pages[0].path))  # warms both backends up
         for page in pages:
             comparison = _quickest(session, page.path, page.source)
@@ -50,7 +52,8 @@ def main() -> int:
             print(f"{page.source}: {verdict}", flush=True)
             if verdict != "identical":
                 return 1
-            ResultCache(session.settings).ship(comparison, staging / "recorded")
+            comparisons.append(comparison)
+        ResultCache(session.settings).ship(comparisons, staging / "recorded", "samples")
         if not _record_example(staging):
             return 1
         shutil.rmtree(SHIPPED_RESULTS, ignore_errors=True)
@@ -80,7 +83,7 @@ def _record_example(staging: Path) -> bool:
         print(f"{EXAMPLE.name} in {EXAMPLE_SETTINGS.dtype}: {comparison.verdict}", flush=True)
         if comparison.report is None or comparison.verdict != "differs":
             return False
-        ResultCache(session.settings).ship(comparison, staging / "recorded", example=True)
+        ResultCache(session.settings).ship([comparison], staging / "recorded", "example", example=True)
     return True
 
 
@@ -89,19 +92,18 @@ def rekey() -> int:
     and what is read did not: no model runs."""
     staging = Path(tempfile.mkdtemp(prefix=".recorded-", dir=SAMPLES))
     try:
-        for file in sorted(SHIPPED_RESULTS.glob("*.parquet")):
-            recorded = ResultStore(SHIPPED_RESULTS).find(file.stem)
-            if recorded is None:
-                print(f"{file.name}: damaged", flush=True)
-                return 1
-            result = recorded.result
-            example = result.request.preset == EXAMPLE_SETTINGS.preset
-            settings = Settings(device="cpu").for_comparison()
-            if example:
-                settings = EXAMPLE_SETTINGS.of_side("b" if result.backend == VENDOR else "a")
-            request = replace(result.request, image=PROJECT_ROOT / result.request.image)
-            key = ResultCache(settings).shipped_key(result.backend, request, example)
-            shutil.copyfile(file, staging / f"{key}.parquet")
+        for run in sorted(SHIPPED_RESULTS.glob("runs/*")):
+            results, example = {}, run.name == "example"
+            for _, result in RunDirectory(run).results():
+                assert result is not None
+                settings = Settings(device="cpu").for_comparison()
+                if example:
+                    settings = EXAMPLE_SETTINGS.of_side("b" if result.backend == VENDOR else "a")
+                request = replace(result.request, image=PROJECT_ROOT / result.request.image)
+                key = ResultCache(settings).shipped_key(result.backend, request, example)
+                results[key] = result
+            created = read_document((run / "run.json").read_bytes())["created"]
+            save_results(staging, run.name, results, created)
         shutil.rmtree(SHIPPED_RESULTS)
         staging.rename(SHIPPED_RESULTS)
     finally:

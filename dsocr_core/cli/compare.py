@@ -239,7 +239,7 @@ def _compare_folders(
     from dsocr_core.page.documents import natural_key
     from dsocr_core.read.report import Report
     from dsocr_core.reading.comparison import Comparison
-    from dsocr_core.runs.recorder import RunRecorder
+    from dsocr_core.runs.recording import Recording
     from dsocr_core.runs.texts import Prediction, without_suffix
 
     settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
@@ -248,7 +248,7 @@ def _compare_folders(
         for each in read_texts(folder.removeprefix(_FOLDER)).predictions:
             texts.setdefault(side, {}).setdefault(without_suffix(each.name), []).append(each)
     report = Report(settings.side_names, chosen.spans)
-    recorder = RunRecorder(replace(settings, history=record_in or ""), typed)
+    recorder = Recording(replace(settings, history=record_in or ""), typed)
     with recorder if record_in is not None else nullcontext():
         for name in sorted({*texts["a"], *texts["b"]}, key=natural_key):
             request = settings.request(Path(name), name)

@@ -140,12 +140,11 @@ def run(settings: Settings, chosen: ClusterOptions, batch: int | None, console: 
 
 def _record(settings: Settings, record: RunRecord, figures: Figures, output: str) -> None:
     """Write a run of the history with the figures of an output, whose pages stay there."""
-    from dsocr_core.runs.storage.entries import open_storage
-    from dsocr_core.runs.writer import RunWriter
+    from dsocr_core.runs.run_directory import RunDirectory
 
     record = replace(record, environment=record.environment | {"cluster": figures.facts(output)})
-    with RunWriter(open_storage(history_location(settings)), record) as writer:
-        writer.add("timings", figures.mean_times(settings.backend("a")))
+    with RunDirectory.create(history_location(settings), record) as writer:
+        writer.add_rows("timings", figures.mean_times(settings.backend("a")))
 
 
 @contextlib.contextmanager

@@ -112,12 +112,12 @@ def read(
     from dsocr_core.read.pages import read_pages
     from dsocr_core.read.progress import Progress
     from dsocr_core.read.session import Session
-    from dsocr_core.runs.recorder import RunRecorder
+    from dsocr_core.runs.recording import Recording
 
     opening = Opening(marks=None if measures else Marks.RANGES, stores=False)
     save, one = record_in is not None, len(all_settings) == 1
     runs = [
-        RunRecorder(
+        Recording(
             replace(each, history=record_in) if record_in is not None else each,
             plan.command,
             out=plan.directory if one else None,

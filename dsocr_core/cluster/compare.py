@@ -16,7 +16,7 @@ from dsocr_core.cluster.status import read_status
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import CancelToken, OcrRequest
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.results import Key, Readings, compared
 from dsocr_core.runs.rows import not_compared_row, parity_row
 from dsocr_core.runs.schema import rows_to_table
@@ -217,7 +217,7 @@ def record_worst(settings: Settings, a: Output, b: Output, worst: Sequence[Row],
     numbers = {row["number"] for row in worst}
     size = a.run()["cluster"]["shard_pages"]
     shards, names = {number // size for number in numbers}, settings.side_names
-    with RunRecorder(settings, command) as recorder:
+    with Recording(settings, command) as recorder:
         for of_a, of_b in _pairs(a, b):
             if of_a is not None and of_b is not None and of_a.index in shards:
                 sides = (ShardOf(a.store.location, of_a, names[0]), ShardOf(b.store.location, of_b, names[1]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from analytic_model.counted import published_rows, run_rows
@@ -12,9 +13,9 @@ from dsocr_core.measure.bench import DRAWN, BenchPlan
 from dsocr_core.measure.bench_report import Bench
 from dsocr_core.reading.records import VENDOR
 from dsocr_core.runs.record import record_run
-from dsocr_core.runs.shapes import own_shapes
-from dsocr_core.runs.storage.entries import open_storage
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.rows import PageResults, Row
+from dsocr_core.runs.run_directory import RunDirectory
+from dsocr_core.runs.shapes import Shape
 
 
 def record_bench(
@@ -44,19 +45,25 @@ def record_bench(
                 own["tokens_per_s"] = round(figures.tokens_per_s.median, 1)
             environment[figures.name] = environment.get(figures.name, {}) | own
         record = replace(record, environment=environment)
-        with RunWriter(open_storage(location), record) as run:
-            rows: list[dict[str, Any]] = []
+        with RunDirectory.create(location, record) as run:
             for number, result in enumerate(results):
                 # Of a pass that draws a page again the number tells the copies apart.
                 turn = number // plan.pages_a_pass if plan.pages_a_pass <= DRAWN else number
                 page = f"{result.request.image.stem} #{turn + 1}"
-                rows += run.add_result(page, result).to_pylist()
-            if count:
-                shapes = own_shapes(rows)
-                run.add("stage_flops", run_rows(record.config, record.dtype, shapes))
-                if figures.name == VENDOR and measured.published_flops:
-                    counted = published_rows(record.config, shapes[VENDOR], measured.published_flops)
-                    run.add("stage_flops", counted)
+                run.add(PageResults(page, results=[result]))
             (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
+            published = measured.published_flops if figures.name == VENDOR else {}
+            run.finish(count=partial(_flops, published) if count else None)
         ids.append(record.id)
     return ids
+
+
+def _flops(
+    published: Mapping[str, Sequence[int]],
+    config: dict[str, Any] | None,
+    dtype: str | None,
+    shapes: Mapping[str, Iterable[Shape]],
+) -> list[Row]:
+    """Rows of stage_flops: by the models, and what torch counted in the published modules."""
+    rows = run_rows(config, dtype, shapes)
+    return [*rows, *published_rows(config, [*shapes[VENDOR]], published)] if published else rows

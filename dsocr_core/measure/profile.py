@@ -23,8 +23,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.importers.ncu import Launches, launches_of
 from dsocr_core.runs.importers.reading import TABLE_LIMIT, as_text
 from dsocr_core.runs.record import record_run
-from dsocr_core.runs.storage.entries import open_storage
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings
 
 SECTIONS = (
@@ -89,9 +88,9 @@ def profile_stage(profile: Profile, settings: Settings, location: str) -> tuple[
         record_run(settings, (), typed, notes=note), backends=(settings.engine,), engine=settings.engine,
         gpu=gpu, profiled=True, preset=settings.preset,
     )  # fmt: skip
-    with RunWriter(open_storage(location), record) as run:
+    with RunDirectory.create(location, record) as run:
         for name, rows in measured.tables().items():
-            run.add(name, rows)
+            run.add_rows(name, rows)
     return record.id, len(measured.launches)
 
 

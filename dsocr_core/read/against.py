@@ -26,7 +26,7 @@ from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import VERDICTS, passes
 from dsocr_core.reading.records import BackendName, CancelToken
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.texts import UnmatchedTexts
 
 _VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
@@ -68,7 +68,7 @@ class AgainstReport:
         self.a, self.others = a, [Against(name) for name in others]
         self.left_over: dict[BackendName, UnmatchedTexts] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
-        self.histories: Sequence[RunRecorder] = ()
+        self.histories: Sequence[Recording] = ()
         """None, or for each B that of its run with A, which has its id once it is written."""
         self._pages: list[tuple[str, dict[BackendName, Comparison] | None, str | None]] = []
 
@@ -163,7 +163,7 @@ def read_against(
     plan: RunPlan,
     progress: Progress,
     cancel: CancelToken | None = None,
-    histories: Sequence[RunRecorder] = (),
+    histories: Sequence[Recording] = (),
 ) -> AgainstReport:
     """Read every page with A and each B into the run directory; `sessions` are under `settings_against`.
 
@@ -175,7 +175,7 @@ def read_against(
     settings = [session.settings for session in sessions]
     first = settings[0]
     a, names = first.backend("a"), [each.backend("b") for each in settings]
-    run = RunRecorder(first, plan.command, out=plan.directory, save=False)
+    run = Recording(first, plan.command, out=plan.directory, save=False)
     with ExitStack() as stack:
         directory = stack.enter_context(RunDirectory(plan.directory, run, sessions[0], (a, *names)))
         for history in histories:

@@ -25,7 +25,7 @@ from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.runs.record import flattened
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def read_pages(
     session: Session,
     plan: RunPlan,
     progress: Watch,
-    run: RunRecorder | None = None,
+    run: Recording | None = None,
     cancel: CancelToken | None = None,
 ) -> Report:
     """Read every page and write the run directory, each page as it finishes.
@@ -52,7 +52,7 @@ def read_pages(
         raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
     settings, sides = session.settings, plan.sides
     backends = tuple(settings.backend(side) for side in sides)
-    run = run or RunRecorder(settings, plan.command, out=plan.directory, save=False)
+    run = run or Recording(settings, plan.command, out=plan.directory, save=False)
     with RunDirectory(plan.directory, run, session, backends) as directory:
         rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
         found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)

@@ -4,15 +4,10 @@ bar.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,78 +23,10 @@ from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, predictio
 from dsocr_core.reading.clean import CleanPage, clean_pages
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import BackendName
-from dsocr_core.reading.writing import require_writable
-from dsocr_core.runs.readings import result_of
-from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.run_folder import is_begun, run_rows
+from dsocr_core.runs import run_directory
+from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.rows import PageResults, parity_of
 from dsocr_core.settings import Settings
-
-LOCK_FILE = ".lock"
-
-
-class DirectoryBusy(DsocrError):
-    """Another run writes into the directory; names it."""
-
-
-@contextlib.contextmanager
-def writing_into(directory: Path) -> Iterator[None]:
-    """Hold a run directory, made if need be. The lock ends with the process, so a crash leaves none.
-
-    Raises DirectoryBusy, DsocrError when nothing can be written there.
-    """
-    file = directory / LOCK_FILE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        handle = _locked(file)
-    except BlockingIOError:
-        raise DirectoryBusy(
-            f"{directory}: {_holder(file)} writes into it; wait for its end or give another --out"
-        ) from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        cause = getattr(error, "strerror", None) or str(error)
-        raise DsocrError(
-            f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
-        ) from error
-    try:
-        _say_who(handle)
-        require_writable(directory)
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            file.unlink()
-        with contextlib.suppress(OSError):
-            directory.rmdir()  # where nothing was written
-        os.close(handle)
-
-
-def _locked(file: Path) -> int:
-    """A descriptor of the file with the lock on it. Raises BlockingIOError when somebody else has it."""
-    while True:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if file.exists() and os.fstat(handle).st_ino == file.stat().st_ino:
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # its holder ended and took the file away in between
-
-
-def _say_who(handle: int) -> None:
-    now = datetime.now(UTC)
-    with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()} on {platform.node()} since {now:%Y-%m-%d %H:%M:%S} UTC".encode(), 0)
-
-
-def _holder(file: Path) -> str:
-    try:
-        text = file.read_bytes()[:200].decode(errors="replace")
-    except OSError:
-        text = ""
-    return f"process {text}" if text else "another run"
-
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +116,7 @@ class RunDirectory(Recorder):
     results are found in the result cache.
     """
 
-    def __init__(self, directory: Path, run: RunRecorder, session: Session, backends: Sequence[BackendName]):
+    def __init__(self, directory: Path, run: Recording, session: Session, backends: Sequence[BackendName]):
         """`run` writes into that directory; `backends` read each page, A's first."""
         self._directory, self.run, self._session, self._backends = directory, run, session, backends
         self._export = Export(directory, run.record.id, backends[0])
@@ -198,7 +125,6 @@ class RunDirectory(Recorder):
 
     def __enter__(self) -> RunDirectory:
         with ExitStack() as stack:
-            stack.enter_context(writing_into(self._directory))
             if _is_of_another_version(self._directory):
                 raise DsocrError(
                     f"{self._directory}: has predictions of another version or program; give another --out"
@@ -224,7 +150,7 @@ class RunDirectory(Recorder):
 
     def add(self, read: PageRead) -> None:
         page, local = read.page, self._session.cached
-        self.run.begin()
+        self.run.run.begin()
         for settings, part in [(self._session.settings, read.comparison), *read.more]:
             for result in part.results.values():
                 key = page.keys.get(result.backend)
@@ -232,14 +158,25 @@ class RunDirectory(Recorder):
                 self._keys += [key] if key and result.backend in local else []
             for side, error in part.errors.items():
                 self._export.add_failure(settings.backend(side), page.source, page.request.image, error)
-        self.run.add(page.source, read.comparison, read.clean, page.keys, read.more)
+        parts = [(self._session.settings, read.comparison), *read.more]
+        self.run.add_page(
+            PageResults(
+                page.source,
+                page.request.image,
+                [result for _, part in parts for result in part.results.values()],
+                {each.backend(side): why for each, part in parts for side, why in part.errors.items()},
+                parity_of(page.source, read.comparison),
+                page.keys,
+                read.clean,
+            )
+        )
 
     def add_failure(self, page: PageFailed) -> None:
         try:
-            self.run.begin()
+            self.run.run.begin()
             for backend in self._backends:
                 self._export.add_failure(backend, page.source, page.image, page.error)
-            self.run.add_failure(page.source, self._backends, page.error, page.image)
+            self.run.add_page(PageResults.failed(page.source, self._backends, page.error, page.image))
         except DsocrError as failure:  # a full disk, say: the report still has the page's own error
             log.warning("%s", failure)
 
@@ -251,15 +188,15 @@ class RunDirectory(Recorder):
 
 def _is_of_another_version(directory: Path) -> bool:
     """Look whether lines lie there that no run of this version made."""
-    has_run = is_begun(directory) or (directory / "run.json").exists()
+    has_run = run_directory.is_begun(directory) or (directory / "run.json").exists()
     file = directory / PREDICTIONS
     return not has_run and file.is_file() and file.stat().st_size > 0
 
 
 def run_lines(directory: Path) -> Iterator[dict[str, Any]]:
     """The lines of predictions that the rows of a run directory make; none where there is no run."""
-    for row in run_rows(directory, LINE_COLUMNS):
-        result, run = result_of(row), {"run": row["run_id"]}
+    for row, result in run_directory.RunDirectory(directory).results(LINE_COLUMNS):
+        run = {"run": row["run_id"]}
         image = None if row["path"] is None else Path(text_name(row["path"]))
         if result is not None and image is not None:
             result = replace(result, request=replace(result.request, image=image))
@@ -271,12 +208,12 @@ def run_lines(directory: Path) -> Iterator[dict[str, Any]]:
 class HistoryRecorder(Recorder):
     """Puts pages into a run of the history, which its owner ends."""
 
-    def __init__(self, history: RunRecorder, backends: Sequence[BackendName]) -> None:
+    def __init__(self, history: Recording, backends: Sequence[BackendName]) -> None:
         self._history, self._backends = history, backends
 
     def add(self, read: PageRead) -> None:
         page = read.page
-        self._history.add(page.source, read.comparison, read.clean, page.keys)
+        self._history.add(page.source, read.comparison, clean=read.clean, keys=page.keys)
 
     def add_failure(self, page: PageFailed) -> None:
-        self._history.add_failure(page.source, self._backends, page.error, page.image)
+        self._history.add_page(PageResults.failed(page.source, self._backends, page.error, page.image))

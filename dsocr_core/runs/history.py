@@ -28,11 +28,11 @@ from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import Query, literal
 from dsocr_core.runs.record import RunRecord, read_document
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import OTHER_VERSION, SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
 from dsocr_core.runs.storage.entries import open_storage
 from dsocr_core.runs.storage.store import EntryGone
-from dsocr_core.runs.writer import RunWriter
 
 T = TypeVar("T")
 
@@ -362,10 +362,10 @@ class History:
 
     # --- adding and marking ---------------------------------------------------------------------
 
-    def writer(self, record: RunRecord) -> RunWriter:
+    def writer(self, record: RunRecord) -> RunDirectory:
         """Open the place where a new run of this history is written; it takes the name of a damaged one."""
         replace = record.id in self.damaged().keys() - self.of_other_versions.keys()
-        return RunWriter(self.storage, record, replace=replace)
+        return RunDirectory.create(self.storage, record, replace=replace)
 
     def annotate(
         self, run_id: str, kind: str, value: str | None, *, page: str | None = None, name: str | None = None

@@ -8,8 +8,8 @@ from pathlib import Path
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.parquet import read_rows
-from dsocr_core.runs.readings import result_of
 from dsocr_core.runs.record import RunRecord, tolerance_of
+from dsocr_core.runs.rows import result_of
 
 _AGAIN = ("within_tolerance", "differs")
 """Verdicts that are given anew: identical stays identical, and what could not be compared stays so."""

@@ -1,41 +1,39 @@
 """The result cache: what backends gave before, addressed by all that decides it, without loading torch.
 
-An entry is a row of readings in a file named by its key, or where a run directory holds that row, the
-directory's path. Written under a temporary name and renamed when whole: a reader never sees half a file.
+A directory of runs, as a history is one: `runs/KEY/` is a run whose row of readings has that key, or a
+link to the run directory that has it. Results that come with the samples are such runs, of many rows.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
+from dsocr_core.base.bounded_json import read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.models.family import FIRST
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import code_version, required_files, result_key, shared_fingerprint
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
-from dsocr_core.reading.writing import write_whole
-from dsocr_core.runs.parquet import read_rows, row_of
-from dsocr_core.runs.readings import SCHEMA, few_rows, reading_table, result_of
+from dsocr_core.runs.parquet import row_of
+from dsocr_core.runs.record import RunRecord, read_document
+from dsocr_core.runs.rows import SCHEMA, PageResults, result_of
 from dsocr_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
 SHIPPED_RESULTS = PROJECT_ROOT / "data" / "samples" / "recorded"
 Facts = dict[str, object]
-_CREATED = "created"
-_MAX_BYTES = 64 * 1024 * 1024
+_RUNS = "runs"
+_MAX_BYTES = 4 * 1024 * 1024
 LOCAL_KINDS = ("eager", "fast", "vendor")
 """The backends whose results follow from the checkpoint and the settings."""
 
@@ -48,53 +46,32 @@ class RecordedResult:
     created: str
 
 
-class ResultStore:
-    """A folder of results. Reads never fail: a damaged or foreign file is as good as none."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def find(self, key: str) -> RecordedResult | None:
+def find_result(key: str, runs: Iterable[Path]) -> RecordedResult | None:
+    """The result of that key in one of these runs. A damaged or foreign run is as good as none."""
+    for run in runs:
         try:
-            return self._row(key) or self._of_run(key)
-        except (InvalidFile, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError):
-            return None
+            rows = row_of(run / "readings.parquet", "key", key, SCHEMA).to_pylist()
+            result = result_of(rows[0]) if rows else None
+            if result is not None:
+                created = read_document(read_bytes(run / "run.json", _MAX_BYTES))["created"]
+                return RecordedResult(result, str(created))
+        except (DsocrError, OSError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError):
+            continue
+    return None
 
-    def _row(self, key: str) -> RecordedResult | None:
-        file = self.directory / f"{key}.parquet"
-        if not file.exists():
-            return None
-        content = pa.py_buffer(read_bytes(file, _MAX_BYTES, follow_links=True))
-        [row] = read_rows(content, SCHEMA).to_pylist()  # columns that came later are empty
-        result = result_of(row)
-        created = pq.read_schema(pa.BufferReader(content)).metadata[_CREATED.encode()].decode()
-        return None if result is None else RecordedResult(result, created)
 
-    def _of_run(self, key: str) -> RecordedResult | None:
-        """The row of that key in the run that an entry names."""
-        entry = parse_json(read_bytes(self.directory / f"{key}.json", _MAX_BYTES))
-        rows = row_of(Path(entry["run"]) / "readings.parquet", "key", key, SCHEMA)
-        result = result_of(rows.to_pylist()[0])
-        return None if result is None else RecordedResult(result, str(entry["created"]))
+def save_results(root: Path, name: str, results: Mapping[str, OcrResult], created: str | None = None) -> None:
+    """Write results by their keys as one run below `root`, in place of that of its name.
 
-    def save(self, key: str, recorded: RecordedResult) -> None:
-        """Write one result; raises DsocrError when it cannot be written, leaving nothing behind."""
-        request = recorded.result.request
-        table = reading_table(request.name, recorded.result, (request.file, *request.more_files))
-        content = few_rows(table, {_CREATED: recorded.created})
-        self._write(self.directory / f"{key}.parquet", content)
+    Raises DsocrError.
+    """
+    from dsocr_core.runs.run_directory import RunDirectory
 
-    def link(self, keys: Iterable[str], run: Path, created: str) -> None:
-        """Have a run directory's rows found by their keys. Raises DsocrError."""
-        for key in keys:
-            content = json.dumps({"run": str(run.resolve()), "created": created}).encode()
-            self._write(self.directory / f"{key}.json", content)
-
-    def _write(self, file: Path, content: bytes) -> None:
-        try:
-            write_whole(file, content)
-        except OSError as error:
-            raise DsocrError(f"{file}: the result could not be written ({error.strerror})") from error
+    backends = tuple(dict.fromkeys(result.backend for result in results.values()))
+    record = RunRecord(name, created or _now(), "dsocr", backends=backends)
+    with RunDirectory.create(root, record, replace=True) as run:
+        for key, result in results.items():
+            run.add(PageResults(result.request.name, results=[portable(result)], keys={result.backend: key}))
 
 
 class ResultCache:
@@ -102,8 +79,7 @@ class ResultCache:
 
     def __init__(self, settings: Settings, directory: Path | None = None) -> None:
         self.settings = settings
-        self._store = ResultStore(directory or RUNS_DIRECTORY / "results")
-        self._shipped = ResultStore(SHIPPED_RESULTS)
+        self.directory = directory or RUNS_DIRECTORY / "cache"
 
     @functools.cached_property
     def checkpoint(self) -> str:
@@ -137,7 +113,7 @@ class ResultCache:
         if spec.kind not in LOCAL_KINDS:
             return None  # what another program gives may be another thing tomorrow
         if self.settings.names_backend(side):
-            cache = ResultCache(self.settings.of_side(side), self._store.directory)
+            cache = ResultCache(self.settings.of_side(side), self.directory)
             more = request.more if request.together else None
             request = cache.settings.request(request.image, request.source, more)
             pages = {}
@@ -149,35 +125,43 @@ class ResultCache:
         return replace(recorded, result=replace(recorded.result, request=request, backend=spec.name))
 
     def _lookup(self, backend: BackendName, page: Facts) -> RecordedResult | None:
+        shipped = sorted(SHIPPED_RESULTS.glob(f"{_RUNS}/*"))
+        own = self._key(backend, page)
         return (
-            self._store.find(self._key(backend, page))
-            or self._shipped.find(self._example_key(backend, page))
-            or (self._shipped.find(_shipped_key(backend, page)) if self._usual_dtype else None)
+            find_result(own, [self.directory / _RUNS / own])
+            or find_result(self._example_key(backend, page), shipped)
+            or (find_result(_shipped_key(backend, page), shipped) if self._usual_dtype else None)
         )
 
     def add(self, result: OcrResult) -> None:
         """Store what a backend gave; where that fails it is said, and the reading is one all the same."""
         try:
-            key = self._key(result.backend, self._page_facts(result.request))
-            self._store.save(key, RecordedResult(portable(result), _now()))
-        except DsocrError as error:
+            key = self.key(result.backend, result.request)
+            save_results(self.directory, key, {key: result})
+        except (DsocrError, OSError) as error:
             log.warning("not in the result cache: %s", error)
 
     def link(self, keys: Iterable[str], run: Path) -> None:
         """Have rows of a run directory found by their keys; where that fails it is said."""
+        from dsocr_core.runs.storage.entries import Storage
+
         try:
-            self._store.link(keys, run, _now())
-        except DsocrError as error:
+            (self.directory / _RUNS).mkdir(parents=True, exist_ok=True)
+            for key in keys:
+                Storage(self.directory).remove(key)
+                (self.directory / _RUNS / key).symlink_to(run.resolve())
+        except (DsocrError, OSError) as error:
             log.warning("not in the result cache: %s", error)
 
-    def ship(self, comparison: Comparison, directory: Path, example: bool = False) -> None:
-        """Keep a comparison for the first start on any machine; as an `example` only where the same number
-        type and attention are asked for."""
-        store = ResultStore(directory)
-        for side, result in comparison.results.items():
-            cache = ResultCache(self.settings.of_side(side))
-            key = cache.shipped_key(result.backend, comparison.request, example)
-            store.save(key, RecordedResult(portable(result), _now()))
+    def ship(self, comparisons: Sequence[Comparison], root: Path, name: str, example: bool = False) -> None:
+        """Write comparisons as a run below `root` for the first start on any machine; as an `example` only
+        where the same number type and attention are asked for."""
+        results = {}
+        for comparison in comparisons:
+            for side, result in comparison.results.items():
+                cache = ResultCache(self.settings.of_side(side))
+                results[cache.shipped_key(result.backend, comparison.request, example)] = result
+        save_results(root, name, results)
 
     def shipped_key(self, backend: BackendName, request: OcrRequest, example: bool = False) -> str:
         """The name of a result that comes with the samples. Raises DsocrError without its page."""

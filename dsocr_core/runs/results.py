@@ -16,8 +16,8 @@ from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.own_run import read_own_run
-from dsocr_core.runs.readings import request_of, result_of, timings_of
 from dsocr_core.runs.record import RunRecord, tolerance_of
+from dsocr_core.runs.rows import request_of, result_of, timings_of
 from dsocr_core.runs.schema import TABLES
 
 Key = tuple[str, str | None]

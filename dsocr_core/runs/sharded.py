@@ -36,7 +36,7 @@ from dsocr_core.reading.records import (
     top_two_steps,
 )
 from dsocr_core.runs.parquet import read_rows
-from dsocr_core.runs.readings import SCHEMA, reading_table, result_of, result_row, rows_table
+from dsocr_core.runs.rows import SCHEMA, failure_table, result_of, result_table
 from dsocr_core.runs.schema import another_version, encodable_value
 from dsocr_core.runs.storage.store import SMALL_BYTES, Store
 
@@ -103,27 +103,18 @@ def _is_of_page(name: str) -> bool:
 
 def readings_table(pages: Sequence[PageReading]) -> pa.Table:
     """Rows of readings of pages, in their order."""
-    try:
-        table = rows_table([_row(page) for page in pages])
-    except (UnicodeEncodeError, DsocrError):  # what a column cannot hold: page by page
-        parts = [
-            rows_table([encodable_value(_row(page))])
-            if page.result is None
-            else reading_table(page.name, page.result, [page.result.request.file])
-            for page in pages
-        ]
-        table = pa.concat_tables(parts).combine_chunks()
+    table = pa.concat_tables([_rows(page) for page in pages]).combine_chunks()
     # Not as a request has it: a URL is no path.
     at, paths = SCHEMA.get_field_index("path"), [encodable_value(page.path) for page in pages]
     return table.set_column(at, SCHEMA.field(at), pa.array(paths, pa.string()))
 
 
-def _row(page: PageReading) -> Mapping[str, Any]:
+def _rows(page: PageReading) -> pa.Table:
     if page.result is not None:
-        return result_row(page.name, page.result, [page.result.request.file])
+        return result_table(page.name, page.result, files=[page.result.request.file])
     facts = [{"name": QUARANTINED, "value": "it ended its processes"}] if page.quarantined else []
     error = (page.error or "not known")[:MOST_OF_AN_ERROR]
-    return {"page": page.name, "source": page.name, "error": error, "environment": facts}
+    return failure_table({"page": page.name, "source": page.name, "error": error, "environment": facts})
 
 
 def _of_workers(pages: Sequence[PageReading]) -> pa.Table:

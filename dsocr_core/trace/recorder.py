@@ -10,8 +10,7 @@ from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.record import RunRecord, record_run
-from dsocr_core.runs.storage.entries import open_storage
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.settings import Settings, history_location
 from dsocr_core.trace.run import TracePlan
 
@@ -25,9 +24,9 @@ def record_trace(
 ) -> str:
     """Write the run and return its name. Raises StorageError when nothing can be written there."""
     record = _record(settings, plan, summary, command)
-    with RunWriter(open_storage(history_location(settings)), record) as run:
-        run.add("traces", [trace_row(request, summary)])
-        run.add("trace_tensors", [{"page": request.name, **asdict(row)} for row in summary.tensors])
+    with RunDirectory.create(history_location(settings), record) as run:
+        run.add_rows("traces", [trace_row(request, summary)])
+        run.add_rows("trace_tensors", [{"page": request.name, **asdict(row)} for row in summary.tensors])
     return record.id
 
 

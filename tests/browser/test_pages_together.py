@@ -15,7 +15,7 @@ from dsocr_core.page.documents import expand, load_image
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import required_files
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Settings
 from tests.support.browser_driver import ROOT, Server, Viewer, serve
@@ -74,7 +74,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser, document_fil
     cache = ResultCache(settings, folder / "runs" / "results")
     for result in pair.results.values():
         cache.add(result)
-    with RunRecorder(settings) as run:
+    with Recording(settings) as run:
         run.add(document.source, pair)
     with serve(ROOT / "app.py", folder / "log", config=folder / "settings.yaml") as server:
         yield server

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from dsocr_core.runs.history import SEED_LOCATION, History
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.browser_driver import ROOT, Server, ink, serve
 from tests.support.timed_history import paced, record, write
 
@@ -53,10 +53,10 @@ def _profile(
     times = (metrics["kernel"] == SLOWER) & metrics["metric"].isin(["Duration", "gpu__time_duration.sum"])
     assert times.any()
     changed = metrics.assign(value=metrics["value"].where(~times, metrics["value"] * factor))
-    with RunWriter(root, record(name, day, profiled=True, **commit)) as run:
+    with RunDirectory.create(root, record(name, day, profiled=True, **commit)) as run:
         for table, frame in (tables | {"kernel_metrics": changed}).items():
             if table.startswith("kernel_"):
-                run.add(table, pa.Table.from_pandas(frame, preserve_index=False))
+                run.add_rows(table, pa.Table.from_pandas(frame, preserve_index=False))
 
 
 def table_of(page: Page) -> Locator:

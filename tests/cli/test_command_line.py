@@ -21,7 +21,7 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.cli.main import main, parse
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.reading.records import OcrRequest
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from tests.support.results import make_result
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -131,7 +131,7 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def cancelled(_: object, plan: RunPlan, __: object, history: RunRecorder | None, ___: object) -> None:
+    def cancelled(_: object, plan: RunPlan, __: object, history: Recording | None, ___: object) -> None:
         plan.directory.mkdir(exist_ok=True)
         assert history is not None
         with history:

@@ -20,10 +20,10 @@ from tests.support.made_up_runs import record, timing, write_run
 KILLED = """
 import os, sys
 from pathlib import Path
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.made_up_runs import record, timing
-run = RunWriter(Path(sys.argv[1]), record("killed"))
-run.add("stage_timings", [timing("p", "sam", 1.0)])
+run = RunDirectory.create(Path(sys.argv[1]), record("killed"))
+run.add_rows("stage_timings", [timing("p", "sam", 1.0)])
 (run.directory / "half.bin").write_bytes(b"x" * 1000)
 os.kill(os.getpid(), 9)
 """
@@ -102,7 +102,7 @@ def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
 
 def test_a_writer_at_work_is_left_alone(history: Path) -> None:
     with History(history) as opened, opened.writer(record("new")) as run:
-        run.add("stage_timings", [timing("p", "sam", 1.0)])
+        run.add_rows("stage_timings", [timing("p", "sam", 1.0)])
         assert [
             item.detail.split("unfinished/")[1].split(".")[0] for item in findings(history, True)[1:]
         ] == ["killed"]

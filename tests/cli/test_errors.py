@@ -16,7 +16,7 @@ from dsocr_core.base.sanitise import visible
 from dsocr_core.cli import examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.made_up_runs import timing, write_run
 
 
@@ -66,7 +66,9 @@ def test_check_names_all_damage_and_puts_it_into_the_trash(
 
 
 def test_check_reads_what_opening_does_not(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with RunWriter(history, RunRecord(id="pictures", created="2026-01-01", source="dsocr")) as writer:
+    with RunDirectory.create(
+        history, RunRecord(id="pictures", created="2026-01-01", source="dsocr")
+    ) as writer:
         (writer.directory / "viz").mkdir()
         (writer.directory / "viz" / "page.jpg").write_bytes(b"a picture")
     (history / "runs" / "pictures" / "viz" / "page.jpg").write_bytes(b"a pixture")

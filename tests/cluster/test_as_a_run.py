@@ -16,8 +16,9 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.results import pair, readings
+from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
-from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.made_up_output import a_result, committed, planned
 from tests.support.made_up_runs import record
@@ -69,13 +70,13 @@ def test_an_output_that_is_not_complete_is_refused(tmp_path: Path) -> None:
 
 def test_an_output_is_compared_with_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output, location = an_output(tmp_path / "out"), str(tmp_path / "h")
-    with RunWriter(tmp_path / "h", record("run-1", backends=("fast",))) as writer:
+    with RunDirectory.create(tmp_path / "h", record("run-1", backends=("fast",))) as writer:
         for number, (name, file) in enumerate(zip(NAMES, FILES, strict=True)):
             page = read(PageRef(number, file, 1 if file.endswith("pdf") else None))
             text = "other" if number == 1 else f"page {number}"
             result = replace(a_result(text), backend="fast")
             if page.result is not None:
-                writer.add_result(name, result)
+                writer.add(PageResults(name, results=[result]))
     for names in ((output.store.location, "run-1"), ("run-1", output.store.location)):
         assert main(["compare", *names, "--history", location, "--json"]) == 1
         document = json.loads(capsys.readouterr().out)

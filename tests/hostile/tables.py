@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from dsocr_core.runs.check import check
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.hostile.damage import damaged
 
 RUNS = ("run-0", "run-1")
@@ -94,10 +94,10 @@ def write_runs(root: Path) -> None:
             backends=("eager",),
             engine="eager",
         )
-        with RunWriter(root, record) as run:
+        with RunDirectory.create(root, record) as run:
             row = {"page": "p", "backend": "eager", "text_raw": "text " * 20, "token_ids": list(range(50))}
-            run.add("readings", [row])
-            run.add("stage_timings", [{
+            run.add_rows("readings", [row])
+            run.add_rows("stage_timings", [{
                 "page": "p", "stage": "decode", "milliseconds": 7.5, "backend": "eager",
                 "inside_prefill": False, "aggregate": "page", "calls": 1,
             }])  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dsocr_core.runs import result_cache
-from dsocr_core.runs.result_cache import RecordedResult, ResultCache, ResultStore
+from dsocr_core.runs.result_cache import ResultCache, save_results
 from dsocr_core.settings import Settings
 from pages.widgets.compare import example
 from pages.widgets.compare.backends import with_dtype_of_b
@@ -70,14 +70,13 @@ def test_what_somebody_reads_of_the_example_takes_nobody_elses_place(
     page = example.sources.samples().take(2)
     settings = replace(Settings(device="cpu"), **{name: example.OWN[name] for name in ("preset", "dtype")})
     settings = with_dtype_of_b(replace(settings, attention="eager"), "float32")
-    store = ResultStore(tmp_path / "results")
     monkeypatch.setattr(result_cache, "RUNS_DIRECTORY", tmp_path)
     request = settings.request(page.path, page.name)
     for side, backend in (("a", "eager"), ("b", "vendor")):
-        cache = ResultCache(settings.of_side(side), store.directory)
+        cache = ResultCache(settings.of_side(side), tmp_path / "cache")
         other = replace(make_result(f"read by {side}", backend), request=request)
         key = cache.key(backend, cache.settings.request(page.path, page.name))
-        store.save(key, RecordedResult(other, "2026-11-29T00:00:00+00:00"))
+        save_results(tmp_path / "cache", key, {key: other})
     test = opened()
     assert example.WORDS in words(test) and "21-30. -> 21:30." in str(mounted(test, "viewer")["pairs"])
     linked = opened(page=example.PAGE, **example.OWN)  # like any other page: what was read last

@@ -19,6 +19,7 @@ from dsocr_core.reading.clean import clean_pages
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import SEED_LOCATION, History
+from dsocr_core.runs.rows import PageResults
 from pages.widgets.review import address, position
 from pages.widgets.review import view as review_view
 from pages.widgets.shared import resources, url_state
@@ -428,7 +429,7 @@ def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(own: History, tmp_
     with own.writer(record("run-3")) as run:
         for result in both(markup(), image=image).values():
             assert isinstance(result, OcrResult)
-            run.add_result("large.png", replace(result, image_size=(3200, 1600)))
+            run.add(PageResults("large.png", results=[replace(result, image_size=(3200, 1600))]))
             clean.write(run.directory)
     image.unlink()
     own.refresh()

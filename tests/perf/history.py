@@ -28,8 +28,8 @@ import pyarrow as pa
 from dsocr_core.models.family import FIRST, all_stages, inside_prefill
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.writer import RunWriter
 
 SIZES = (0.1, 0.3, 1.0)
 """Shares of all runs at which everything is timed, to show how it grows."""
@@ -122,13 +122,13 @@ def write_made_up_run(root: Path, number: int, pages: int) -> None:
         versions={"torch": "2.13.0", "python": "3.11.7"},
         settings={"preset": "gundam", "infer": {"max_new_tokens": 8192, "no_repeat_ngram_size": 20}},
     )
-    with RunWriter(root, record) as run:
+    with RunDirectory.create(root, record) as run:
         for backend in backends:
-            run.add("readings", images := _images(random, each, backend))
-            run.add("stage_flops", _flops(random, images))
-            run.add("stage_timings", _timings(random, each, backend, number))
+            run.add_rows("readings", images := _images(random, each, backend))
+            run.add_rows("stage_flops", _flops(random, images))
+            run.add_rows("stage_timings", _timings(random, each, backend, number))
         if number % 20 == 0:
-            run.add("kernels", _kernels(random))
+            run.add_rows("kernels", _kernels(random))
 
 
 def _names(pages: int) -> pa.Array:

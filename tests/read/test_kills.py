@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsocr_core.runs.checksums import read_checksums, verify
-from dsocr_core.runs.run_folder import RunFolder
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.directory_writes import opened
 from tests.support.kills import killed
 
@@ -23,7 +24,8 @@ def kill_often(python: Path, root: Path, times: int) -> None:
         told += killed(command, moments, after=moments.randrange(5))
         assert len(told) == len(set(told))
         if number % 3:
-            found = [done.source for done in RunFolder(root / "out").done()]
+            with contextlib.closing(RunDirectory.open(root / "out")) as run:
+                found = [done.source for done in run.done()]
         else:  # as any later run does, it ends what was begun
             with opened(root) as directory:
                 found = [source for _, source, _ in directory.done()]

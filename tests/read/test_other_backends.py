@@ -22,7 +22,7 @@ from dsocr_core.reading.records import SIDES
 from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.settings import Settings, settings_against
 from tests.support.flat_tables import flat_tables
 from tests.support.scripted_server import (
@@ -54,7 +54,7 @@ def served(address: str, **more: object) -> dict[str, object]:
     return {"spec": f"endpoint:{address}", "model": "m", "attempts": 1, **more}
 
 
-def read(settings: Settings, plan: RunPlan, history: RunRecorder | None = None) -> Report:
+def read(settings: Settings, plan: RunPlan, history: Recording | None = None) -> Report:
     return read_pages(Session(settings), plan, Progress(Console(quiet=True)), history)
 
 
@@ -110,7 +110,7 @@ def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_p
         )
         assert settings.side_names == ("endpoint", "endpoint-2")
         out = tmp_path / "out"
-        recorder = RunRecorder(settings, out=out)
+        recorder = Recording(settings, out=out)
         report = read(settings, RunPlan(tuple(pages[:2]), out, sides=SIDES), recorder)
     rows = document(report)["pages"]
     assert [row["verdict"] for row in rows] == ["identical", "differs"]  # type: ignore[union-attr,index]
@@ -193,7 +193,7 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
         settings = Settings(device="cpu", a=served(a.address, name="far"), history=history)
         all_settings = settings_against(settings, [served(each.address) for each in (same, other)])
         plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
-        recorders = [RunRecorder(each) for each in all_settings]
+        recorders = [Recording(each) for each in all_settings]
         sessions = list(map(Session, all_settings))
         read_against(sessions, plan, Progress(Console(quiet=True)), histories=recorders)
         assert len(a.bodies) == 2  # A still reads a page once
@@ -232,7 +232,7 @@ def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tm
             b=served(b.address, name="m"),
             history=str(tmp_path / "history"),
         )
-        recorder = RunRecorder(settings, out=tmp_path / "out")
+        recorder = Recording(settings, out=tmp_path / "out")
         read(settings, RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES), recorder)
     assert recorder.id is not None
     with History(str(tmp_path / "history")) as history:

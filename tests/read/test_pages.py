@@ -31,13 +31,13 @@ from dsocr_core.page.preprocess import PreparedImage, prepare
 from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.progress import Progress
-from dsocr_core.read.recorders import LOCK_FILE, DirectoryBusy
 from dsocr_core.read.report import Report
 from dsocr_core.reading.artifacts import page_key
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
+from dsocr_core.runs.directory_lock import LOCK_FILE, DirectoryBusy
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.recorder import CANCELLED, RunRecorder
+from dsocr_core.runs.recording import CANCELLED, Recording
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
@@ -275,7 +275,7 @@ def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_histor
     pages, out = make_pages(tmp_path / "pages", 3), tmp_path / "out"
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
     session = session_of(settings, tmp_path / "results", PlainEngine(), CancelledVendor())
-    recorder = RunRecorder(settings, out=out)
+    recorder = Recording(settings, out=out)
     with pytest.raises(Cancelled):
         read_pages(session, RunPlan(tuple(pages), out, SIDES), Progress(Console(quiet=True)), recorder)
     expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
@@ -297,7 +297,7 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
     pages[1].write_bytes(b"no picture")
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
     session = session_of(settings, tmp_path / "results", FakeEngine())
-    recorder = RunRecorder(settings, "python -m dsocr_core run pages", out=out)
+    recorder = Recording(settings, "python -m dsocr_core run pages", out=out)
     read_pages(session, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), recorder)
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
         assert recorder.id is not None
@@ -317,7 +317,7 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
         assert elsewhere.file_names(recorder.id) == history.file_names(recorder.id)
         # The page that failed is tried again: the directory is another run then, the saved one is as it was.
         pages[1].write_bytes(pages[0].read_bytes())
-        again = RunRecorder(settings, out=out)
+        again = Recording(settings, out=out)
         read_pages(session, RunPlan(tuple(pages), out, resume=True), Progress(Console(quiet=True)), again)
         history.refresh()
         assert len(history.tables(recorder.id)["readings"]) == 3
@@ -353,7 +353,7 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     pages[0].rename(odd)
     settings = Settings(device="cpu", history=str(tmp_path / "h"))
     session = session_of(settings, tmp_path / "results", FakeEngine())
-    recorder = RunRecorder(settings, out=tmp_path / "out")
+    recorder = Recording(settings, out=tmp_path / "out")
     plan = RunPlan((odd, pages[1]), tmp_path / "out")
     report = read_pages(session, plan, Progress(Console(quiet=True)), recorder)
     assert report.failed == 0

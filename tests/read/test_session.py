@@ -25,7 +25,7 @@ from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.family import FIRST
 from dsocr_core.read.session import PageCancelled, Session
 from dsocr_core.reading.records import BackendName, CancelToken, Observer, OcrRequest, OcrResult
-from dsocr_core.runs.result_cache import ResultCache, ResultStore
+from dsocr_core.runs.result_cache import ResultCache, find_result
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 from tests.support.sessions import session_of
@@ -142,7 +142,8 @@ def test_only_what_is_cached_has_the_two_best_logits(tmp_path: Path, monkeypatch
 def test_a_shipped_result_greets_where_no_number_type_is_named(
     session: Session, page: Path, tmp_path: Path
 ) -> None:
-    ResultCache(session.settings).ship(session.compare(session.settings.request(page)), tmp_path / "shipped")
+    compared = session.compare(session.settings.request(page))
+    ResultCache(session.settings).ship([compared], tmp_path / "shipped", "samples")
     other = ResultCache(Settings(device="cpu"), tmp_path / "none")
     found = other.find(other.settings.request(page))
     assert found is not None and found.recorded_at is not None
@@ -156,9 +157,9 @@ def test_shipped_results_name_no_path_of_the_machine(session: Session, tmp_path:
         make_result(image=inside), environment={"checkpoint": str(EMBEDDED_CHECKPOINT), "torch": "2"}
     )
     comparison = results_module.Comparison(session.settings.request(inside), a=result)
-    ResultCache(session.settings).ship(comparison, tmp_path / "shipped")
-    (file,) = (tmp_path / "shipped").iterdir()
-    recorded = ResultStore(file.parent).find(file.stem)
+    ResultCache(session.settings).ship([comparison], tmp_path / "shipped", "samples")
+    key = ResultCache(session.settings).shipped_key(result.backend, comparison.request)
+    recorded = find_result(key, (tmp_path / "shipped" / "runs").iterdir())
     assert recorded is not None and str(PROJECT_ROOT) not in repr(recorded)
     assert recorded.result.environment["checkpoint"] == "data/mini"
 

@@ -30,7 +30,7 @@ from dsocr_core.review.html import html_report
 from dsocr_core.review.junit import junit_report, xml_text
 from dsocr_core.review.review import Review, open_review
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.results import pair, results
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
@@ -88,7 +88,7 @@ def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     pages = drawn(request.param, image)
     assert {of.verdict for of in pages.values()} == set(VERDICT_WORDS)  # each is drawn
     location = tmp_path_factory.mktemp("history")
-    with RunRecorder(Settings(a=NAMES["a"], b=NAMES["b"], history=str(location))) as recorder:
+    with Recording(Settings(a=NAMES["a"], b=NAMES["b"], history=str(location))) as recorder:
         for page, comparison in pages.items():
             recorder.add(page, comparison)
     assert recorder.id is not None

@@ -18,6 +18,7 @@ from dsocr_core.review.html import html_report
 from dsocr_core.review.pictures import PagePicture, overlay
 from dsocr_core.review.review import open_review, page_image
 from dsocr_core.runs.history import History
+from dsocr_core.runs.rows import PageResults
 from tests.support.made_up_runs import record
 from tests.support.results import make_result, of_pages
 from tests.support.with_boxes import add_with_boxes
@@ -54,7 +55,7 @@ def keep(history: History, source: Path, run_id: str = "run-1", pictures: bool =
             if pictures:
                 add_with_boxes(run, "page.png", result, picture)
             else:
-                run.add_result("page.png", result)
+                run.add(PageResults("page.png", results=[result]))
         [clean] = clean_pages(OcrRequest(source), [picture])
         clean.write(run.directory)
     history.refresh()
@@ -94,8 +95,8 @@ def test_further_pages_of_a_prompt_have_pictures_of_their_own(history: History, 
     file, *more = required_files(request)
     request = replace(request, file=file, more_files=tuple(more))
     with history.writer(record("run-2", backends=("eager",))) as run:
-        run.add_result("both", replace(result, request=request))
-        run.add_result("both", replace(result, request=request, backend="vendor"))
+        run.add(PageResults("both", results=[replace(result, request=request)]))
+        run.add(PageResults("both", results=[replace(result, request=request, backend="vendor")]))
         for clean in clean_pages(request, [Image.open(image).convert("RGB") for image in request.images]):
             clean.write(run.directory)
     history.refresh()

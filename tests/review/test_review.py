@@ -131,7 +131,7 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     """A run of another program has texts, and no inputs."""
     with history.writer(plain_record("old", backends=("eager", "vendor"), dtype="float32")) as run:
         for backend in ("eager", "vendor"):
-            run.add("readings", [{"page": "p", "backend": backend, "text_raw": "a"}])
+            run.add_rows("readings", [{"page": "p", "backend": backend, "text_raw": "a"}])
     history.refresh()
     review = open_review(history, "old")
     (page,) = review.pages

@@ -15,7 +15,7 @@ from dsocr_core.review.html import html_report
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
-from dsocr_core.runs.readings import reading_table
+from dsocr_core.runs.rows import result_table
 from tests.support.results import make_result
 from tests.support.review_sides import changed, markup, record, write
 
@@ -108,8 +108,8 @@ def test_what_no_backend_wrote_is_not_recorded(history: History) -> None:
             page = f"p{number}"
             for text, backend in ((OTHER, "eager"), (markup(), "vendor")):
                 result = replace(make_result(text, backend, dtype="bfloat16"), token_texts=())  # type: ignore[arg-type]
-                [row] = reading_table(page, result, [None]).to_pylist()
-                run.add("readings", [row | {"top_ids": ids, "top_logits": logits}])
+                [row] = result_table(page, result, files=[None]).to_pylist()
+                run.add_rows("readings", [row | {"top_ids": ids, "top_logits": logits}])
     history.refresh()
     review = open_review(history, "odd")
     json.dumps(document(review), allow_nan=False)

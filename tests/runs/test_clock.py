@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.runs.history import History
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.made_up_runs import record, timing, write_run
 
 
@@ -49,7 +49,7 @@ def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(
 ) -> None:
     root = Path(history.storage.location)
     with history:
-        RunWriter(root, record("run-2")).close()
+        RunDirectory.create(root, record("run-2")).close()
         [left] = (root / "unfinished").iterdir()
         os.utime(left, (time.time() + 10**6, time.time() + 10**6))
         back(monkeypatch, 10**6)

@@ -13,9 +13,9 @@ import pytest
 from dsocr_core.cli.main import main
 from dsocr_core.runs.checksums import CHECKSUMS
 from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import SCHEMA_VERSION
 from dsocr_core.runs.storage.store import StorageError
-from dsocr_core.runs.writer import RunWriter
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record, timing
 
@@ -25,12 +25,12 @@ RUNS = ("run-0", "run-1", "run-2", "run-3", "run-4")
 def write_runs(root: Path) -> None:
     """Five runs, each with texts, boxes and lists of numbers, so that every kind of column is there."""
     for number, name in enumerate(RUNS):
-        with RunWriter(root, record(name, created=f"2026-01-0{number + 1}")) as run:
+        with RunDirectory.create(root, record(name, created=f"2026-01-0{number + 1}")) as run:
             pages = [f"page-{page}" for page in range(4)]
-            run.add("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
+            run.add_rows("stage_timings", [timing(page, "decode", number + 1.0) for page in pages])
             boxes = [{"number": 0, "x1": 1.0, "text": "a box"}]
             row = {"backend": "eager", "token_ids": list(range(50)), "boxes": boxes}
-            run.add("readings", [{"page": page, "text_raw": page * 20, **row} for page in pages])
+            run.add_rows("readings", [{"page": page, "text_raw": page * 20, **row} for page in pages])
 
 
 def mutate(file: Path, random: random.Random) -> str:
@@ -169,7 +169,7 @@ def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
     assert main(["history", "trash", "--empty", *place]) == 0
     assert file.is_file()
     with History(tmp_path) as history, pytest.raises(StorageError), history.writer(record("run-0")) as run:
-        run.add("stage_timings", [timing("p", "decode", 1.0)])
+        run.add_rows("stage_timings", [timing("p", "decode", 1.0)])
     assert json.loads(file.read_text())["schema_version"] == SCHEMA_VERSION + 1
 
 
@@ -185,8 +185,8 @@ def test_a_run_whose_folder_cannot_be_listed_is_named_and_can_be_deleted(tmp_pat
             strange.symlink_to(tmp_path / "nowhere")
         history.refresh()
         assert "its folder cannot be listed" in history.problems["runs/strange"]
-        with RunWriter(tmp_path, record("another")) as run:
-            run.add("stage_timings", [timing("p", "decode", 1.0)])
+        with RunDirectory.create(tmp_path, record("another")) as run:
+            run.add_rows("stage_timings", [timing("p", "decode", 1.0)])
         history.refresh()  # what comes later is seen beside it
         assert "another" in history
         assert history.runs(tags=["kept"])["run_id"].tolist() == ["run-1"]

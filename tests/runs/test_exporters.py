@@ -15,7 +15,8 @@ from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.omnidocbench import export_texts
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.rows import PageResults
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
@@ -49,7 +50,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
         notes=texts[1],
     )
     with history.writer(record) as run:
-        run.add(
+        run.add_rows(
             "readings",
             [
                 {
@@ -62,7 +63,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
                 for index, text in enumerate(texts)
             ],
         )
-        run.add(
+        run.add_rows(
             "stage_timings",
             [
                 {
@@ -73,7 +74,7 @@ def fill(history: History, run_id: str, texts=HOSTILE) -> RunRecord:
                 for index, text in enumerate(texts)
             ],
         )  # fmt: skip
-        run.add("readings", [{"page": "p", "backend": "eager", "token_ids": [1, 2, 128815]}])
+        run.add_rows("readings", [{"page": "p", "backend": "eager", "token_ids": [1, 2, 128815]}])
         viz = run.directory / "viz" / "0123456789abcdef0123456789abcdef"
         viz.mkdir(parents=True)
         (viz / "result.mmd").write_text(texts[2])
@@ -87,10 +88,10 @@ def run_with_failures(history, image):
     result = make_result(image=image)
     both = Comparison(result.request, result, make_result(backend="vendor", image=image))
     half = Comparison(result.request, None, both.b, errors={"a": "out of memory; at 'x.png'"})
-    with RunRecorder(Settings(history=str(history.storage.location)), "dsocr compare") as recorder:
+    with Recording(Settings(history=str(history.storage.location)), "dsocr compare") as recorder:
         recorder.add("page.png", both)
         recorder.add("half.png", half)
-        recorder.add_failure("gone.png", ("eager", "vendor"), "gone.png: no such file")
+        recorder.add_page(PageResults.failed("gone.png", ("eager", "vendor"), "gone.png: no such file"))
     history.refresh()
     return recorder.id
 
@@ -138,7 +139,7 @@ def test_texts_are_written_for_the_benchmark_s_evaluator(history, tmp_path):
         export_texts(history, failed, "nobody", tmp_path / "none")
     with history.writer(RunRecord(id="names", created="2026-01-02T03:04:05+00:00", source="dsocr")) as run:
         for page in ("a/paper.pdf#3", "b/1.png"):
-            run.add(
+            run.add_rows(
                 "readings", [{"page": page, "backend": "eager", "text_raw": f"{MARKED}<center>x</center>"}]
             )
     history.refresh()
@@ -147,7 +148,7 @@ def test_texts_are_written_for_the_benchmark_s_evaluator(history, tmp_path):
         ("paper_3.md", "1.md"), "\nText\n\nx"
     )
     with history.writer(RunRecord(id="same", created="2026-01-02T03:04:05+00:00", source="dsocr")) as run:
-        run.add("readings", [{"page": f"{folder}/1.png", "text_raw": "x"} for folder in "ab"])
+        run.add_rows("readings", [{"page": f"{folder}/1.png", "text_raw": "x"} for folder in "ab"])
     history.refresh()
     with pytest.raises(ExportError, match=r"two pages of same would be called 1\.md"):
         export_texts(history, "same", None, tmp_path / "same")

@@ -10,7 +10,7 @@ import pytest
 
 from dsocr_core.runs.history import History
 from dsocr_core.runs.kernel_pairs import BOTH, GONE, NEW, KernelPairs, kernel_pairs
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.timed_history import record
 
 Launch = tuple[str, str, float, float]
@@ -19,13 +19,13 @@ Launch = tuple[str, str, float, float]
 
 def profile(root: Path, name: str, launches: list[Launch], stage: str | None = "decode") -> None:
     """A run under Nsight Compute, and its sums."""
-    with RunWriter(root, record(name, 1, profiled=True)) as run:
+    with RunDirectory.create(root, record(name, 1, profiled=True)) as run:
         ids = [
             {"number": number, "kernel": each[0], "launch": number} for number, each in enumerate(launches)
         ]
         shapes = [{"stage": stage, "grid": each[1], "block": "(128, 1, 1)"} for each in launches]
-        run.add("kernel_launches", [one | other for one, other in zip(ids, shapes, strict=True)])
-        run.add("kernel_metrics", [
+        run.add_rows("kernel_launches", [one | other for one, other in zip(ids, shapes, strict=True)])
+        run.add_rows("kernel_metrics", [
             one | {"metric": metric, "value": value, "unit": unit, "text": str(value)}
             for one, (_, _, spent, sm) in zip(ids, launches, strict=True)
             for metric, value, unit in (("Duration", spent, "us"), ("Compute (SM) Throughput", sm, "%"))
@@ -33,9 +33,9 @@ def profile(root: Path, name: str, launches: list[Launch], stage: str | None = "
 
 
 def sums(root: Path, name: str, kernels: list[tuple[str | None, str, float, int | None]]) -> None:
-    with RunWriter(root, record(name, 1, profiled=True)) as run:
+    with RunDirectory.create(root, record(name, 1, profiled=True)) as run:
         names = ("stage", "name", "total_ns", "instances")
-        run.add("kernels", [dict(zip(names, each, strict=True)) for each in kernels])
+        run.add_rows("kernels", [dict(zip(names, each, strict=True)) for each in kernels])
 
 
 def table(found: KernelPairs) -> list[list[Any]]:

@@ -40,7 +40,7 @@ def test_no_thread_outlives_a_read(file: Path) -> None:
     """One that does may end the process by SIGABRT."""
     code = (
         "import os, pathlib, sys; from dsocr_core.runs.parquet import read_rows, row_of; "
-        "import pyarrow.dataset; from dsocr_core.runs.readings import SCHEMA; "
+        "import pyarrow.dataset; from dsocr_core.runs.rows import SCHEMA; "
         "import pyarrow as pa; pa.default_memory_pool(); "
         "count = lambda: len(os.listdir('/proc/self/task')); before = count(); "
         "file = pathlib.Path(sys.argv[1]); of = pa.schema([('number', pa.int64())]); "

@@ -16,8 +16,8 @@ import pytest
 from dsocr_core.runs.history import READABLE, History
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import REQUIRED
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.statements import _LOCKS
-from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing, write_run
 
 STAGES = ("sam", "prefill", "decode")
@@ -159,21 +159,25 @@ def test_differences_of_settings_and_environment(history: History) -> None:
 
 
 def test_tokens_a_second(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, record("a")) as writer:
-        writer.add("readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
-        writer.add("readings", [{"page": "broken", "backend": "eager", "error": "cannot be read"}])
-        writer.add("stage_timings", [timing("p", "decode", 100.0), timing("q", "decode", 50.0)])
+    with RunDirectory.create(tmp_path, record("a")) as writer:
+        writer.add_rows(
+            "readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")]
+        )
+        writer.add_rows("readings", [{"page": "broken", "backend": "eager", "error": "cannot be read"}])
+        writer.add_rows("stage_timings", [timing("p", "decode", 100.0), timing("q", "decode", 50.0)])
     # Decode of one page was not measured: no rate, rather than one that is too high.
-    with RunWriter(tmp_path, record("b")) as writer:
-        writer.add("readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")])
-        writer.add("stage_timings", [timing("p", "decode", 100.0)])
+    with RunDirectory.create(tmp_path, record("b")) as writer:
+        writer.add_rows(
+            "readings", [{"page": page, "backend": "eager", "new_tokens": 30} for page in ("p", "q")]
+        )
+        writer.add_rows("stage_timings", [timing("p", "decode", 100.0)])
     # Pages read together share their time: what all decoded a second is what their bench says.
     told = {"eager": {"tokens_per_s": 800.0, "pages_per_s": 5.0}}
     for name, environment in (("c", told), ("d", {})):
         engine = "eager, 2 pages together"
-        with RunWriter(tmp_path, record(name, engine=engine, environment=environment)) as writer:
-            writer.add("readings", [{"page": "p", "backend": "eager", "new_tokens": 30}])
-            writer.add("stage_timings", [timing("p", "decode", 100.0)])
+        with RunDirectory.create(tmp_path, record(name, engine=engine, environment=environment)) as writer:
+            writer.add_rows("readings", [{"page": "p", "backend": "eager", "new_tokens": 30}])
+            writer.add_rows("stage_timings", [timing("p", "decode", 100.0)])
     with History(tmp_path) as history:
         found = history.query("pace")[0].set_index("run_id")
         assert found["tokens_per_s"].fillna(0).to_dict() == {"a": 400.0, "b": 0, "c": 800.0, "d": 0}
@@ -229,17 +233,19 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
         "less in b": (("1", None), ("1", None)),
     }
     for side, run_id in enumerate("ab"):
-        with RunWriter(tmp_path, record(run_id)) as writer:
+        with RunDirectory.create(tmp_path, record(run_id)) as writer:
             for page, sides in pages.items():
                 if (image := sides[side]) is None:
                     continue
                 content, error = image
                 sha256 = content * 64 if content else None
-                writer.add("readings", [{"page": page, "backend": "eager", "sha256": sha256, "error": error}])
+                writer.add_rows(
+                    "readings", [{"page": page, "backend": "eager", "sha256": sha256, "error": error}]
+                )
                 if error is None:
-                    writer.add("stage_timings", [timing(page, "decode", 5.0)])
+                    writer.add_rows("stage_timings", [timing(page, "decode", 5.0)])
                     if page != f"less in {run_id}":
-                        writer.add("stage_timings", [timing(page, "sam", 1.0)])
+                        writer.add_rows("stage_timings", [timing(page, "sam", 1.0)])
     with History(tmp_path) as history:
         chosen = {"a": "a", "b": "b", "backend_a": "eager", "backend_b": "eager"}
         found = history.query("coverage", **chosen)[0]
@@ -264,13 +270,13 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
 
 def test_kernels_by_share(tmp_path: Path) -> None:
     for run_id in ("a", "b"):
-        with RunWriter(tmp_path, record(run_id)) as writer:
+        with RunDirectory.create(tmp_path, record(run_id)) as writer:
             for stage, times in (("decode", [6.0, 3.0, 1.0]), (None, [5.0])):
                 rows = [
                     {"stage": stage, "name": f"k{place}", "total_ns": value}
                     for place, value in enumerate(times)
                 ]
-                writer.add("kernels", rows)
+                writer.add_rows("kernels", rows)
     with History(tmp_path) as history:
         found = history.query("kernels", run_ids=["a"], top=2)[0]
         assert found["name"].tolist() == ["k0", "k0", "k1"]

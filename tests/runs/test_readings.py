@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.readings import reading_table, result_of
+from dsocr_core.runs.rows import result_of, result_table
 from tests.support.any_results import any_result
 from tests.support.result_stores import STORES
 
@@ -73,12 +73,12 @@ def test_what_a_row_cannot_hold_is_in_exact_and_replaced_in_its_column() -> None
     plain, half = any_result(7, 0), any_result(7, 0)
     object.__setattr__(half, "text_raw", "a\ud800b")
     object.__setattr__(plain, "text_raw", "ab")
-    [row] = reading_table("p", half, [None]).to_pylist()
+    [row] = result_table("p", half, files=[None]).to_pylist()
     assert row["text_raw"] == "a?b" and "\\ud800" in row["exact"]
     assert result_of(row) == half
 
 
 def test_a_row_with_a_damaged_exact_falls_back_on_its_columns() -> None:
-    [row] = reading_table("p", any_result(7, 0), [None]).to_pylist()
+    [row] = result_table("p", any_result(7, 0), files=[None]).to_pylist()
     found = result_of({**row, "exact": "{"})
     assert found is not None and found.text_raw == row["text_raw"]

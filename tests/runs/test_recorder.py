@@ -12,7 +12,8 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recorder import RunRecorder, save_comparison
+from dsocr_core.runs.recording import Recording, save_comparison
+from dsocr_core.runs.rows import PageResults
 from dsocr_core.settings import Settings, history_location
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
@@ -37,10 +38,10 @@ def comparison(page: Path) -> Comparison:
 
 def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path) -> None:
     both = comparison(page)
-    with RunRecorder(settings, "python -m dsocr_core compare page.png") as recorder:
+    with Recording(settings, "python -m dsocr_core compare page.png") as recorder:
         recorder.add("page.png", both)
         recorder.add("half.png", replace(both, b=None, errors={"b": "no such worker"}))
-        recorder.add_failure("gone.png", ("eager", "vendor"), "no such file")
+        recorder.add_page(PageResults.failed("gone.png", ("eager", "vendor"), "no such file"))
     with History(settings.history) as history:
         assert history.runs()["run_id"].tolist() == [recorder.id]
         assert history.record(str(recorder.id)).environment["machine"]["cores"]
@@ -55,7 +56,7 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         ]
         parity = history.sql("select page, verdict, reasons, tokens_equal from parity order by page")
         assert [(row.page, row.verdict, list(row.reasons)) for row in parity.itertuples()] == [
-            ("gone.png", "not_comparable", ["no such file"]),
+            ("gone.png", "not_comparable", ["could not be read: no such file"]),
             ("half.png", "not_comparable", ["could not be read: B: no such worker"]),
             ("page.png", "identical", []),
         ]
@@ -69,10 +70,10 @@ def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_com
     settings: Settings, page: Path
 ) -> None:
     both = comparison(page)
-    with RunRecorder(settings) as recorder:
+    with Recording(settings) as recorder:
         recorder.add("half.png", replace(both, b=None))
         recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
-        recorder.add_failure("gone.png", ("eager",), "no such file")
+        recorder.add_page(PageResults.failed("gone.png", ("eager",), "no such file"))
     with History(settings.history) as history:
         assert history.sql("select * from parity").empty and recorder.id is not None
 
@@ -83,7 +84,7 @@ def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, p
     silent = replace(
         both.a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=(), backend="vendor"
     )
-    with RunRecorder(settings) as recorder:
+    with Recording(settings) as recorder:
         recorder.add("page.png", replace(both, b=silent))
     with History(settings.history) as history:
         assert recorder.id is not None
@@ -103,10 +104,10 @@ def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, p
 
 
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
-    with pytest.raises(Cancelled), RunRecorder(settings, "python -m dsocr_core run page.png") as recorder:
+    with pytest.raises(Cancelled), Recording(settings, "python -m dsocr_core run page.png") as recorder:
         recorder.add("page.png", comparison(page))
         raise Cancelled
-    with pytest.raises(Cancelled), RunRecorder(settings) as nothing:
+    with pytest.raises(Cancelled), Recording(settings) as nothing:
         raise Cancelled
     assert recorder.id is not None and nothing.id is None
     cut = save_comparison(settings, comparison(page), cancelled=True)
@@ -136,7 +137,7 @@ def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     settings = Settings(history=str(tmp_path / place))
-    with pytest.raises(DsocrError, match=r"cannot be written to|not a name in UTF-8"), RunRecorder(settings):
+    with pytest.raises(DsocrError, match=r"cannot be written to|not a name in UTF-8"), Recording(settings):
         pytest.fail("a page would be read")
     with pytest.raises(DsocrError):
         save_comparison(settings, comparison(page))
@@ -167,7 +168,7 @@ def test_a_run_under_a_profiler_is_marked(
     for name in profilers:
         monkeypatch.delenv(name, raising=False)
     for name in ("NONE", *profilers):
-        with monkeypatch.context() as patch, RunRecorder(settings) as recorder:
+        with monkeypatch.context() as patch, Recording(settings) as recorder:
             patch.setenv(name, "1")
             recorder.add("page.png", comparison(page))
         runs[name] = str(recorder.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from data.samples.record import EXAMPLE, EXAMPLE_SETTINGS
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.result_cache import RecordedResult, ResultCache, ResultStore
+from dsocr_core.reading.records import OcrResult
+from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.result_cache import RecordedResult, ResultCache, find_result, save_results
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
@@ -65,47 +67,55 @@ def test_a_checkpoint_that_changes_while_we_run_is_another_one(tmp_path: Path, n
 CREATED = "2026-11-21T10:00:00+00:00"
 
 
-def test_what_is_saved_is_found(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "results")
-    recorded = RecordedResult(make_result(text="ünï <|ref|>text<|/ref|> 🙂"), CREATED)
-    store.save("key", recorded)
-    assert store.find("key") == recorded
-    assert store.find("other") is None
-    assert [file.name for file in (tmp_path / "results").iterdir()] == ["key.parquet"]
+def saved(root: Path, text: str) -> OcrResult:
+    result = make_result(text=text)
+    save_results(root, "key", {"key": result}, CREATED)
+    return result
+
+
+def find(root: Path, key: str = "key") -> RecordedResult | None:
+    return find_result(key, [root / "runs" / "key"])
+
+
+def test_what_is_saved_is_found_and_the_last_one_counts(tmp_path: Path) -> None:
+    saved(tmp_path, "before")
+    result = saved(tmp_path, "ünï <|ref|>text<|/ref|> 🙂")
+    assert find(tmp_path) == RecordedResult(result, CREATED)
+    assert find(tmp_path, "other") is None
+    assert [file.name for file in tmp_path.rglob("*") if file.parent.name in ("runs", "unfinished")] == [
+        "key"
+    ]
 
 
 def test_a_row_of_a_run_directory_is_found_as_long_as_it_is_there(tmp_path: Path) -> None:
     result = make_result(image=tmp_path / "page.png")
-    with RunRecorder(Settings(), out=tmp_path / "out", save=False) as recorder:
-        recorder.add("page.png", Comparison(result.request, result), keys={"eager": "key"})
-    store = ResultStore(tmp_path / "results")
-    store.link(["key", "another"], tmp_path / "out", CREATED)
-    assert store.find("key") == RecordedResult(result, CREATED)
-    assert store.find("another") is None
-    (tmp_path / "out" / "readings.parquet").unlink()
-    assert store.find("key") is None
+    for text in ("first", "second"):  # whoever reads it again links anew
+        with Recording(Settings(), out=tmp_path / text, save=False) as recorder:
+            recorder.add("page.png", Comparison(result.request, result), keys={"eager": "key"})
+        ResultCache(Settings(), tmp_path).link(["key"], tmp_path / text)
+    found = find(tmp_path)
+    assert found is not None and found.result == result
+    assert find(tmp_path, "another") is None
+    (tmp_path / "second" / "readings.parquet").unlink()
+    assert find(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"run": 1}', '{"run": "/", "created": 1}', "null"])
-@pytest.mark.parametrize("suffix", [".json", ".parquet"])
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, suffix: str, content: str) -> None:
-    (tmp_path / f"key{suffix}").write_text(content)
-    assert ResultStore(tmp_path).find("key") is None
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"created": 1', "null", "PAR1PAR1"])
+@pytest.mark.parametrize("name", ["run.json", "readings.parquet"])
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, name: str, content: str) -> None:
+    saved(tmp_path, "text")
+    (tmp_path / "runs" / "key" / name).write_text(content)
+    assert find(tmp_path) is None
 
 
-def test_a_failed_write_leaves_the_old_result_and_no_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = ResultStore(tmp_path)
-    before = RecordedResult(make_result(text="before"), CREATED)
-    store.save("key", before)
+def test_a_failed_write_leaves_the_old_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved(tmp_path, "before")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(DsocrError, match="No space left"):
-            store.save("key", replace(before, result=make_result(text="after")))
-    assert store.find("key") == before
-    assert len(list(tmp_path.iterdir())) == 1
+            saved(tmp_path, "after")
+    assert find(tmp_path) == RecordedResult(before, CREATED)

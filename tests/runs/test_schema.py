@@ -12,8 +12,8 @@ from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import RecordError, RunRecord
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, SchemaError, checked_table, rows_to_table
-from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import HOSTILE, record, timing
 
 
@@ -127,8 +127,8 @@ def test_a_version_nobody_here_knows_is_left_out_with_the_reason(tmp_path: Path,
 def reason_of(tmp_path: Path, version: object) -> str:
     """Why a history leaves out a run whose document has that version; another run of it is read."""
     for name in ("run-1", "run-2"):
-        with RunWriter(tmp_path / "h", record(name)) as run:
-            run.add("readings", [{"page": "p", "backend": "eager", "text_raw": "text"}])
+        with RunDirectory.create(tmp_path / "h", record(name)) as run:
+            run.add_rows("readings", [{"page": "p", "backend": "eager", "text_raw": "text"}])
     directory = tmp_path / "h" / "runs" / "run-1"
     document = directory / "run.json"
     document.write_text(json.dumps(json.loads(document.read_text()) | {"schema_version": version}))

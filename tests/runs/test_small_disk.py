@@ -11,8 +11,8 @@ import pytest
 
 from dsocr_core.runs.exporters import ExportError, export_runs
 from dsocr_core.runs.history import History
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.storage.store import StorageError
-from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record
 
 
@@ -32,8 +32,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def write(root: Path, name: str, text: bytes) -> None:
-    with RunWriter(root, record(name)) as run:
-        run.add("readings", [{"page": "p", "backend": "eager", "text_raw": text.hex()}])
+    with RunDirectory.create(root, record(name)) as run:
+        run.add_rows("readings", [{"page": "p", "backend": "eager", "text_raw": text.hex()}])
 
 
 def test_what_was_saved_before_the_disk_was_full_stays(disk: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.runs.history import History
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, against_baseline, compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.settings import Settings
@@ -81,7 +81,7 @@ def test_all_runs_beside_a_baseline(history: History) -> None:
 def drafted_run(location: Path, **environment: str) -> str:
     """A run of one page that the fast engine read."""
     result = replace(make_result(backend="fast"), environment={"engine": "fast", **environment})
-    with RunRecorder(Settings(engine="fast", history=str(location))) as recorder:
+    with Recording(Settings(engine="fast", history=str(location))) as recorder:
         recorder.add("page.png", Comparison(result.request, result))
     assert recorder.id is not None
     return recorder.id

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.runs.history import History, HistoryError
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryGone, StorageError
-from dsocr_core.runs.writer import RunWriter
 from tests.support.made_up_runs import record, timing, write_run
 
 
@@ -123,8 +123,8 @@ def test_foreign_annotations_are_named(tmp_path: Path) -> None:
 
 
 def test_people_see_every_table(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, record("a")) as writer:
-        writer.add("readings", [{"page": "p", "text_raw": "hello", "boxes": [{"number": 0, "x1": 3.0}]}])
+    with RunDirectory.create(tmp_path, record("a")) as writer:
+        writer.add_rows("readings", [{"page": "p", "text_raw": "hello", "boxes": [{"number": 0, "x1": 3.0}]}])
     with History(tmp_path) as history:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
@@ -201,7 +201,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="could not be made"):
-        RunWriter(tmp_path / "h", record())
+        RunDirectory.create(tmp_path / "h", record())
 
 
 def test_a_url_is_no_place_of_a_history(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.exporters import export_runs
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.result_cache import RecordedResult, ResultStore
+from dsocr_core.runs.result_cache import find_result, save_results
 from tests.support import directory_writes
 from tests.support.made_up_runs import timing, write_run
 from tests.support.results import make_result
@@ -53,7 +53,7 @@ def read_in(history: History, root: Path) -> None:
 
 def cache(root: Path, text: str) -> None:
     result = make_result(text, image=Path("a.png"))
-    ResultStore(root / "results").save("key", RecordedResult(result, "2026-01-02"))
+    save_results(root / "cache", "key", {"key": result})
 
 
 JOBS: dict[str, Job] = {
@@ -77,7 +77,7 @@ def seen(root: Path) -> list[Any]:
     archives = [(file.name, zipfile.ZipFile(file).namelist()) for file in root.glob("exported.zip")]
     with directory_writes.opened(root) as directory:
         done = directory.done()
-    cached = ResultStore(root / "results").find("key")
+    cached = find_result("key", [root / "cache" / "runs" / "key"])
     return [tables, len(notes), trashed, archives, done, cached and cached.result.text_raw]
 
 

@@ -14,9 +14,10 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import record_run
+from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.storage.entries import Storage
 from dsocr_core.runs.storage.store import EntryExists
-from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import HOSTILE, record
@@ -34,11 +35,11 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     ours, vendor = make_result(TWO_BOXES, image=image), make_result(backend="vendor", image=image)
     report = compare_results(ours, vendor)
     run = record_run(Settings(), [ours, vendor], "python -m dsocr_core compare page.png", notes="a first try")
-    with RunWriter(tmp_path / "h", run) as writer:
-        writer.add_result("page.png", ours)
-        writer.add_result("page.png", vendor)
-        writer.add_parity("page.png", report)
-        writer.add_failure("broken.png", "eager", "broken.png: cannot be read")
+    with RunDirectory.create(tmp_path / "h", run) as writer:
+        writer.add(PageResults("page.png", results=[ours]))
+        writer.add(PageResults("page.png", results=[vendor]))
+        writer.add_rows("parity", [parity_row("page.png", report)])
+        writer.add(PageResults.failed("broken.png", ["eager"], "broken.png: cannot be read"))
     directory = tmp_path / "h" / "runs" / run.id
     with History(tmp_path / "h") as history:
         assert history.record(run.id) == run
@@ -88,8 +89,8 @@ def test_a_record_of_results_says_what_they_agree_on() -> None:
 
 
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), RunWriter(tmp_path, record()) as writer:
-        writer.add("readings", [{"page": "a"}])
+    with pytest.raises(ZeroDivisionError), RunDirectory.create(tmp_path, record()) as writer:
+        writer.add_rows("readings", [{"page": "a"}])
         _ = 1 / 0
     place = Storage(tmp_path)
     assert place.names() == set()
@@ -100,16 +101,16 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
 
 def test_a_run_being_written_is_no_leftover(tmp_path: Path) -> None:
     place = Storage(tmp_path)
-    with RunWriter(tmp_path, record()) as writer:
-        writer.add("readings", [{"page": "a"}])
+    with RunDirectory.create(tmp_path, record()) as writer:
+        writer.add_rows("readings", [{"page": "a"}])
         assert place.leftovers() == [] and place.leftovers(clear=True) == []
     assert place.names() == {"run-1"}
 
 
 def test_a_run_never_replaces_another(tmp_path: Path) -> None:
     for page in ("first", "second"):
-        writer = RunWriter(tmp_path, record())
-        writer.add("readings", [{"page": page}])
+        writer = RunDirectory.create(tmp_path, record())
+        writer.add_rows("readings", [{"page": page}])
         if page == "first":
             writer.finish()
         else:
@@ -121,17 +122,17 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
 
 
 def test_tables_without_rows_have_no_file(tmp_path: Path) -> None:
-    with RunWriter(tmp_path, record()) as writer:
-        writer.add("parity", [])
-        writer.add("readings", [{"page": "a"}])
+    with RunDirectory.create(tmp_path, record()) as writer:
+        writer.add_rows("parity", [])
+        writer.add_rows("readings", [{"page": "a"}])
     names = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
     assert names == ["SHA256SUMS", "readings.parquet", "run.json"]
 
 
 def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
-    with RunWriter(tmp_path / "h", record()) as writer:
+    with RunDirectory.create(tmp_path / "h", record()) as writer:
         for text in HOSTILE:
-            writer.add_result(text, make_result(text_of(text), image=tmp_path / "none.png"))
+            writer.add(PageResults(text, results=[make_result(text_of(text), image=tmp_path / "none.png")]))
     with History(tmp_path / "h") as history:
         pages = history.sql("FROM images WHERE run_id = 'run-1'")
         assert sorted(pages["page"]) == sorted(HOSTILE)

@@ -29,7 +29,7 @@ def pages_of(run_id: str) -> int:
 
 def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
     from dsocr_core.runs.history import History
-    from dsocr_core.runs.writer import RunWriter
+    from dsocr_core.runs.run_directory import RunDirectory
     from tests.support.made_up_runs import record, timing
 
     history = History(root) if indexed else None
@@ -38,11 +38,11 @@ def write(root: Path, name: str, stop: Path, indexed: bool = False) -> None:
         if stop.exists():
             return
         run_id = f"{name}-{number}"
-        with RunWriter(root, record(run_id)) as run:
+        with RunDirectory.create(root, record(run_id)) as run:
             for page in range(pages_of(run_id)):
                 row = {"page": f"p{page}", "backend": "ours", "text_raw": "text " * 200}
-                run.add("readings", [row | {"boxes": [{"number": box} for box in range(9)]}])
-                run.add("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
+                run.add_rows("readings", [row | {"boxes": [{"number": box} for box in range(9)]}])
+                run.add_rows("stage_timings", [timing(f"p{page}", stage, 1.0 + page) for stage in STAGES])
                 folder = run.directory / "viz" / str(page)
                 folder.mkdir(parents=True)
                 (folder / "result.mmd").write_text("text " * 1000)

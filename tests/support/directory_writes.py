@@ -13,7 +13,7 @@ from dsocr_core.read.recorders import Recorders, RunDirectory
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrRequest, PageFile
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
@@ -36,7 +36,7 @@ def base_read(root: Path) -> None:
 
 def opened(root: Path) -> RunDirectory:
     session = Session(Settings(device="cpu"), Opening(root / "results"))
-    recorder = RunRecorder(session.settings, out=root / "out", save=False)
+    recorder = Recording(session.settings, out=root / "out", save=False)
     return RunDirectory(root / "out", recorder, session, BACKENDS)
 
 

@@ -19,7 +19,7 @@ from dsocr_core.measure.bench_report import Bench, DeviceFigures, EngineFigures,
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.made_up_runs import record, timing
 
 BASE_MS: Mapping[str, float] = {
@@ -81,9 +81,9 @@ def write_bench(
     times = {name: ms * factors.get(name, 1.0) * process for name, ms in BASE_MS.items()}
     pages = [f"page-{number} #1" for number in range(5)]
     document = bench_document(times, **work)
-    with RunWriter(location, run) as writer:
-        writer.add("readings", [{"page": page, "backend": "eager", "sha256": page} for page in pages])
-        writer.add(
+    with RunDirectory.create(location, run) as writer:
+        writer.add_rows("readings", [{"page": page, "backend": "eager", "sha256": page} for page in pages])
+        writer.add_rows(
             "stage_timings",
             [
                 timing(

@@ -7,6 +7,7 @@ from typing import Any
 
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.rows import PageResults
 
 COMMITS = ("1f0c" * 10, "9e3d" * 10)
 HOSTILE = (
@@ -69,17 +70,18 @@ def add(history: History, run_id: str, created: str, pages: int, failed: int = 0
         for backend in record.backends:
             for page in range(pages - failed):
                 name = f"page-{page}.png"
-                run.add("readings", [{"page": name, "path": f"scans/{name}", "backend": backend,
+                run.add_rows("readings", [{"page": name, "path": f"scans/{name}", "backend": backend,
                                     "text_raw": "text",
                                     "new_tokens": 100 + page, "sha256": f"{page:064x}"}])  # fmt: skip
-                run.add("stage_timings", [
+                run.add_rows("stage_timings", [
                     {"page": name, "backend": backend, "stage": stage, "milliseconds": ms + page, "calls": 1,
                      "inside_prefill": False, "aggregate": "page"}
                     for stage, ms in (("prefill", 100.0), ("decode", 900.0))
                 ])  # fmt: skip
             for page in range(failed):
-                run.add_failure(f"bad-{page}.png", backend, "not an image")
+                run.add(PageResults.failed(f"bad-{page}.png", [backend], "not an image"))
         if "vendor" in record.backends:
-            run.add("parity", [{"page": f"page-{page}.png", "verdict": "identical" if page else "differs"}
-                               for page in range(pages)])  # fmt: skip
+            verdicts = ["identical" if page else "differs" for page in range(pages)]
+            rows = [{"page": f"page-{n}.png", "verdict": verdict} for n, verdict in enumerate(verdicts)]
+            run.add_rows("parity", rows)
     history.refresh()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 
 HOSTILE = (
     "it's",
@@ -41,7 +41,7 @@ def write_run(root: Path, run_id: str, timings: list[dict[str, Any]], **values: 
     """A run with these times and an image row for each page and backend in them."""
     run = record(run_id, **values)
     pages = dict.fromkeys((row["page"], row["backend"]) for row in timings if row["page"] is not None)
-    with RunWriter(root, run) as writer:
-        writer.add("stage_timings", timings)
-        writer.add("readings", [{"page": page, "backend": backend} for page, backend in pages])
+    with RunDirectory.create(root, run) as writer:
+        writer.add_rows("stage_timings", timings)
+        writer.add_rows("readings", [{"page": page, "backend": backend} for page, backend in pages])
     return run

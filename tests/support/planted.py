@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from data.samples.record import EXAMPLE_SETTINGS
 from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultStore
+from dsocr_core.runs.result_cache import SHIPPED_RESULTS
+from dsocr_core.runs.rows import PageResults, parity_row
+from dsocr_core.runs.run_directory import RunDirectory
 
 RUN_ID = "planted-run"
 PAGES, PLANTED = 500, 50
@@ -59,13 +60,9 @@ Change = Callable[[Page, random.Random], Page]
 def sample_results() -> tuple[tuple[OcrResult, OcrResult], ...]:
     """Both backends of every sample as recorded with the project, by name; not the example that differs."""
     found: dict[str, dict[str, OcrResult]] = {}
-    store = ResultStore(SHIPPED_RESULTS)
-    for file in SHIPPED_RESULTS.glob("*.parquet"):
-        recorded = store.find(file.stem)
-        assert recorded is not None
-        result = recorded.result
-        if result.request.preset != EXAMPLE_SETTINGS.preset:
-            found.setdefault(result.request.name, {})[result.backend] = result
+    for _, result in RunDirectory(SHIPPED_RESULTS / "runs" / "samples").results():
+        assert result is not None
+        found.setdefault(result.request.name, {})[result.backend] = result
     return tuple((backends["eager"], backends["vendor"]) for _, backends in sorted(found.items()))
 
 
@@ -274,9 +271,9 @@ def plant(
     )
     with history.writer(record) as run:
         for name, ours, vendor in made:
-            run.add_result(name, ours)
-            run.add_result(name, vendor)
-            run.add_parity(name, compare_results(ours, vendor))
+            run.add(PageResults(name, results=[ours]))
+            run.add(PageResults(name, results=[vendor]))
+            run.add_rows("parity", [parity_row(name, compare_results(ours, vendor))])
     history.refresh()
     return Planted(run_id, answers, pages)
 

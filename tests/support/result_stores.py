@@ -14,11 +14,12 @@ from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.exporters import export_runs
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
-from dsocr_core.runs.recorder import RunRecorder
-from dsocr_core.runs.result_cache import RecordedResult, ResultStore
+from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.result_cache import find_result, save_results
 from dsocr_core.runs.results import results
+from dsocr_core.runs.rows import PageResults
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.sharded import PageReading
-from dsocr_core.runs.writer import RunWriter
 from dsocr_core.settings import Settings
 from tests.support.made_up_output import committed, planned
 from tests.support.made_up_runs import record
@@ -30,10 +31,10 @@ Store = Callable[[Path, Results], Results]
 
 
 def history(root: Path, given: Results) -> Results:
-    with RunWriter(root / "history", record()) as writer:
+    with RunDirectory.create(root / "history", record()) as writer:
         for (page, _), result in given.items():
-            writer.add_result(page, result)
-        writer.add_failure("failed", "eager", "why")
+            writer.add(PageResults(page, results=[result]))
+        writer.add(PageResults.failed("failed", ["eager"], "why"))
     with History(root / "history") as opened:
         return _known(results(opened, "run-1"))
 
@@ -48,17 +49,17 @@ def exported(root: Path, given: Results) -> Results:
 
 def run_directory(root: Path, given: Results) -> Results:
     """What `--out` leaves, imported."""
-    with RunRecorder(Settings(), out=root / "out", save=False) as recorder:
+    with Recording(Settings(), out=root / "out", save=False) as recorder:
         for (page, backend), result in given.items():
             recorder.add(page, Comparison(result.request, result), keys={backend: "key"})
     return _imported(root, root / "out")
 
 
 def cache(root: Path, given: Results) -> Results:
-    store, found = ResultStore(root / "results"), {}
+    found = {}
     for number, (key, result) in enumerate(given.items()):
-        store.save(str(number), RecordedResult(result, "2026-01-02"))
-        recorded = store.find(str(number))
+        save_results(root / "cache", f"{number}", {f"{number}": result})
+        recorded = find_result(f"{number}", [root / "cache" / "runs" / f"{number}"])
         assert recorded is not None
         found[key] = recorded.result
     return found

@@ -13,6 +13,7 @@ from dsocr_core.reading.records import BackendName, OcrResult, PageFile
 from dsocr_core.review.page import PageReview, page_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.rows import PageResults, parity_row
 from tests.support.results import make_result
 
 Block = tuple[str, tuple[int, int, int, int], str]
@@ -73,12 +74,12 @@ def write(
         for name, results in pages.items():
             for backend, result in results.items():
                 if isinstance(result, str):
-                    run.add_failure(name, backend, result)
+                    run.add(PageResults.failed(name, [backend], result))
                 else:
-                    run.add_result(name, result)
+                    run.add(PageResults(name, results=[result]))
             ours, vendor = results.get("eager"), results.get("vendor")
             if isinstance(ours, OcrResult) and isinstance(vendor, OcrResult):
-                run.add_parity(name, compare_results(ours, vendor))
+                run.add_rows("parity", [parity_row(name, compare_results(ours, vendor))])
     history.refresh()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 
 PAGES = tuple(f"page-{number:02d}.png" for number in range(12))
 BASE_MS: Mapping[str, float] = {
@@ -63,15 +63,15 @@ def write(
 ) -> str:
     """A run of `times`: milliseconds by page, backend, stage."""
     pages = {(page, backend) for page, backend, _ in times}
-    with RunWriter(root, run) as writer:
-        writer.add(
+    with RunDirectory.create(root, run) as writer:
+        writer.add_rows(
             "readings",
             images
             or [
                 {"page": page, "backend": backend, "sha256": f"of {page}"} for page, backend in sorted(pages)
             ],
         )
-        writer.add(
+        writer.add_rows(
             "stage_timings",
             [
                 {
@@ -81,7 +81,7 @@ def write(
                 for (page, backend, stage), spent in times.items()
             ],
         )  # fmt: skip
-        writer.add("kernels", kernels)
+        writer.add_rows("kernels", kernels)
     return run.id
 
 
@@ -156,8 +156,8 @@ def _partial(root: Path) -> None:
 def _means(root: Path) -> None:
     """An imported run with nothing but means."""
     run = record("means", 2.5, source="llm-perf-opt", engine=None, backends=("vendor",), profiled=True)
-    with RunWriter(root, run) as writer:
-        writer.add(
+    with RunDirectory.create(root, run) as writer:
+        writer.add_rows(
             "stage_timings",
             [
                 {"backend": "vendor", "stage": stage, "milliseconds": spent,

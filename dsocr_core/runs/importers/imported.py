@@ -21,7 +21,7 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, PICTURE_LIMIT, file_time
 from dsocr_core.runs.record import RunRecord, Source
-from dsocr_core.runs.writer import RunWriter
+from dsocr_core.runs.run_directory import RunDirectory
 
 Row = Mapping[str, Any]
 WORDS = {
@@ -71,12 +71,12 @@ class EmptyImport(InvalidFile):
         self.skipped = tuple(skipped)
 
 
-def write_run(run: ImportedRun, writer: RunWriter) -> None:
+def write_run(run: ImportedRun, writer: RunDirectory) -> None:
     """Write a run, or nothing of it. Raises DsocrError, OSError, ArrowException."""
     try:
         with writer:
             for table, rows in run.tables.items():
-                writer.add(table, rows)
+                writer.add_rows(table, rows)
             for place, content in run.files.items():
                 target = writer.directory / place
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, verify
 from dsocr_core.runs.importers.imported import ImportedRun, Skipped
 from dsocr_core.runs.importers.reading import MIB, PICTURE_LIMIT, as_json, as_text
 from dsocr_core.runs.record import RunRecord
-from dsocr_core.runs.run_folder import is_begun
+from dsocr_core.runs.run_directory import is_begun
 from dsocr_core.runs.schema import TABLES, check_version
 from dsocr_core.runs.storage.entries import DOCUMENT_LIMIT
 

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.importers.imported import ImportedRun
-from dsocr_core.runs.readings import timing_rows
 from dsocr_core.runs.record import RunRecord
+from dsocr_core.runs.rows import timing_rows
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import check_version
 from dsocr_core.runs.sharded import COMPLETE, RUN, PageReading, ShardedRun, readings_table
-from dsocr_core.runs.writer import RunWriter
 
 MOST_PAGES = 200_000
 """Pages of a run of the history: its readings are held in memory while they are written."""
@@ -29,9 +29,9 @@ def is_sharded_run(directory: Path) -> bool:
 def take_sharded_run(location: str, root: Path) -> str:
     """Write the run of an output into a history; its id. Raises DsocrError."""
     found = read_sharded_run(location)
-    with RunWriter(root, found.record) as writer:
+    with RunDirectory.create(root, found.record) as writer:
         for name, rows in found.tables.items():
-            writer.add(name, rows)
+            writer.add_rows(name, rows)
     return found.record.id
 
 

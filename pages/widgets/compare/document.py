@@ -10,7 +10,7 @@ import streamlit as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import Pages
 from dsocr_core.read.plan import RunPlan, new_run_directory
-from dsocr_core.runs.recorder import RunRecorder
+from dsocr_core.runs.recording import Recording
 from pages.widgets.shared import job_panel, navigation, resources
 from pages.widgets.shared.job import Job
 from pages.widgets.shared.messages import show_error
@@ -42,7 +42,7 @@ class DocumentJob(Job["Report"]):
 
         directory, settings = new_run_directory("compare"), self._session.settings
         plan = RunPlan((), directory, self._sides, found=self._pages, together=self._together)
-        run = RunRecorder(settings, out=directory, save=bool(settings.history))
+        run = Recording(settings, out=directory, save=bool(settings.history))
         try:
             return read_pages(self._session, plan, Listener(self.say), run, self.token)
         finally:

@@ -1,0 +1,386 @@
+"""The only writer and reader of a run's files. A kill costs at most the page that is being written.
+
+    run.json readings.parquet timings.parquet parity.parquet ... SHA256SUMS clean/     the run
+    .unfinished/000000017.parquet      the rows of a page that was read since, its parity in their metadata
+    .finished/whole/                   the next run, on its way to its place
+
+A page lies in a part, synced, as soon as it is added. `finish` makes one run of what was there and of the
+parts; where a page was read again, the last one counts. A writer that was killed leaves its parts: in a
+directory of its own (`open`) the next one goes on with them, in a history (`create`) they are a leftover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dsocr_core.base.bounded_json import parse_value
+from dsocr_core.base.errors import one_line
+from dsocr_core.base.sanitise import json_bytes, name_text, text_name
+from dsocr_core.reading.clean import FOLDER as CLEAN
+from dsocr_core.reading.clean import clean_path
+from dsocr_core.reading.parity_records import RULE
+from dsocr_core.reading.records import BackendName, OcrResult
+from dsocr_core.reading.writing import write_whole
+from dsocr_core.runs.checksums import CHECKSUMS, read_checksums, write_checksums
+from dsocr_core.runs.directory_lock import writing_into
+from dsocr_core.runs.parquet import read_rows
+from dsocr_core.runs.record import RunRecord, read_document
+from dsocr_core.runs.rows import SCHEMA, PageResults, Row, result_of, timing_rows
+from dsocr_core.runs.schema import TABLES, checked_table, rows_to_table
+from dsocr_core.runs.shapes import COLUMNS, Shape, own_shapes
+from dsocr_core.runs.storage.entries import Storage, open_storage, sync_tree
+from dsocr_core.runs.storage.store import StorageError, writing
+
+UNFINISHED, _FINISHED, _WHOLE = ".unfinished", ".finished", "whole"
+_PARITY = "parity"
+_ROWS_AT_ONCE = 64
+_FACTS = ("backend", "path", "source", "page", "preset", "request", "inputs", "grid_columns", "grid_rows",
+          "environment", "exact", "error")  # fmt: skip
+"""Columns of what a record says of all pages."""
+
+CountRows = Callable[[dict[str, Any] | None, str | None, Mapping[str, Iterable[Shape]]], list[Row]]
+"""Counter of FLOPs: rows of stage_flops by a model's config, a number type and shapes of each backend."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A page that was read, and what it is found by."""
+
+    backend: BackendName
+    source: str
+    key: str
+    image: Path
+
+
+class RunDirectory:
+    """A directory that holds a run, or will; by itself it only reads.
+
+        with RunDirectory.create(history, record) as run:
+            run.add(PageResults.of("page.png", comparison))
+
+    Everything raises StorageError where the directory cannot be read or written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record: RunRecord | None = None
+        self._storage: Storage | None = None
+        """The history that the run will be in; None for a directory of its own."""
+        self._replace = False
+        self._parts = directory / UNFINISHED
+        self._tables: dict[str, list[pa.Table]] = {}
+        self._part_of: dict[tuple[str, str | None], int] = {}
+        self._paths: dict[str, str | None] = {}
+        self._done: dict[tuple[str, str | None], Done | None] = {}
+        self._last = 0
+        self._exit = ExitStack()
+
+    @classmethod
+    def create(cls, history: str | Path | Storage, record: RunRecord, replace: bool = False) -> RunDirectory:
+        """A new run of a history, which has it when `finish` ends; until then its directory is a leftover.
+
+        `replace`: what lies under the run's name is damaged, and makes room when this one is whole.
+        """
+        storage = history if isinstance(history, Storage) else open_storage(history)
+        with ExitStack() as stack:
+            run = cls(stack.enter_context(storage.scratch(record.id)))
+            run.record, run._storage, run._replace = record, storage, replace
+            run._exit = stack.pop_all()
+        return run
+
+    @classmethod
+    def open(cls, directory: Path) -> RunDirectory:
+        """Go on in a directory of its own, which no other process writes meanwhile. Raises DirectoryBusy."""
+        run = cls(directory)
+        with ExitStack() as stack:
+            stack.enter_context(writing_into(directory))
+            with writing(directory):
+                run._settle()
+                for half in (*run._parts.glob(".part-*"), *(directory / CLEAN).glob(".part-*")):
+                    half.unlink()
+            for number, file in run._files():
+                for row in run._known(file):
+                    run._take_up(number, row)
+            run._exit = stack.pop_all()
+        return run
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._exit:
+            if kind is None and self._storage is not None and self.directory.exists():
+                self.finish()
+
+    def close(self) -> None:
+        """Give the directory back; what was not finished stays as it is."""
+        self._exit.close()
+
+    # --- pages ----------------------------------------------------------------------------------
+
+    @property
+    def continues(self) -> bool:
+        """True where it held a run before this writer and those that were stopped."""
+        return (self.directory / "readings.parquet").exists()
+
+    @property
+    def has_parts(self) -> bool:
+        return self._last > 0
+
+    def begin(self) -> None:
+        """Mark the directory as one that is written, before anything of a page is in it."""
+        with writing(self._parts):
+            self._parts.mkdir(parents=True, exist_ok=True)
+
+    def done(self) -> list[Done]:
+        """Every page that had been read when this was opened."""
+        return [done for done in self._done.values() if done is not None]
+
+    def add(self, page: PageResults) -> None:
+        """Put down what the backends gave on a page; it is on the disk when this returns.
+
+        Raises SchemaError, too.
+        """
+        if not page.results and not page.errors:
+            return
+        name = self._name_of(page.source, page.image)
+        # Whoever goes on with a directory may do so from another one.
+        rows = checked_table("readings", "", page.table(name, absolute=self._storage is None))
+        rows_to_table("timings", "", timing_rows(rows))
+        parity = page.parity and {**page.parity, "page": name}
+        rows_to_table("parity", "", [parity] if parity else [])
+        file = self._parts / f"{self._last + 1:09d}.parquet"
+        with writing(file):
+            for picture in page.clean:
+                picture.write(self.directory)
+            write_whole(file, _few_rows(rows, json.dumps(parity)), sync=True)
+        self._last += 1
+        backends = zip(rows["page"].to_pylist(), rows["backend"].to_pylist(), strict=True)
+        self._part_of |= dict.fromkeys(backends, self._last)
+
+    def add_rows(self, table: str, rows: Sequence[Row] | pa.Table) -> None:
+        """Add rows of a table of `schema.TABLES`, written by `finish`; `run_id` may be left out.
+
+        Raises SchemaError.
+        """
+        table = "timings" if table == "stage_timings" else table
+        made = (checked_table if isinstance(rows, pa.Table) else rows_to_table)(table, "", rows)
+        if len(made):
+            self._tables.setdefault(table, []).append(made)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def finish(self, record: RunRecord | None = None, count: CountRows | None = None) -> Path:
+        """Make the directory that run, `create`'s record unless it is given; returns where it is.
+
+        `count` gives rows of stage_flops. Raises EntryExists when the history has a run of this name.
+        """
+        record = record or self.record
+        assert record is not None
+        if self._storage is not None:
+            self.write(record, self.directory, count=count)
+            if self._replace:
+                self._storage.remove(record.id)
+            return self._storage.publish(self.directory, record.id)
+        shutil.rmtree(self._parts / _WHOLE, ignore_errors=True)
+        self.write(record, self._parts / _WHOLE, count=count)
+        with writing(self.directory):
+            sync_tree(self._parts / _WHOLE)
+            self._parts.rename(self.directory / _FINISHED)
+            self._settle()
+        return self.directory
+
+    def write(
+        self, record: RunRecord, target: Path, continued: bool = True, count: CountRows | None = None
+    ) -> None:
+        """Write the run into a directory, but for its pictures, which stay where they are.
+
+        Without `continued` it is what was read since `open`, and by writers that were stopped.
+        """
+        shapes: dict[str, dict[Shape, None]] = {}
+        counts: dict[str, int] = {}
+        pictures: dict[str, Path] = {}
+        with writing(target), ExitStack() as stack:
+            target.mkdir(parents=True, exist_ok=True)
+            writers: dict[str, pq.ParquetWriter] = {}
+
+            def add(name: str, table: pa.Table) -> None:
+                if not len(table):
+                    return
+                if name not in writers:
+                    file = target / f"{name}.parquet"
+                    writer = pq.ParquetWriter(file, TABLES[name], compression="zstd", compression_level=1)
+                    writers[name] = stack.enter_context(writer)
+                ids = pa.repeat(pa.scalar(record.id, pa.string()), len(table))
+                writers[name].write_table(table.set_column(0, TABLES[name].field(0), ids))
+                counts[name] = counts.get(name, 0) + len(table)
+
+            for table in self._chosen(continued):
+                add("readings", table)
+                for backend, of_backend in own_shapes(table.select(COLUMNS).to_pylist()).items():
+                    shapes.setdefault(backend, {}).update(dict.fromkeys(of_backend))
+                add("timings", rows_to_table("timings", "", timing_rows(table)))
+                more = table["more_pages"].combine_chunks().flatten().field("sha256")
+                for sha256 in (*table["sha256"].to_pylist(), *more.to_pylist()):
+                    if (name := clean_path(sha256)) and (self.directory / name).exists():
+                        pictures[name] = self.directory / name
+            flops = count(record.config, record.dtype, shapes) if count else []
+            add("stage_flops", rows_to_table("stage_flops", "", flops))
+            add("parity", rows_to_table("parity", "", self._parity(continued)))
+            for name, parts in self._tables.items():
+                add(name, pa.concat_tables(parts))
+        with writing(target):
+            if target == self.directory:
+                shutil.rmtree(self._parts, ignore_errors=True)
+            tables = {name: counts[name] for name in TABLES if name in counts}
+            document = record.to_json() | {"tables": tables, "checksums": CHECKSUMS, "parity_rule": RULE}
+            (target / "run.json").write_bytes(json_bytes(document, indent=1) + b"\n")
+            write_checksums(target, pictures)
+
+    def copy_to(self, target: Path) -> None:
+        """Have the run in another directory, too, or the pictures of one that `write` put there: a file under
+        two names where the system has that."""
+        own = self.directory if read_checksums(target) is None else target
+        with writing(target):
+            for name in [*(read_checksums(own) or ()), CHECKSUMS]:
+                if not (target / name).exists():
+                    (target / name).parent.mkdir(parents=True, exist_ok=True)
+                    _link(self.directory / name, target / name)
+
+    def discard(self) -> None:
+        """Take away what `create`, `open` or `begin` made where no page came."""
+        for folder in (self._parts, self.directory):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _settle(self) -> None:
+        """Put a whole run in its place. Raises OSError."""
+        finished = self.directory / _FINISHED
+        if not finished.is_dir():
+            return
+        whole = finished / _WHOLE
+        for file in sorted(whole.iterdir(), key=lambda file: (file.suffix != ".parquet", file.name)):
+            file.replace(self.directory / file.name)
+        named = read_document((self.directory / "run.json").read_bytes())["tables"]
+        for name in TABLES.keys() - named.keys():
+            (self.directory / f"{name}.parquet").unlink(missing_ok=True)
+        shutil.rmtree(finished)
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def results(self, columns: Sequence[str] = SCHEMA.names) -> Iterator[tuple[Row, OcrResult | None]]:
+        """Rows of readings of the whole run with their results, some at a time; columns left out are None."""
+        file = self.directory / "readings.parquet"
+        blank = dict.fromkeys(SCHEMA.names)
+        if file.exists():
+            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=[*columns]):
+                for row in batch.to_pylist():
+                    yield blank | row, result_of(blank | row)
+
+    def facts(self, continued: bool) -> Iterator[OcrResult]:
+        """Every result without its text and tokens; with those of the run that it continues, or without."""
+        blank = dict.fromkeys(SCHEMA.names)
+        for table in self._chosen(continued, list(_FACTS)):
+            for row in table.to_pylist():
+                result = result_of(blank | row | {"text_raw": ""})
+                if result is not None:
+                    inputs = result.inputs and replace(result.inputs, prompt_ids=())
+                    yield replace(result, inputs=inputs)
+
+    def _name_of(self, source: str, image: Path | None) -> str:
+        """Name a page: by its path where another file has its name."""
+        resolved = None if image is None else str(image.resolve())
+        known = self._paths.get(source)
+        if known is None or resolved is None or known == resolved:
+            self._paths[source] = known or resolved
+            return source
+        return name_text(resolved)
+
+    def _files(self) -> list[tuple[int, Path]]:
+        """Files of readings with their numbers, the run's own, 0, first."""
+        whole = self.directory / "readings.parquet"
+        parts = sorted(self._parts.glob("*.parquet"))
+        return [*([(0, whole)] if whole.exists() else []), *((int(part.stem), part) for part in parts)]
+
+    def _known(self, file: Path) -> list[dict[str, Any]]:
+        try:
+            if not pq.read_schema(file).equals(SCHEMA):
+                raise StorageError(f"{file}: has the columns of another version: give another --out")
+            columns = ["page", "backend", "source", "path", "key", "error"]
+            rows: list[dict[str, Any]] = read_rows(file, columns=columns).to_pylist()
+            return rows
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise StorageError(f"{file}: cannot be read ({one_line(error, 200)})") from error
+
+    def _take_up(self, number: int, row: dict[str, Any]) -> None:
+        key, done = (row["page"], row["backend"]), None
+        image = None if row["path"] is None else Path(text_name(row["path"]))
+        if row["error"] is None and row["key"] is not None and image is not None:
+            done = Done(row["backend"], row["source"], row["key"], image)
+        self._last, self._part_of[key], self._done[key] = max(self._last, number), number, done
+        self._paths[row["page"]] = self._paths.get(row["page"]) or (str(image.resolve()) if image else None)
+
+    def _chosen(self, continued: bool, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """The rows that count, some at a time."""
+        waiting: list[pa.Table] = []
+        for number, file in self._files():
+            if not number and not continued:
+                continue
+            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=columns):
+                table = pa.Table.from_batches([batch]).replace_schema_metadata()
+                keys = zip(table["page"].to_pylist(), table["backend"].to_pylist(), strict=True)
+                counts = [self._part_of[key] == number for key in keys]
+                waiting.append(table if all(counts) else table.filter(pa.array(counts)))
+            if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
+                yield pa.concat_tables(waiting)
+                waiting = []
+        if waiting:
+            yield pa.concat_tables(waiting)
+
+    def _parity(self, continued: bool) -> list[Row]:
+        """A row a page, of the last time that both sides read it; none where one was read since alone."""
+        found: dict[str, Row | None] = {}
+        earlier = self.directory / "parity.parquet"
+        if continued and earlier.exists():
+            for row in read_rows(earlier).to_pylist():
+                found[row["page"]] = {name: value for name, value in row.items() if name != "run_id"}
+        for number, file in self._files():
+            if number:
+                parity = parse_value(pq.read_schema(file).metadata[_PARITY.encode()])
+                pages = read_rows(file, columns=["page"])["page"].to_pylist()
+                found |= dict.fromkeys(pages, parity)
+        return [row for row in found.values() if row is not None]
+
+
+def is_begun(directory: Path) -> bool:
+    """Look whether a run is being written there, or a writer of one was stopped."""
+    return any((directory / name).is_dir() for name in (UNFINISHED, _FINISHED))
+
+
+def _few_rows(table: pa.Table, parity: str) -> bytes:
+    """A few readings as a Parquet file: without what many rows gain by."""
+    content = pa.BufferOutputStream()
+    table = table.replace_schema_metadata({_PARITY: parity})
+    pq.write_table(table, content, compression="zstd", use_dictionary=False, write_statistics=False)
+    return content.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
