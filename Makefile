@@ -55,7 +55,7 @@ resolve: install-dev
 picture: install-dev
 	DSOCR_REQUIRE_BROWSER=1 $(BIN)/python -m pytest -m "browser and not slow" tests/browser/test_first_minutes.py
 	cp build/screenshots/first-compare-1440-light.png docs/compare.png
-	cp build/screenshots/first-signed-off-1440-light.png docs/review.png
+	cp build/screenshots/first-review-1440-light.png docs/review.png
 
 # The runs that the pages show at first start; on a machine that does nothing else, some minutes.
 seed-history: install

@@ -39,13 +39,16 @@ def rested(page: Page) -> Page:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_compare_and_review_have_no_serious_violation(
-    server: Server, open_page, accessible, scheme: str
+    server: Server, open_page, accessible, screenshots: Path, scheme: str
 ) -> None:
     page = rested(open_page(server.url, 1440, 900, scheme))
     page.locator(".inspector .values").wait_for()
     accessible(page)
     go(page, "Review")
     page.locator('.queue button[aria-selected="true"]').wait_for()
+    page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
+    Viewer(page).root.locator(".panes").wait_for()
+    page.screenshot(path=screenshots / f"first-review-1440-{scheme}.png")
     accessible(page)
 
 
