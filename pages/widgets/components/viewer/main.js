@@ -226,7 +226,10 @@ class Viewer {
   act(name) {
     const view = viewOf(this.image);
     if (name === "fit") view.fit = true;
-    if (name === "actual") Object.assign(view, { fit: false, scale: 1 });
+    if (name === "actual") {
+      Object.assign(view, { fit: false, scale: 1 });
+      if (this.selected !== null) this.reveal(this.pairs[this.selected].a ?? this.pairs[this.selected].b);
+    }
     if (name === "labels") this.showLabels = !this.showLabels;
     if (name === "next-page") this.turn(1);
     if (name === "previous-page") this.turn(-1);
