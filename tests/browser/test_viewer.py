@@ -344,12 +344,12 @@ def test_where_a_name_has_no_room_beside_its_box_the_text_stays_readable(viewer:
 
 
 def test_full_size_shows_the_selected_box(viewer: Viewer) -> None:
-    viewer.page.locator("body").press("B")
+    viewer.page.locator("body").press("b")
     viewer.page.locator('.viewer:not([data-selected=""])').wait_for()
-    last = int(viewer.state()["selected"])
+    first = int(viewer.state()["selected"])
     viewer.root.locator('[data-act="actual"]').click()
     viewer.wait(scale="1.0000")
-    stage, at = viewer.root.locator('.pane[data-side="b"] .stage').bounding_box(), viewer.locate("b", last)
+    stage, at = viewer.root.locator('.pane[data-side="a"] .stage').bounding_box(), viewer.locate("a", first)
     assert stage is not None
     assert stage["y"] <= at["y"] <= stage["y"] + stage["height"]
     assert stage["x"] <= at["x"] <= stage["x"] + stage["width"]
