@@ -147,8 +147,8 @@ def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False,
         console.print(Text(f"there    {run.run_id} ({run.source}) from {run.origin}"))
     for line in _skipped(report.skipped, verbose):
         console.print(Text(f"skipped  {line}", style="yellow"))
-    for kind in report.kinds():
-        console.print(Text(kind.line))
+    for line in report.lines():
+        console.print(Text(line))
     console.print(
         f"{len(report.imported)} imported, {len(report.known)} there already, {len(report.skipped)} skipped"
     )

@@ -99,49 +99,47 @@ FILES: tuple[Kind[FileProbe], ...] = (
     Kind("torch", torch_trace.is_trace, torch_trace.read_trace),
 )
 
-_STATS = "nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"
-_NCU = "no CSV of Nsight Compute; print a report with ncu --import FILE --csv --page details"
-_NAMES: tuple[tuple[str, str], ...] = (
-    (r"\.(nsys-rep|qdrep)$", f"a report in Nsight Systems' own form; print it with {_STATS}"),
+_STATS = "print it with nsys stats --format csv --report cuda_gpu_kern_sum,nvtx_sum FILE > summary.csv"
+_NEVER = r"(?!)"
+_UNREAD: tuple[tuple[str, str, str], ...] = (
     (
-        r"\.qdstrm$",
-        "a recording that is no report of Nsight Systems yet; make it one with QdstrmImporter -i FILE",
-    ),
-    (r"\.ncu-rep$", _NCU),
-    (r"^torchinfo", "torchinfo's counts are not kept in the history: it could not tell the stages apart"),
-    (r"^top-kernels\.yaml$", "a list made from a kernel summary; import the summary"),
-)
-"""Forms that are known by a file's name and not taken: a pattern, and what to do."""
-_CONTENTS: tuple[tuple[str, str], ...] = (
-    (
+        r"\.(nsys-rep|qdrep)$",
         r'(?m)^\s*\*\* [^\n]+ \([a-z_]+\):|^[ |]*Time ?\(%\)"?( |;)|"Total Time \(\w+\)" ?:|'
         r'^"?(NVTX Range|Count,QCount|Time ?\(%\)|Total \(MB\)|Start \(\w+\)|Duration \(\w+\))"?,',
-        f"a report of Nsight Systems that is not read; print it with {_STATS}",
+        f"a report of Nsight Systems that is not read, or in a form of its own; {_STATS}",
     ),
-    (r"(?m)^==(PROF|ERROR|WARNING)== |, Context \d+, Stream \d+, Device \d+, CC \d|\ANVR\x00", _NCU),
     (
-        r"\A(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
+        r"\.qdstrm$", _NEVER,
+        "a recording that is no report of Nsight Systems yet; make it one with QdstrmImporter -i FILE",
+    ),
+    (
+        r"\.ncu-rep$",
+        r"(?m)^==(PROF|ERROR|WARNING)== |, Context \d+, Stream \d+, Device \d+, CC \d|\ANVR\x00",
+        "no CSV of Nsight Compute; print a report with ncu --import FILE --csv --page details",
+    ),
+    (r"^torchinfo", _NEVER, "torchinfo's counts are not kept in the history: they do not tell the stages"),
+    (r"^top-kernels\.yaml$", _NEVER, "a list made from a kernel summary; import the summary"),
+    (
+        _NEVER, r"\A(%PDF-|\ufffdPNG|\ufffd{3}[^\n]{0,8}(JFIF|Exif))",
         "a page and no run; read it with dsocr run FILE, and import what that writes",
     ),
     (
-        r"",
+        _NEVER, r"",
         "not a file of a format that the history knows: it takes CSV of nsys stats or ncu, SQLite of nsys "
         "export, traces of torch.profiler, sweeps, and folders or zips of runs",
     ),
-)
-"""Forms that are known by how they begin and not taken."""
+)  # fmt: skip
+"""Forms that are not taken: how their name ends or begins, or their content, and what to do."""
 
 
 def unsupported_reason(probe: FileProbe) -> str:
     """Why a file by itself is not taken: what it looks like, and what to give."""
-    if not probe.start:
-        return "empty"
-    contents = (why for pattern, why in _CONTENTS if re.search(pattern, probe.text))
-    return _why_by_name(probe.file) or next(contents)
+    contents = (why for _, pattern, why in _UNREAD if re.search(pattern, probe.text))
+    return _why_by_name(probe.file) or next(contents) if probe.start else "empty"
 
 
 def _why_by_name(file: Path) -> str | None:
-    return next((why for pattern, why in _NAMES if re.search(pattern, file.name)), None)
+    return next((why for pattern, _, why in _UNREAD if re.search(pattern, file.name)), None)
 
 
 # --- the walk ---------------------------------------------------------------------------------------

@@ -114,31 +114,6 @@ class FoundRun:
     origin: Path
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Outcome of everything of one source."""
-
-    kind: str
-    """In words."""
-    imported: int
-    known: int
-    skipped: Counter[str]
-    """Files that were not taken, by reason."""
-
-    @property
-    def line(self) -> str:
-        """All of it in one line; of many reasons the most frequent."""
-        parts = [f"{self.imported} imported"] if self.imported else []
-        parts += [f"{self.known} there already"] if self.known else []
-        if count := self.skipped.total():
-            most = self.skipped.most_common(_MOST_REASONS)
-            named = [f"{number} {reason}" for reason, number in most]
-            more = count - sum(number for _, number in most)
-            named += [f"{more} for other reasons"] if more else []
-            parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(named)})")
-        return f"{self.kind}: {', '.join(parts)}"
-
-
 @dataclass
 class ImportReport:
     """Outcome of everything under the given paths."""
@@ -159,18 +134,22 @@ class ImportReport:
         self.known += [replace(run, origin=named(run.origin)) for run in other.known]
         self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
 
-    def kinds(self) -> list[Outcome]:
-        """Sum up by source, in the order of `WORDS`; without those of nothing."""
-        found = [
-            Outcome(
-                words,
-                sum(run.source == source for run in self.imported),
-                sum(run.source == source for run in self.known),
-                Counter(item.reason for item in self.skipped if item.kind == source),
-            )
-            for source, words in WORDS.items()
-        ]
-        return [each for each in found if each.imported or each.known or each.skipped]
+    def lines(self) -> list[str]:
+        """A line for each source, in the order of `WORDS`; of many reasons the most frequent."""
+        lines = []
+        for source, words in WORDS.items():
+            counts = [sum(run.source == source for run in runs) for runs in (self.imported, self.known)]
+            counted = zip(counts, ("imported", "there already"), strict=True)
+            parts = [f"{number} {word}" for number, word in counted if number]
+            reasons = Counter(item.reason for item in self.skipped if item.kind == source)
+            if count := reasons.total():
+                most = reasons.most_common(_MOST_REASONS)
+                more = count - sum(number for _, number in most)
+                said = [f"{number} {reason}" for reason, number in most]
+                said += [f"{more} for other reasons"] if more else []
+                parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(said)})")
+            lines += [f"{words}: {', '.join(parts)}"] if parts else []
+        return lines
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
@@ -178,9 +157,5 @@ class ImportReport:
             [asdict(run) | {"origin": paired(str(run.origin))} for run in runs]
             for runs in (self.imported, self.known)
         )
-        return {
-            "imported": imported,
-            "known": known,
-            "skipped": [{"path": paired(str(item.path)), "reason": item.reason} for item in self.skipped],
-            "kinds": [asdict(kind) | {"skipped": dict(kind.skipped)} for kind in self.kinds()],
-        }
+        skipped = [{"path": paired(str(item.path)), "reason": item.reason} for item in self.skipped]
+        return {"imported": imported, "known": known, "skipped": skipped}

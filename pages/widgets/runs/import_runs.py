@@ -85,7 +85,7 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
         [run.run_id for run in report.known],
         pd.DataFrame(runs, columns=["run", "made by", "from", "state"]),
         pd.DataFrame(skipped, columns=["file", "reason"]),
-        tuple(kind.line for kind in report.kinds()),
+        tuple(report.lines()),
     )
 
 

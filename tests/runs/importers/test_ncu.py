@@ -285,8 +285,8 @@ def test_a_folder_of_kernels_is_one_run_in_their_order(history: History, tmp_pat
     reasons = {item.path.name: item.reason for item in report.skipped}
     assert reasons["metrics_summary.csv"].startswith("a digest of")
     assert "ncu --import" in reasons["kernel.ncu-rep"]
-    (kind,) = report.kinds()
-    assert kind.line.startswith("profiles of Nsight Compute: 1 imported, 2 files not taken (1 ")
+    (line,) = report.lines()
+    assert line.startswith("profiles of Nsight Compute: 1 imported, 2 files not taken (1 ")
 
 
 def test_what_is_broken_in_a_folder_is_named_and_the_rest_is_taken(history: History, tmp_path: Path) -> None:

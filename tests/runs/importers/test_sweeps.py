@@ -108,5 +108,5 @@ def test_a_folder_is_one_run_and_what_is_left_out_is_named(tmp_path: Path) -> No
     reasons = {item.path.name: item.reason for item in report.skipped}
     assert reasons["e2e_decode_sweep.json"].startswith("not valid JSON")
     assert reasons["responsive-tflops-by-tpot.json"].startswith("worked out from the sweep's own points")
-    assert [kind.line.partition(":")[0] for kind in report.kinds()] == ["analytic sweeps"]
+    assert [line.partition(":")[0] for line in report.lines()] == ["analytic sweeps"]
     assert [run.run_id for run in again.known] == [report.imported[0].run_id]
