@@ -177,6 +177,36 @@ def test_a_name_is_recorded_though_its_field_was_drawn_anew(review_server: Serve
     page.locator(".dsocr-review", has_text="you: same").wait_for()
 
 
+@pytest.mark.parametrize(
+    ("field", "leave"), [("reviewer", "Enter"), ("reviewer", "Tab"), ("comment", "Enter")]
+)
+def test_what_was_typed_is_sent_though_a_rerun_emptied_the_field(
+    review_server: Server, open_page, field: str, leave: str
+) -> None:
+    page = open_page(review_server.url)
+    settled(page)
+    name = page.locator(".st-key-review-reviewer input")
+    words = page.locator(".st-key-review-words input")
+    page.keyboard.press("s")
+    if field == "comment":
+        name.fill("Eve")
+        name.press("Enter")
+        page.locator(".dsocr-review", has_text="you: same").wait_for()
+        page.keyboard.press("m")
+    typed = name if field == "reviewer" else words
+    expect(typed).to_be_focused()
+    typed.fill("Mallory")
+    # As React has it when the server says what the field holds.
+    typed.evaluate("""field => {
+        Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, "");
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+    }""")
+    typed.press(leave)
+    chip = page.locator(".dsocr-review", has_text="you: same")
+    chip.filter(has_text="Mallory" if field == "comment" else "you").wait_for()
+    expect(typed).to_have_value("Mallory")
+
+
 def test_the_next_page_comes_at_once(review_server: Server, open_page, capsys) -> None:
     began = time.monotonic()
     page = open_page(f"{review_server.url}/?review={RUN_ID}")
