@@ -184,6 +184,6 @@ def _leave_one_of_each_kind(model: OcrModel) -> dict[str, int]:
 
 
 def _kind(layer: nn.Module) -> object:
-    """What decides how much work a layer is: its modules, their shapes, SAM's window."""
+    """Facts that decide how much work a layer is: its modules, their shapes, SAM's window."""
     shapes = tuple(parameter.shape for parameter in layer.parameters())
     return repr(layer), shapes, getattr(layer, "window", None)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class DraftSource:
-    """What one setting drafts of pages.
+    """Drafts of pages by one setting.
 
     Where it has nothing for a page, or cannot read what it has, it drafts nothing: the page is read as
     without.

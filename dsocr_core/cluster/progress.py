@@ -58,7 +58,7 @@ class ClusterProgress:
 
 
 def status_line(state: Status, listed: bool = True) -> str:
-    """How far a run is; `listed` where all of its pages are planned."""
+    """Say how far a run is; `listed` where all of its pages are planned."""
     ended = state.done + state.failed + state.quarantined
     words = f"{state.done:,} of {state.pages:,}{'' if listed else ' or more'} pages read"
     if state.failed or state.quarantined:

@@ -72,7 +72,7 @@ class _Sent:
     read: list[PageReading] = field(default_factory=list)
     began: set[int] = field(default_factory=set)
     death: str | None = None
-    """How the process ended before all were read."""
+    """Words for the end of the process before all were read."""
 
     @property
     def begun(self) -> list[PageRef]:

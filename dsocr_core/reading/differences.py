@@ -113,7 +113,7 @@ def _cut(side: OcrResult | None) -> _State | None:
 
 
 def unknown_end(a: FinishReason | None, b: FinishReason | None) -> list[Difference]:
-    """How a side ended, where that is not known and the outputs are not the same."""
+    """Say how a side ended, where that is not known and the outputs are not the same."""
     which = [name for name, end in (("A", a), ("B", b)) if end is None]
     return [Difference("ended", f"of {' and '.join(which)}")] if which else []
 

@@ -107,7 +107,7 @@ class Difference:
 
     kind: Kind
     words: str
-    """What differs, for people; text of the model in it is plain text and not escaped."""
+    """Words of the difference, for people; text of the model in it is plain text and not escaped."""
     within: bool = False
     """True where it is within tolerance."""
     where: Where = Where()

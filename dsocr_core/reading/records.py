@@ -180,7 +180,7 @@ class OcrRequest:
 
     @property
     def required(self) -> Asked:
-        """What an engine needs to read the page. Raises DsocrError where it is not known."""
+        """Return a value that an engine needs to read the page. Raises DsocrError where it is not known."""
         preset, prompt, limit, ngram = (getattr(self, name) for name in MAY_BE_UNKNOWN)
         if preset is None or prompt is None or limit is None or ngram is None:
             raise DsocrError(f"{self.name}: with which preset, prompt and limits it was read is not known")

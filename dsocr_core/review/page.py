@@ -139,7 +139,7 @@ class PageReview:
 
     @functools.cached_property
     def score(self) -> float:
-        """How much the page deserves a review, 0 for identical pages.
+        """Weight with which the page deserves a review, 0 for identical pages.
 
         A page that cannot be compared comes first, then those that differ; then by the kinds of difference,
         by the share of boxes and text that differ, and by how early the tokens diverge.

@@ -12,7 +12,7 @@ from dsocr_core.review.verdicts import VERDICTS, Judgement, VerdictWord
 
 UNREVIEWED, DISAGREEMENT = "not reviewed", "disagreement"
 DECISIONS = (UNREVIEWED, *VERDICTS, DISAGREEMENT)
-"""What reviewers decided on a page."""
+"""Decision of the reviewers on a page."""
 REJECTED: VerdictWord = "wrong"
 
 
@@ -70,7 +70,7 @@ def counts(pages: Iterable[PageReview], filters: Filters, given: Given) -> dict[
 
 
 def decision(page: str, given: Given) -> str:
-    """What the reviewers of a page decided: one verdict, a disagreement, or UNREVIEWED."""
+    """Return what the reviewers of a page decided: one verdict, a disagreement, or UNREVIEWED."""
     found = {row.verdict for row in given.get(page, {}).values() if row.verdict is not None}
     return DISAGREEMENT if len(found) > 1 else next(iter(found), UNREVIEWED)
 
@@ -84,7 +84,7 @@ Outcome = Literal["passed", "failed", "error", "only in one run"]
 
 
 def outcome(page: PageReview, given: Given) -> Outcome:
-    """What a page counts as, in every report: it fails parity, or a reviewer's verdict is "wrong"."""
+    """Say as what a page counts, in every report: it fails parity, or a reviewer's verdict is "wrong"."""
     if page.in_one_run and not rejected(page.name, given):
         return "only in one run"
     if page.fails and page.verdict == "not_comparable":

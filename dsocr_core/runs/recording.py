@@ -88,7 +88,7 @@ class Recording:
 
     @functools.cached_property
     def run(self) -> RunDirectory:
-        """What is written; one of the history is made when this is first asked for."""
+        """Run that is written; one of the history is made when this is first asked for."""
         # pyarrow comes with it: only where something is recorded.
         from dsocr_core.runs.run_directory import RunDirectory
 

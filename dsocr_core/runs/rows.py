@@ -77,7 +77,7 @@ class PageResults:
         names: Mapping[Side, BackendName] = {},
         **more: Any,
     ) -> PageResults:
-        """What `comparison` holds; `names` are those of the sides, which an error does not tell."""
+        """Return what `comparison` holds; `names` are those of the sides, which an error does not tell."""
         return cls(
             source,
             comparison.request.image,

@@ -15,7 +15,7 @@ FIELDS: Mapping[str, str] = {
 }  # fmt: skip
 """Fields of a record that say where and how a run ran, with their words."""
 _NOT_COMPARED = {("settings", name) for name in ("history", *FIELDS)}
-"""Where a run was recorded; settings as they were asked for, of which the record has what they came to."""
+"""Place of the record; settings as they were asked for, of which the record has what they came to."""
 _PATHS = {("settings", "checkpoint")}
 """Values that are paths: a clone of the project lies elsewhere on each machine."""
 

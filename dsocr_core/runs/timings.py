@@ -148,6 +148,7 @@ def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         medians = {f"median_{side}": float(value.get(side, np.nan)) for side in "ab"}
         missing.append({"stage": stage, **counts, **medians, "verdict": "inconclusive", "why": why})
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
+    whole = whole.reindex(columns=whole.columns.union(found.columns.union(["ratio"]), sort=False))
     whole = whole.assign(speed=(1 / whole["ratio"]).where(whole["verdict"].isin(SURE)))
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)

@@ -68,7 +68,7 @@ def test_the_stage_alone_is_profiled_and_recorded(tmp_path: Path, capsys: pytest
     [
         ('echo "==ERROR== ERR_NVGPUCTRPERM" > "$log"; exit 1', "exit code 1: ==ERROR== ERR_NVGPUCTRPERM"),
         ("echo no GPU >&2; exit 9", "ncu gave no table (not there), exit code 9: no GPU"),
-        ('printf \'"ID","Kernel Name"\\n\' > "$log"', "a head and no kernels"),
+        ('printf \'"ID","Kernel Name"\\n\' > "$log"', "a head and no rows"),
     ],
 )
 def test_what_ncu_could_not_do_is_one_line(

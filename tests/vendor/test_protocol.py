@@ -33,6 +33,7 @@ RESULTS = st.builds(
     **dict.fromkeys(LISTS, st.lists(WHOLE)),
     **dict.fromkeys(("image_sizes", "image_mask"), st.lists(st.lists(WHOLE))),
     **dict.fromkeys(("token_texts", "overridden"), st.lists(st.text())),
+    flops=st.dictionaries(st.text(), st.lists(WHOLE)),
     text_tokens=st.none() | WHOLE,
     text_raw=st.text(),
     timings=st.lists(TIMINGS),

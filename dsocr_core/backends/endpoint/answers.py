@@ -1,4 +1,4 @@
-"""What a server says of a page, document by document: text, tokens, the end, an error.
+"""Answer of a server for a page, document by document: text, tokens, the end, an error.
 
 Nothing of it is trusted: sizes are bounded, types are checked, and nothing is filled in.
 """
@@ -67,7 +67,7 @@ def refusal(text: str) -> str:
 
 @dataclass
 class Reading:
-    """What has been read of a page; grows while an answer comes."""
+    """Text and tokens read so far of a page; grows while an answer comes."""
 
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)

@@ -37,7 +37,7 @@ class SentImage:
 
 @dataclass(frozen=True)
 class Form:
-    """What a flavour differs in."""
+    """Differences of a flavour from the others."""
 
     chat: str = "/chat/completions"
     models: str = "/models"

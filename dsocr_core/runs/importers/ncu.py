@@ -84,7 +84,7 @@ class Launches:
         }
 
     def count(self) -> str:
-        """How many, in words."""
+        """Count, in words."""
         names, number = self.launches["kernel"].nunique(), len(self.launches)
         launched = "1 launch" if number == 1 else f"{number:,} launches"
         return f"{launched} of {names:,} kernel{'s' if names != 1 else ''}"

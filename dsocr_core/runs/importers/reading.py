@@ -20,7 +20,7 @@ from dsocr_core.base.sanitise import paired
 MIB = 1024 * 1024
 TEXT_LIMIT, TABLE_LIMIT, PICTURE_LIMIT = 4 * MIB, 96 * MIB, 64 * MIB
 HEAD_BYTES, HEAD_LINES = 64 * 1024, 2_000
-"""What of a file is looked at to tell its form: what a profiled program printed comes before a table."""
+"""Bytes of a file that tell its form: what a profiled program printed comes before a table."""
 GZIP, UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
 _NUMBER_LIMIT, _COUNT_LIMIT = 1e18, 2**31
@@ -174,7 +174,7 @@ def file_digest(file: Path) -> str:
 
 
 def file_time(file: Path) -> str:
-    """When a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
+    """Time at which a file was last written, ISO 8601 in UTC: the nearest there is to the time of its run."""
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
     except (OSError, OverflowError, ValueError) as error:

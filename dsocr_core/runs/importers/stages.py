@@ -77,7 +77,7 @@ class Ranges:
         return tuple(self._ranges)
 
     def took(self, threads: Iterable[object]) -> dict[Stage, list[float]]:
-        """How long each range of these threads was, by stage."""
+        """Sum the lengths of each range of these threads, by stage."""
         took: dict[Stage, list[float]] = {}
         for thread in threads:
             for start, end, stage in self._ranges.get(thread, ()):

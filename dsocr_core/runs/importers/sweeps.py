@@ -33,7 +33,7 @@ FILES: Mapping[str, str] = {
     "e2e_vision_prefill_sweep.json": "prefill",
     "e2e_decode_sweep.json": "decode",
 }
-"""What is estimated, by file."""
+"""Estimated values, by file."""
 OWN_FOLDERS = ("vision_crops", "e2e_vision_prefill", "e2e_decode")
 _ENGINES = {
     "vision": {"eager": "vision", "flash": "vision_flash", "counted": "vision_vendor"},

@@ -90,7 +90,7 @@ def reasons_html(reasons: tuple[str, ...]) -> str:
 
 
 def said(reasons: Sequence[str], causes: Sequence[Cause]) -> tuple[str, ...]:
-    """What differs, a sentence a kind, then its likeliest cause."""
+    """Say what differs, a sentence a kind, then its likeliest cause."""
     sure = ["likely cause", "cause"][bool(causes) and causes[0].name == "reproduced"]
     return (*reasons, *(f"{sure}: {cause.words}" for cause in causes[:1]))
 
