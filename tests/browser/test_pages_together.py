@@ -71,7 +71,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, browser: Browser, document_fil
         return replace(made, request=request, more_sizes=tuple(others))
 
     pair = Comparison(request, read("eager", "1,234.00"), read("vendor", "7,234.00"))
-    cache = ResultCache(settings, folder / "runs" / "results")
+    cache = ResultCache(settings, folder / "runs" / "cache")
     for result in pair.results.values():
         cache.add(result)
     with Recording(settings) as run:
@@ -97,7 +97,7 @@ def test_compare_shows_a_document_page_by_page(
     page.get_by_placeholder("page.png, paper.pdf or a folder").fill(str(document_file))
     page.keyboard.press("Enter")
     viewer = Viewer(page).wait(a="2", b="2")
-    expect(page.get_by_text("page 2: text differs by", exact=False).first).to_be_visible()
+    expect(page.get_by_text("page 2: box 4 (text)", exact=False).first).to_be_visible()
     choose_second(page, viewer)
     expect(page.locator(".document .block.selected").first).to_contain_text("Total")
     assert page.locator(".document").get_by_text("First page.").count() == 0
