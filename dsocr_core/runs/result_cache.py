@@ -49,6 +49,8 @@ class RecordedResult:
 def find_result(key: str, runs: Iterable[Path]) -> RecordedResult | None:
     """The result of that key in one of these runs. A damaged or foreign run is as good as none."""
     for run in runs:
+        if not (run / "readings.parquet").is_file():  # a pipe in its place would be waited for
+            continue
         try:
             rows = row_of(run / "readings.parquet", "key", key, SCHEMA).to_pylist()
             result = result_of(rows[0]) if rows else None

@@ -119,3 +119,9 @@ def test_a_failed_write_leaves_the_old_result(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(DsocrError, match="No space left"):
             saved(tmp_path, "after")
     assert find(tmp_path) == RecordedResult(before, CREATED)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_cached_result_is_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "readings.parquet")
+    assert find_result("key", [tmp_path]) is None

@@ -78,10 +78,6 @@ def svg(stages: pd.DataFrame, ink: str) -> str:
     )
 
 
-def _height(point: tuple[str, float, float, float]) -> float:
-    return -point[2]
-
-
 def _power(flops_per_s: float) -> str:
     size, unit = scale_of(flops_per_s, "FLOP/s")
     return f"{flops_per_s / size:g} {unit}"
