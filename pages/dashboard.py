@@ -7,8 +7,6 @@ import streamlit as st
 from pages.widgets import streamlit_mends
 
 HERE = Path(__file__).parent
-streamlit_mends.bound_closed_sessions()
-streamlit_mends.take_finite_numbers()
 streamlit_mends.finish_callbacks()
 streamlit_mends.ignore_pages_left()
 st.set_page_config(

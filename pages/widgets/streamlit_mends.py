@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import json
-import logging
-import time
 from contextlib import suppress
 from functools import wraps
-from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import streamlit as st
 from starlette.datastructures import MutableHeaders
@@ -21,20 +16,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.components.v2.bidi_component.constants import EVENT_DELIM
-from streamlit.elements.widgets.number_input import NumberInputSerde
 from streamlit.errors import StreamlitInvalidLayoutContextError
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
-from streamlit.runtime import exists, get_instance
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import RunLocation, ThreadState
-from streamlit.runtime.session_manager import SessionInfo, SessionStorage
 from streamlit.runtime.state.session_state import STREAMLIT_INTERNAL_KEY_PREFIX
 
 from dsocr_core.base.host_check import OwnAddress
-
-log = logging.getLogger(__name__)
 
 
 def rerun_fragment() -> None:
@@ -71,25 +61,6 @@ def rerun_page() -> NoReturn:
         # One run with the next request, which says of which page.
         context.script_requests.request_rerun(RerunData(replay_trigger_states=WidgetStates(widgets=clicks)))
     st.rerun()
-
-
-def take_finite_numbers() -> None:
-    """Have every number field of this server leave out what is not finite.
-
-    What a browser makes of 5,000 digits is Infinity, of which Streamlit makes a whole number: that fails
-    (no issue for it yet; streamlit/streamlit#4103 asks for infinity as a value).
-    """
-    given = NumberInputSerde.deserialize
-    if getattr(given, "finite", False):
-        return
-
-    @wraps(given)
-    def finite(self: NumberInputSerde, ui_value: Any) -> Any:
-        number = ui_value if ui_value is None or isfinite(ui_value) else None
-        return given(self, number)
-
-    finite.finite = True  # type: ignore[attr-defined]
-    NumberInputSerde.deserialize = finite  # type: ignore[method-assign]
 
 
 # --- what a person does while the script runs -------------------------------------------------------
@@ -193,89 +164,3 @@ def _first(asked: Request) -> RedirectResponse:
 def _client(_: Request) -> HTMLResponse:
     html = _CLIENT.read_text("utf-8").replace("<head>", f"<head>{_BASE}", 1)
     return HTMLResponse(html, headers={"cache-control": "no-cache"})
-
-
-# --- sessions whose tab is closed -----------------------------------------------------------------
-
-MOST_CLOSED = 32
-STORED_S = 120.0
-"""So long a tab without a connection finds its session again."""
-IDLE_S = 5.0
-"""After so long a closed session gives up its event loop; one that comes back gets another."""
-_A_COLLECTION = 8
-"""Sessions that are shut down between two collections: their objects refer to each other in circles."""
-
-
-def bound_closed_sessions() -> None:
-    """Have this server store closed sessions in `ClosedSessions`."""
-    manager = getattr(get_instance(), "_session_mgr", None) if exists() else None
-    there = getattr(manager, "_session_storage", None)
-    if manager is None or there is None or isinstance(there, ClosedSessions):
-        return
-    with manager._storage_lock:
-        storage = ClosedSessions()
-        for info in there.list():
-            storage.take_over(info)
-        manager._session_storage = storage
-
-
-class ClosedSessions(SessionStorage):
-    """Sessions without a connection, oldest first. Used by the server's thread alone.
-
-    Streamlit stores 128 of them, and those that drop out of its storage are not shut down: their three
-    descriptors stay until Python collects them, and their pictures for ever (streamlit/streamlit#12506).
-    """
-
-    def __init__(self) -> None:
-        self._stored: dict[str, tuple[float, SessionInfo]] = {}
-        self._ended = 0
-
-    def get(self, session_id: str) -> SessionInfo | None:
-        found = self._stored.get(session_id)
-        return found[1] if found else None
-
-    def save(self, session_info: SessionInfo) -> None:
-        self.take_over(session_info)
-        loop = asyncio.get_running_loop()
-        loop.call_later(IDLE_S, self._let_go, session_info)
-        loop.call_later(STORED_S + 1.0, self._expire)
-        loop.call_soon(self._expire)  # the caller holds a lock of the server
-
-    def take_over(self, session_info: SessionInfo) -> None:
-        """Store a session; a full storage is cleared with the next that is saved."""
-        self._stored.pop(session_info.session.id, None)
-        self._stored[session_info.session.id] = time.monotonic(), session_info
-
-    def delete(self, session_id: str) -> None:
-        del self._stored[session_id]
-
-    def list(self) -> list[SessionInfo]:
-        return [info for _, info in self._stored.values()]
-
-    def _let_go(self, session_info: SessionInfo) -> None:
-        """Close the event loop of a session that is still closed and computes nothing."""
-        session = session_info.session
-        stored = self._stored.get(session.id)
-        if stored is None or stored[1] is not session_info or session._scriptrunner is not None:
-            return
-        if not session._script_event_loop.is_running():
-            session._script_event_loop.close()
-
-    def _expire(self) -> None:
-        """End the sessions that were stored too long, and the oldest where there are too many."""
-        before = time.monotonic() - STORED_S
-        while self._stored:
-            session_id, (since, info) = next(iter(self._stored.items()))
-            if since >= before and len(self._stored) <= MOST_CLOSED:
-                break
-            del self._stored[session_id]
-            self._end(info)
-
-    def _end(self, info: SessionInfo) -> None:
-        try:
-            info.session.shutdown()
-        except Exception:
-            log.exception("a closed session was not shut down")
-        self._ended += 1
-        if self._ended % _A_COLLECTION == 0:
-            gc.collect()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from math import inf, nan
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-import streamlit as st
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -19,7 +17,6 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from streamlit import config
-from streamlit.elements.widgets.number_input import NumberInputSerde
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import script_runner
@@ -32,7 +29,6 @@ from pages.widgets.streamlit_mends import (
     finish_callbacks,
     ignore_pages_left,
     page_addresses,
-    take_finite_numbers,
 )
 from tests.support.paths import ROOT
 
@@ -166,37 +162,6 @@ def test_a_page_that_runs_again_by_itself_loses_no_click_and_repeats_none() -> N
     test.button[0].click().run()
     assert test.session_state["counts"] == {"before": 1, "after": 1, "called": 1, "runs": 5}
     assert test.run().session_state["counts"] == {"before": 1, "after": 1, "called": 1, "runs": 6}
-
-
-# --- numbers --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def finite(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(NumberInputSerde, "deserialize", NumberInputSerde.deserialize)
-    take_finite_numbers()
-    take_finite_numbers()  # every visit asks for it
-    yield
-    st.cache_data.clear()
-
-
-def fields() -> None:
-    import streamlit as st
-
-    st.number_input("whole", value=7, step=1)
-    st.number_input("real", value=1.5)
-
-
-@pytest.mark.parametrize("value", [inf, -inf, nan])
-def test_an_endless_number_leaves_a_field_with_its_first_value(value: float, finite: None) -> None:
-    test = AppTest.from_function(fields).run()
-    for field in test.number_input:
-        field.set_value(value)
-        test.run()
-        assert not test.exception and field.key is None
-    assert [field.value for field in test.number_input] == [7, 1.5]
-    test.number_input[0].set_value(12)
-    assert test.run().number_input[0].value == 12
 
 
 # --- who may connect: held to the rule of browsers, an origin is scheme, host and port -------------
