@@ -38,7 +38,8 @@ def module_environment(environment: Mapping[str, str] | None = None) -> dict[str
     """An environment, this process's unless another is given, in which the project's modules are found."""
     given = os.environ if environment is None else environment
     path = os.pathsep.join(filter(None, (str(_ROOT), given.get("PYTHONPATH"))))
-    return {**given, "PYTHONPATH": path}
+    # Python would search the current folder first, which may hold a stranger's `json.py`.
+    return {**given, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 class Child:

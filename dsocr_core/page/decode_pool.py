@@ -21,7 +21,7 @@ from PIL import Image
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import Child, ChildGone, module_command, module_environment
 from dsocr_core.base.system import SharedMemory
-from dsocr_core.page.decoding import MODE_BYTES, MOST_SIDE, NOTICES, PIXEL_BYTES, Unreadable, mapped
+from dsocr_core.page.decoding import MOST_SIDE, NOTICES, PIXEL_BYTES, DecodedPage, Unreadable, mapped
 from dsocr_core.page.rendering import MOST_RUNS
 
 MOST_PROCESSES = min(8, os.cpu_count() or 1)
@@ -46,14 +46,6 @@ _ENVIRONMENT = {
 _NO_SENSE = "the opening process made no sense; save the file anew"
 _RGB = Image.new("RGB", (0, 0))
 """Mode that Pillow's own images of pages come to."""
-
-
-class DecodedPage(NamedTuple):
-    """A page in RGB, what to say of it, and whether it was turned as its EXIF says."""
-
-    image: Image.Image
-    notice: str | None
-    turned: bool
 
 
 class TextRun(NamedTuple):
@@ -158,31 +150,20 @@ class _Worker:
         return answer
 
     def page(self, answer: dict[str, Any], max_pixels: int) -> DecodedPage:
-        """The page in the shared memory, in RGB and turned: the one copy of it. Raises Unreadable."""
+        """A copy of the page in the shared memory. Raises Unreadable."""
         try:
-            width, height, mode, turn, notice, turned = answer["page"]
+            width, height, notice, turned = answer["page"]
             if type(width) is not int or type(height) is not int or min(width, height) < 1:
                 raise ValueError
             count = width * height
             if count > max_pixels + width + height or count * PIXEL_BYTES > self.memory.size:
                 raise ValueError
             self.used = count * PIXEL_BYTES
-            memory = self.memory.first(count * MODE_BYTES[mode])
-            if turn is not None:
-                turn = Image.Transpose(turn)
-            said = NOTICES[notice]
+            memory, said = self.memory.first(self.used), NOTICES[notice]
         except (ValueError, TypeError, KeyError, IndexError):
             raise Unreadable(_NO_SENSE) from None
-        pixels = mapped(memory, mode, (width, height))
-        if turn is not None:
-            pixels = pixels.transpose(turn)
-        if mode == "L":  # as `convert("RGB")` makes it, in half the time
-            pixels = Image.core.merge("RGB", pixels, pixels, pixels)  # type: ignore[attr-defined]
-        elif mode != "RGB":
-            pixels = pixels.convert("RGB", Image.Dither.NONE)
-        elif turn is None:
-            pixels = pixels.copy()
-        return DecodedPage(_RGB._new(pixels), said, turn is not None or turned is True)
+        pixels = mapped(memory, (width, height)).copy()
+        return DecodedPage(_RGB._new(pixels), said, turned is True)
 
     def _why_it_ended(self) -> str:
         """The limit that it passed, in words for people."""

@@ -20,14 +20,14 @@ from typing import Any
 from PIL import Image, PngImagePlugin
 
 from dsocr_core.base.system import limit_cpu, memory_limit
-from dsocr_core.page.decoding import NOTICES, PixelMemory, Unreadable, cause, decode, frames_of
+from dsocr_core.page.decoding import NOTICES, DecodedPage, Unreadable, black, cause, decode, frames_of
 from dsocr_core.page.rendering import page_count, render, text_layer
 
 _MOST_REASON = 1000
 
 
 def main() -> int:
-    memory = PixelMemory(mmap.mmap(int(sys.argv[1]), 0))
+    memory = mmap.mmap(int(sys.argv[1]), 0)
     with os.fdopen(os.dup(1), "wb", buffering=0) as answers:
         os.dup2(2, 1)  # what a library prints is no answer
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -48,7 +48,7 @@ def main() -> int:
     return 0
 
 
-def _answer(request: dict[str, Any], memory: PixelMemory) -> dict[str, Any]:
+def _answer(request: dict[str, Any], memory: mmap.mmap) -> dict[str, Any]:
     """Raises Unreadable, MemoryError."""
     work, path, max_pixels = request["work"], request["path"], request["max_pixels"]
     _check_file(path)
@@ -58,12 +58,11 @@ def _answer(request: dict[str, Any], memory: PixelMemory) -> dict[str, Any]:
         return {"text": text_layer(Path(path), request["number"])}
     if work == "image":
         limits = max_pixels, request["memory_bytes"]
-        image, turn, notice, turned = decode(path, *limits, memory, request["exif"], request["number"])
+        page = decode(path, *limits, memory, request["exif"], request["number"])
     else:
-        image = render(Path(path), request["number"], request["dpi"], max_pixels)
-        turn, notice, turned = None, None, False
-    memory.take(image)
-    return {"page": [*image.size, image.mode, turn, NOTICES.index(notice), turned]}
+        page = DecodedPage(render(Path(path), request["number"], request["dpi"], max_pixels))
+        black(memory, page.image.size).paste(page.image.im, (0, 0, *page.image.size))
+    return {"page": [*page.image.size, NOTICES.index(page.notice), page.turned]}
 
 
 def _check_file(path: str) -> None:

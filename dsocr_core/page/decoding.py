@@ -24,12 +24,6 @@ MOST_SIDE = 65_535
 PIXEL_BYTES = 4
 """Bytes of an RGB pixel in Pillow's memory."""
 
-MODE_BYTES = {"RGB": 4, "RGBA": 4, "L": 1}
-"""Modes that a page may have when it comes back, with bytes a pixel: who receives it must copy it anyway, and
-converts it to RGB in the same pass."""
-
-MODES = tuple(MODE_BYTES)
-
 WORK_BYTES = {"WEBP": 20, "AVIF": 16, "JPEG2000": 32}
 """Bytes a pixel that a format's library takes while it decodes; others take what the pixels are."""
 
@@ -63,36 +57,21 @@ class Unreadable(DsocrError):
     """Why a file is no page: the cause and the way out. The caller names the file."""
 
 
-def mapped(memory: mmap.mmap | bytes, mode: str, size: tuple[int, int]) -> Any:
-    """Pillow's own image over memory, as it maps files that are not compressed."""
-    return Image.core.map_buffer(memory, size, "raw", 0, (mode, 0, 1))  # type: ignore[attr-defined]
+def mapped(memory: mmap.mmap | bytes, size: tuple[int, int]) -> Any:
+    """Pillow's own RGB image over memory, as it maps files that are not compressed."""
+    return Image.core.map_buffer(memory, size, "raw", 0, ("RGB", 0, 1))  # type: ignore[attr-defined]
 
 
-class PixelMemory:
-    """Memory for the pixels of one image at a time, of a mode of MODE_BYTES."""
+def black(memory: mmap.mmap, size: tuple[int, int]) -> Any:
+    """A black image over the memory: what a reader leaves out is not of the page before.
 
-    def __init__(self, memory: mmap.mmap) -> None:
-        self._memory = memory
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        self._made: Any = None
-
-    def takes(self, image: Image.Image) -> bool:
-        """Tell whether an image is of one of the modes, and fits in RGB."""
-        return image.mode in MODE_BYTES and image.width * image.height * PIXEL_BYTES <= len(self._memory)
-
-    def new(self, mode: str, size: tuple[int, int]) -> Any:
-        """Memory of an image for Pillow, black: what a reader leaves out is not of the page before."""
-        ctypes.memset(self._address, 0, size[0] * size[1] * MODE_BYTES[mode])
-        self._made = mapped(self._memory, mode, size)
-        return self._made
-
-    def take(self, image: Image.Image) -> None:
-        """Copy the pixels of an image into the memory, unless they are there. Raises Unreadable."""
-        if not self.takes(image):
-            raise Unreadable("comes out larger than its header says; save it anew")
-        if image.im is not self._made:
-            mapped(self._memory, image.mode, image.size).paste(image.im, (0, 0, *image.size))
-        self._made = None
+    Raises Unreadable.
+    """
+    used = size[0] * size[1] * PIXEL_BYTES
+    if used > len(memory):
+        raise Unreadable("comes out larger than its header says; save it anew")
+    ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, used)
+    return mapped(memory, size)
 
 
 NOTICES = (
@@ -103,14 +82,12 @@ NOTICES = (
 """Notices about a page that comes out otherwise than other programs show it."""
 
 
-class Decoded(NamedTuple):
-    """A page, what is left to do with it (convert it to RGB and turn it), and what to say of it."""
+class DecodedPage(NamedTuple):
+    """A page in RGB, what to say of it, and whether it was turned as its EXIF says."""
 
     image: Image.Image
-    turn: Image.Transpose | None = None
     notice: str | None = None
     turned: bool = False
-    """True where its EXIF was followed already."""
 
 
 def frames_of(path: str) -> list[int]:
@@ -133,20 +110,14 @@ def frames_of(path: str) -> list[int]:
 
 
 def decode(
-    path: str,
-    max_pixels: int,
-    memory_bytes: int,
-    memory: PixelMemory,
-    exif: bool = True,
-    frame: int = 1,
-) -> Decoded:
+    path: str, max_pixels: int, memory_bytes: int, memory: mmap.mmap, exif: bool = True, frame: int = 1
+) -> DecodedPage:
     """The page in a file as the published code opens it: EXIF orientation applied, then RGB.
 
-    Without `exif` it is not turned. `frame` is a page of a TIFF or an animation, from 1.
-    Alpha, palette, CMYK and 16 bit as Pillow's `convert` does them.
-    The size in the header is held against the limits before anything is decoded. A page that fits into
-    `memory` is decoded there, if its mode is one of MODE_BYTES, and may be left as it is stored, for the
-    caller to convert and to turn. Raises Unreadable.
+    Without `exif` it is not turned. `frame` is a page of a TIFF or an animation, from 1. Alpha, palette, CMYK
+    and 16 bit as Pillow's `convert` does them. The size in the header is held against the limits before
+    anything is decoded. The pixels are in `memory` at the end, and a PNG or JPEG in RGB is decoded there: a
+    copy less. Raises Unreadable.
     """
     try:
         first = 0 if frame == 1 else frames_of(path)[frame - 1]
@@ -156,18 +127,16 @@ def decode(
                     _check_work(image, max_pixels, memory_bytes)
                 image.seek(first)
             _check_work(image, max_pixels, memory_bytes)
-            # Pillow turns a TIFF itself: its size is then not the one that is decoded. Later frames of an
-            # animation are drawn over those before.
-            direct = not first and image.format != "TIFF" and image._im is None
-            if direct and memory.takes(image):
-                image.im = memory.new(image.mode, image.size)
-            turn = _turn(image) if exif else None
+            made = None
+            if (image.format, image.mode) in _DIRECT and not first:
+                image.im = made = black(memory, image.size)
             image.load()
-            if memory.takes(image):
-                return Decoded(image, turn, _notice(image))
+            turn = _turn(image) if exif else None
             upright = image if turn is None else image.transpose(turn)
             rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
-            return Decoded(rgb, notice=_notice(upright), turned=turn is not None)
+            if rgb.im is not made:
+                black(memory, rgb.size).paste(rgb.im, (0, 0, *rgb.size))
+            return DecodedPage(rgb, _notice(upright), turn is not None)
     except UnidentifiedImageError:
         raise Unreadable("not an image of a known format; give a PNG, JPEG or PDF") from None
     except MemoryError as error:
@@ -177,6 +146,10 @@ def decode(
         ) from error
     except DECODE_ERRORS as error:
         raise Unreadable(f"damaged or truncated image ({cause(error)}); save it anew") from error
+
+
+_DIRECT = {("PNG", "RGB"), ("JPEG", "RGB")}
+"""Formats, and modes, whose readers write each pixel of an image once."""
 
 
 def _open(path: str) -> Image.Image:
@@ -232,7 +205,6 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
     code.
     """
     try:
-        image.load()
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
         if turn is not None:
             # It writes the EXIF anew, which fails for some: on one pixel, for the same answer.

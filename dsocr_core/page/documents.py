@@ -21,8 +21,8 @@ from PIL import Image
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.page.decode_pool import DecodedPage, count_pages, open_image, render_page
-from dsocr_core.page.decoding import Unreadable, cause
+from dsocr_core.page.decode_pool import count_pages, open_image, render_page
+from dsocr_core.page.decoding import DecodedPage, Unreadable, cause
 
 log = logging.getLogger(__name__)
 

@@ -225,7 +225,7 @@ def test_work_is_bounded_not_pixels_alone(tmp_path: Path) -> None:
     Image.new("RGB", (3000, 3000)).save(wide, lossless=True)
     too_little = 9_000_000 * decoding.WORK_BYTES["WEBP"] - 1
     with pytest.raises(decoding.Unreadable, match=r"in WEBP take 0\.2 GB to open"):
-        decoding.decode(str(wide), 10_000_000, too_little, decoding.PixelMemory(mmap.mmap(-1, 4096)))
+        decoding.decode(str(wide), 10_000_000, too_little, mmap.mmap(-1, 4096))
     assert load_image(wide, 9_000_000).size == (3000, 3000)
 
 
