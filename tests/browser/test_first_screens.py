@@ -38,8 +38,8 @@ COUNT = """() => {
     }
   };
   walk(document.body);
-  const names = [...widgets].map((one) => (one.getAttribute('aria-label') || one.innerText || one.tagName).slice(0, 24));
-  return { widgets: names, words };
+  const name = (one) => (one.getAttribute('aria-label') || one.innerText || one.tagName).slice(0, 24);
+  return { widgets: [...widgets].map(name), words };
 }"""
 
 
