@@ -9,6 +9,7 @@ a series never change, so they are made once, when a run is ingested. What is as
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr_core.base.errors import DsocrError, one_line
-from dsocr_core.reading.parity_records import RULE
+from dsocr_core.reading.parity import compare_results
+from dsocr_core.reading.parity_records import RULE, VERDICTS, passes
+from dsocr_core.reading.records import VENDOR, OcrResult
 from dsocr_core.runs.checksums import CHECKSUMS, Damaged, read_checksums, verify
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import gaps
 from dsocr_core.runs.queries.query import LISTED
-from dsocr_core.runs.record import RecordError, RunRecord, flattened, read_document, time_of
-from dsocr_core.runs.rejudging import judged_anew
+from dsocr_core.runs.record import RecordError, RunRecord, flattened, read_document, time_of, tolerance_of
+from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, check_version
 from dsocr_core.runs.shapes import SHAPE_SQL
 from dsocr_core.runs.storage.entries import UNLISTED, Storage
@@ -345,13 +348,23 @@ def _add(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
 
 
 def _judge_anew(connection: duckdb.DuckDBPyConnection, run: Run, record: RunRecord) -> None:
-    """Count the pages by today's rule; what cannot be read keeps its verdicts."""
+    """Count the pages by today's rule; what cannot be read keeps its verdicts, and so does what was identical
+    or could not be compared."""
     with contextlib.suppress(DsocrError, OSError, ValueError, KeyError, TypeError):
-        counts = judged_anew(run.storage.directory(run.id), record)
-        found = {
-            name: counts[name] for name in ("identical", "within_tolerance", "differs", "not_comparable")
-        }
-        passed = found["identical"] + found["within_tolerance"]
+        rows = read_rows(Path(run.file("parity")), columns=["page", "verdict"]).to_pylist()
+        verdicts = {row["page"]: row["verdict"] for row in rows}
+        again = {page for page, verdict in verdicts.items() if verdict in ("within_tolerance", "differs")}
+        results: dict[str, list[OcrResult]] = {}
+        for row, result in RunDirectory(run.storage.directory(run.id)).results() if again else ():
+            if row["page"] in again and result is not None:
+                results.setdefault(row["page"], []).append(result)
+        for page, read in results.items():
+            if len(read) == 2:
+                a, b = sorted(read, key=lambda result: result.backend == VENDOR)
+                verdicts[page] = compare_results(a, b, tolerance_of(record)).verdict
+        counts = Counter(verdicts.values())
+        found = {name: counts[name] for name in VERDICTS}
+        passed = sum(count for name, count in found.items() if passes(name))
         names = ", ".join(f"{name} = ${name}" for name in found)
         connection.execute(
             f"UPDATE parity_totals SET passed = $passed, {names} WHERE run_id = $run_id",
