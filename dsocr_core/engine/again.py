@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -14,7 +15,7 @@ from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import PageInputs
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.reading.records import CancelToken, FinishReason, OcrRequest
+from dsocr_core.reading.records import CancelToken, OcrRequest
 
 
 @dataclass(frozen=True)
@@ -32,33 +33,26 @@ def prefill(engine: Engine, request: OcrRequest, cancel: CancelToken | None = No
     timer = StageTimer(engine.checkpoint.model.device, marks=Marks.NONE)
     with engine.modes():
         page, pixels = engine.take_in(request, None, timer)
-        sequence = engine._decoder.start(
-            page.prompt.ids, page.limit, engine.ngram_policy(request), engine.core
-        )
+        sequence = engine.start(page.prompt.ids, page.limit, engine.ngram_policy(request))
         sequence.best = None
         logits = engine.prefill(page.prompt, pixels, sequence, timer, cancel).clone()
     return Prefilled(page, sequence, logits)
 
 
-def decode_again(
-    engine: Engine,
-    held: Prefilled,
-    request: OcrRequest,
-    limit: int,
-    on_token: Callable[[int], None],
-    cancel: CancelToken | None = None,
-) -> tuple[list[int], FinishReason]:
+@contextmanager
+def decoding_again(
+    engine: Engine, held: Prefilled, request: OcrRequest, limit: int
+) -> Iterator[Iterator[int]]:
     """The new tokens of a prefilled page under a request that differs in its n-gram rule alone.
 
     The prompt's keys and values are never written again, so decoding starts from them as often as wanted.
-    Raises Cancelled, and DsocrError when `limit` is more than the prefill made space for.
+    Raises DsocrError when `limit` is more than the prefill made space for.
     """
     if limit > held.page.limit:
         raise DsocrError(f"{limit} new tokens do not fit the {held.page.limit} of the prefill")
-    prompt, model = held.page.prompt.ids, engine.checkpoint.model
-    first = held.sequence
+    prompt, first = held.page.prompt.ids, held.sequence
     first.cache.length = len(prompt)
     rule = NgramRule(engine.ngram_policy(request), prompt)
     sequence = Sequence(first.cache, first.rotary, first.core, rule)
-    with engine.modes(), decode_threads(model):
-        return engine._decoder.decode(sequence, prompt, held.logits, limit, on_token, cancel)
+    with engine.modes(), decode_threads(engine.checkpoint.model):
+        yield engine.tokens(sequence, prompt, held.logits, limit)

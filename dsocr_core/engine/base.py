@@ -1,6 +1,6 @@
 """The base of our engines: one page through the stages, NVTX-marked and timed. It never calls `infer`.
 
-The engines share everything but the way they decode, which is the engine's `Decoder`.
+The engines share everything but the way they decode.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
-from dsocr_core.engine.generate import NO_TOKEN, Sequence, token_limit
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, token_limit
 from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
-from dsocr_core.models.blocks.attention import AttentionCore, attention_core
+from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.devices import current, device_name
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
@@ -46,28 +46,6 @@ from dsocr_core.reading.records import (
     OcrResult,
     SilentObserver,
 )
-
-
-class Decoder(Protocol):
-    """Decoding of an engine after prefill."""
-
-    def start(
-        self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int, core: AttentionCore
-    ) -> Sequence:
-        """An empty sequence for the prefill of that prompt."""
-        ...
-
-    def decode(
-        self,
-        sequence: Sequence,
-        prompt_ids: tuple[int, ...],
-        logits: Tensor,
-        limit: int,
-        on_token: Callable[[int], None],
-        cancel: CancelToken | None,
-    ) -> tuple[list[int], FinishReason]:
-        """The new tokens after the prefill's `logits` (V,), and why they end. Raises Cancelled."""
-        ...
 
 
 class Drafts(Protocol):
@@ -115,11 +93,10 @@ class EngineOptions:
 class Engine:
     """One page through the stages. Not safe for concurrent use: hold the device's lock.
 
-    A subclass brings its `name`, and its `Decoder` as `_decoder`.
+    A subclass brings its `name` and how it decodes: `start` and `tokens`.
     """
 
     name: ClassVar[str]
-    _decoder: Decoder
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         options = options or EngineOptions()
@@ -222,24 +199,30 @@ class Engine:
         with self.modes():
             page, pixels = self.take_in(request, prepared, timer)
             with timer.stage(Stage.PREFILL):
-                sequence = self._decoder.start(
-                    page.prompt.ids, page.limit, self.ngram_policy(request), self.core
-                )
+                sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
             # The result wants them at its end only: they are made while a device computes.
             page.hashes.start()
-            stream = StreamDecoder(tokenizer)
+            stream, tokens = StreamDecoder(tokenizer), list[int]()
             with timer.stage(Stage.DECODE), decode_threads(model):
-                tokens, finish_reason = self._decoder.decode(
-                    sequence,
-                    page.prompt.ids,
-                    logits,
-                    page.limit,
-                    lambda token: observer.text(stream.push(token)),
-                    cancel,
-                )
+                for token in self.tokens(sequence, page.prompt.ids, logits, page.limit):
+                    if cancel is not None and cancel.is_set():
+                        raise Cancelled
+                    tokens.append(token)
+                    observer.text(stream.push(token))
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
-        return self.result(page, tokens, finish_reason, timer, sequence.best, self.draft_environment())
+        reason = finish_reason(tokens, self.end_token)
+        return self.result(page, tokens, reason, timer, sequence.best, self.draft_environment())
+
+    def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
+        """Make an empty sequence for the prefill of that prompt."""
+        raise NotImplementedError
+
+    def tokens(
+        self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
+    ) -> Iterator[int]:
+        """Yield the new tokens after the prefill's `logits` (V,), the end token included."""
+        raise NotImplementedError
 
     @contextmanager
     def modes(self) -> Iterator[None]:
@@ -339,7 +322,7 @@ class Engine:
         self,
         page: PageInputs,
         tokens: list[int],
-        finish_reason: FinishReason,
+        reason: FinishReason,
         timer: StageTimer,
         best: BestTwo | None = None,
         environment: Mapping[str, str] | None = None,
@@ -358,7 +341,7 @@ class Engine:
             text_raw=text,
             token_ids=tuple(tokens),
             token_texts=tuple(tokenizer.decode([token]) for token in tokens),
-            finish_reason=finish_reason,
+            finish_reason=reason,
             inputs=page.recorded,
             timings=timer.timings(),
             environment=self._environment() | around | dict(environment or {}),

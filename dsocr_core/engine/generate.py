@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.read_ahead import choose_once
 from dsocr_core.engine.sampling import BestTwo, NgramRule, greedy
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
@@ -17,7 +18,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import UNLIMITED, CancelToken, FinishReason, NgramPolicy, Unlimited
+from dsocr_core.reading.records import UNLIMITED, FinishReason, NgramPolicy, Unlimited
 
 NO_TOKEN = -1
 """An end token that never occurs."""
@@ -89,7 +90,7 @@ class Sequence:
         """Append (1, N, C) to the sequence; logits of its last position, (V,) float32."""
         return model.forward_text(embeddings, self.cache, self.rotary, self.core)[0]
 
-    def following(self, model: OcrModel) -> Callable[[int], Tensor]:
+    def next_logits(self, model: OcrModel) -> Callable[[int], Tensor]:
         """Make what appends a token and returns the logits after it, (V,) float32; its next call ends
         them.
         """
@@ -99,30 +100,24 @@ class Sequence:
         return lambda token: self.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
 
 
-def decode(
-    model: OcrModel,
-    sequence: Sequence,
+def generate(
+    next_logits: Callable[[int], Tensor],
     logits: Tensor,
+    rule: NgramRule,
     limit: int,
-    eos_token_id: int,
-    on_token: Callable[[int], None],
-    cancel: CancelToken | None,
-) -> tuple[list[int], FinishReason]:
-    """Greedy decoding from the prefill's `logits` (V,): the new tokens and why they end.
+    eos: int,
+    best: BestTwo | None = None,
+) -> Iterator[int]:
+    """Yield the greedy tokens after the prefill's `logits` (V,): up to the end token, `limit` at most."""
+    for left in range(limit, 0, -1):
+        token = greedy(logits, rule.banned(), best)
+        yield token
+        if token == eos or left == 1:
+            return
+        rule.push(token)
+        logits = next_logits(token)  # (V,)
 
-    `on_token` gets every token as it is chosen. Raises Cancelled between tokens when `cancel` is set.
-    """
-    tokens: list[int] = []
-    following = sequence.following(model)
-    while True:
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
-        token = greedy(logits, sequence.rule.banned(), sequence.best)
-        tokens.append(token)
-        on_token(token)
-        if token == eos_token_id:
-            return tokens, "eos"
-        if len(tokens) == limit:
-            return tokens, "length"
-        sequence.rule.push(token)
-        logits = following(token)  # (V,)
+
+def finish_reason(tokens: Seq[int], eos: int) -> FinishReason:
+    """Say why a page's new tokens ended."""
+    return "eos" if tokens[-1] == eos else "length"

@@ -113,13 +113,13 @@ def test_the_two_best_of_every_step_are_those_after_the_ngram_rule(
 ) -> None:
     """Against transformers' own rule and a sort of the logits that the model gave."""
     seen: list[torch.Tensor] = []
-    forward, following = Sequence.forward, Sequence.following
+    forward, following = Sequence.forward, Sequence.next_logits
 
     def heard(step: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return lambda *args: seen.append(step(*args).clone()) or seen[-1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Sequence, "forward", heard(forward))
-    monkeypatch.setattr(Sequence, "following", lambda *args: heard(following(*args)))
+    monkeypatch.setattr(Sequence, "next_logits", lambda *args: heard(following(*args)))
     request = replace(request_, preset="tiny", max_new_tokens=12, no_repeat_ngram_size=2)
     engine = EagerEngine(checkpoint, EngineOptions(ignore_eos=True))
     result = engine.recognize(request)

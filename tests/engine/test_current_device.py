@@ -15,8 +15,8 @@ import dsocr_core.engine.base as base
 from dsocr_core.backends.backend import Opening
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine import stage_timer
-from dsocr_core.engine.again import decode_again, prefill
-from dsocr_core.engine.eager import EagerDecoder, EagerEngine
+from dsocr_core.engine.again import decoding_again, prefill
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader
@@ -54,7 +54,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
     for owner, name in (
         (on_device, "shared_checkpoint"), (EagerEngine, "__init__"), (EagerEngine, "take_in"),
-        (EagerEngine, "prefill"), (EagerDecoder, "decode"), (BatchReader, "decoder_for"),
+        (EagerEngine, "prefill"), (EagerEngine, "tokens"), (BatchReader, "decoder_for"),
         (BatchDecoder, "advance"), (BatchDecoder, "reset"), (bench, "copy_bandwidth"), (bench, "matmul_rate"),
     ):  # fmt: skip
         watch(owner, name)
@@ -68,12 +68,13 @@ def test_every_entry_has_its_device(seen: Seen, tmp_path: Path) -> None:
     request = settings.request(SAMPLES / "01-letter.png")
     backend.read(request)
     prefilled = prefill(backend.engine, request)
-    decode_again(backend.engine, prefilled, request, 2, lambda _: None)
+    with decoding_again(backend.engine, prefilled, request, 2) as new:
+        list(new)
     BatchReader(backend.engine, 1, kernels=PLAIN).read_all([request])
     bench._device(backend, bench.BenchPlan(settings))
     wrong = {name: times for name, times in seen.items() if not all(times)}
     assert not wrong and set(seen) == {
-        "shared_checkpoint", "__init__", "take_in", "prefill", "decode", "decoder_for", "advance", "reset",
+        "shared_checkpoint", "__init__", "take_in", "prefill", "tokens", "decoder_for", "advance", "reset",
         "copy_bandwidth", "matmul_rate",
     }  # fmt: skip
 

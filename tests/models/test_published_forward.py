@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dsocr_core.engine.generate import Sequence, decode
+from dsocr_core.engine.generate import Sequence, generate
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.family import parse_config, preset_named
 from dsocr_core.models.ocr_model import OcrModel
@@ -105,7 +105,7 @@ def run(model: OcrModel, published: dict[str, Any]) -> tuple[dict[str, Tensor], 
     steps = [logits]
     forward = sequence.forward
     sequence.forward = lambda *args: steps.append(forward(*args)) or steps[-1]  # type: ignore[method-assign]
-    tokens, _ = decode(model, sequence, logits, count, 1, lambda _: None, None)
+    tokens = list(generate(sequence.next_logits(model), logits, sequence.rule, count, 1))
     return stages, tokens, steps
 
 

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from dsocr_core.engine.generate import Sequence, decode
+from dsocr_core.engine.generate import Sequence, generate
 from dsocr_core.models.blocks.attention import attention_core
 from dsocr_core.models.family import FAMILIES, parse_config
 from dsocr_core.models.ocr_model import OcrModel
@@ -118,7 +118,7 @@ def run(model: OcrModel) -> tuple[dict[str, Tensor], list[int]]:
     logits = sequence.forward(model, embeddings)
     hook.remove()
     stages["logits"] = logits[None, None]
-    return stages, decode(model, sequence, logits, len(TOKENS), 1, lambda _: None, None)[0]
+    return stages, list(generate(sequence.next_logits(model), logits, sequence.rule, len(TOKENS), 1))
 
 
 def test_float32_stages_and_tokens(model: OcrModel) -> None:

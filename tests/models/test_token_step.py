@@ -42,7 +42,7 @@ def prefilled(model: OcrModel, core: AttentionCore, limit: int = len(TOKENS)) ->
 def assert_same_bits(model: OcrModel, core: AttentionCore, tokens: tuple[int, ...] = TOKENS) -> None:
     modules, bare = prefilled(model, core, len(tokens)), prefilled(model, core, len(tokens))
     assert TokenStep.fits(model.decoder)
-    following = bare.following(model)
+    following = bare.next_logits(model)
     assert isinstance(following.__self__, TokenStep)  # type: ignore[attr-defined]
     for token in tokens:
         expected = modules.forward(model, model.embed(torch.tensor([[token]])))
@@ -93,7 +93,7 @@ def test_whoever_listens_to_a_module_hears_every_step() -> None:
     model, heard = model_of(), []
     sequence = prefilled(model, sdpa_core)
     handle = model.decoder.layers[1].mlp.register_forward_hook(lambda *_: heard.append(1))
-    following = sequence.following(model)
+    following = sequence.next_logits(model)
     following(5)
     following(9)
     assert len(heard) == 2
@@ -110,7 +110,7 @@ def test_other_number_types_keep_to_the_modules() -> None:
 @torch.inference_mode()
 def test_the_cache_ends_where_it_ends() -> None:
     model = model_of()
-    following = prefilled(model, sdpa_core, limit=1).following(model)
+    following = prefilled(model, sdpa_core, limit=1).next_logits(model)
     following(5)
     with pytest.raises(IndexError, match="position 9"):
         following(5)

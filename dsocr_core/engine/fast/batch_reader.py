@@ -42,7 +42,7 @@ from dsocr_core.engine.fast.batch_step import (
 )
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.generate import NO_TOKEN, Sequence
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
@@ -54,7 +54,6 @@ from dsocr_core.page.tiling import NO_TILES, image_token_count
 from dsocr_core.reading.records import (
     UNLIMITED,
     CancelToken,
-    FinishReason,
     NgramPolicy,
     OcrRequest,
     OcrResult,
@@ -529,7 +528,7 @@ class _Run:
 
     def _result(self, entry: _Entry, ended: Decoded) -> OcrResult:
         tokens = list(ended.tokens)
-        reason: FinishReason = "eos" if tokens[-1] == self._reader._eos else "length"
+        reason = finish_reason(tokens, self._reader._eos)
         entry.timer.take_share(*entry.shared)
         if ended.milliseconds is not None:
             entry.timer.add(Stage.DECODE, ended.milliseconds)

@@ -6,13 +6,12 @@ runs. So the device never waits for the host, and the host for one event a group
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.fast.cuda_graph import StepGraph
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
@@ -22,7 +21,7 @@ from dsocr_core.engine.sampling import NgramRule, best_allowed
 from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.reading.records import CancelToken, FinishReason, NgramPolicy
+from dsocr_core.reading.records import NgramPolicy
 
 GROUP = 16
 """Tokens between two reads of what the device wrote."""
@@ -37,7 +36,7 @@ POSITIONS_STEP = 1024
 class FastDecoder:
     """Decodes one page at a time with a model's weights; reuses its cache and graph for the next page.
 
-    Not safe for concurrent use: hold the device's lock from `start` to the end of `decode`.
+    Not safe for concurrent use: hold the device's lock from `start` to the last of `tokens`.
     """
 
     def __init__(
@@ -63,47 +62,33 @@ class FastDecoder:
         step.cache.length = 0
         return Sequence(step.cache, step.rotary, core, NgramRule(ngram, prompt_ids))
 
-    def decode(
-        self,
-        sequence: Sequence,
-        prompt_ids: tuple[int, ...],
-        logits: Tensor,
-        limit: int,
-        on_token: Callable[[int], None],
-        cancel: CancelToken | None,
-    ) -> tuple[list[int], FinishReason]:
-        """Decode from the prefill's `logits` (V,): the new tokens and why they end.
+    def tokens(
+        self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
+    ) -> Iterator[int]:
+        """Yield the new tokens after the prefill's `logits` (V,), the end token included.
 
-        `on_token` gets every token, a group at a time. Raises Cancelled between groups when `cancel` is
-        set, and ValueError when `sequence` is not the one last started.
+        Raises ValueError when `sequence` is not the one last started.
         """
         graph = self._graph
         if graph is None or sequence.cache is not graph.step.cache:
             raise ValueError("the sequence is not the one that was started last")
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
         # Nothing is waited for: the device goes on from the prefill to the first steps.
         first = best_allowed(logits, sequence.rule.banned())
         graph.step.begin_with(prompt_ids, first, limit, sequence.rule.policy)
 
-        tokens: list[int] = []
         running: _Group | None = _copied(graph, len(prompt_ids), 1)
         queued = 1
         while running is not None:
-            if cancel is not None and cancel.is_set():
-                raise Cancelled
             following = None
             if queued < limit:
                 count = min(self._group, limit - queued)
                 following = _queue(graph, len(prompt_ids) + queued, count)
                 queued += count
             for token in running.wait():
-                tokens.append(token)
-                on_token(token)
+                yield token
                 if token == self._eos:
-                    return tokens, "eos"
+                    return
             running = following
-        return tokens, "length"
 
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
         """The present graph, or a new one when its cache is too small."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
 import torch
@@ -15,7 +16,7 @@ from dsocr_core.engine.page import PageInputs, Pixels
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.prompt import PromptIds
-from dsocr_core.reading.records import CancelToken
+from dsocr_core.reading.records import CancelToken, NgramPolicy
 
 PAGES_A_PASS = 4
 """Pages of one shape that a batch prefills at once."""
@@ -95,6 +96,14 @@ class FastEngine(Engine):
             self._prompt_pass.copy_out(cache.keys[:, 0], cache.values[:, 0], count, number)
             cache.advance(count)
         return list(logits[: len(pages)])
+
+    def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
+        return self._decoder.start(prompt_ids, limit, ngram, self.core)
+
+    def tokens(
+        self, sequence: Sequence, prompt_ids: tuple[int, ...], logits: Tensor, limit: int
+    ) -> Iterator[int]:
+        return self._decoder.tokens(sequence, prompt_ids, logits, limit)
 
     def _prefill(self, sequence: Sequence, embeddings: Tensor) -> Tensor:
         cache = sequence.cache

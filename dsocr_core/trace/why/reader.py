@@ -8,10 +8,12 @@ from typing import Protocol
 import torch
 
 from dsocr_core.backends.on_device import shared_checkpoint
-from dsocr_core.engine.again import Prefilled, decode_again, prefill
+from dsocr_core.base.errors import Cancelled
+from dsocr_core.engine.again import Prefilled, decoding_again, prefill
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.device import resolve_device, resolve_dtype
 from dsocr_core.engine.fast import require_fast_engine
+from dsocr_core.engine.generate import finish_reason
 from dsocr_core.engine.registry import ENGINES
 from dsocr_core.page.documents import Page
 from dsocr_core.page.tokenizer import Tokenizer
@@ -39,10 +41,6 @@ class Watcher(Protocol):
     """Asked now and then whether a reading is worth going on with."""
 
     def __call__(self, text: str) -> bool: ...
-
-
-class _Enough(Exception):
-    """A reading has parted from B."""
 
 
 class Reader:
@@ -102,16 +100,15 @@ class Reader:
         limit = min(limit or held.page.limit, held.page.limit)
         tokenizer, tokens, whole = engine.checkpoint.tokenizer, list[int](), True
 
-        def on_token(token: int) -> None:
-            tokens.append(token)
-            if watcher and len(tokens) % CHECKED_EVERY == 0 and not watcher(tokenizer.decode(tokens)):
-                raise _Enough
-
-        finish: FinishReason | None = None
-        try:
-            _, finish = decode_again(engine, held, attempt.request, limit, on_token, cancel)
-        except _Enough:
-            whole = False
+        with decoding_again(engine, held, attempt.request, limit) as new:
+            for token in new:
+                if cancel is not None and cancel.is_set():
+                    raise Cancelled
+                tokens.append(token)
+                if watcher and len(tokens) % CHECKED_EVERY == 0 and not watcher(tokenizer.decode(tokens)):
+                    whole = False
+                    break
+        finish = finish_reason(tokens, engine.end_token) if whole else None
         inputs = replace(
             held.page.recorded,
             no_repeat_ngram_size=attempt.request.required.no_repeat_ngram_size,

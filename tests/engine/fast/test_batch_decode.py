@@ -17,7 +17,7 @@ from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
 from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.packed import PackedDecoder
-from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, generate
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE
@@ -63,7 +63,7 @@ def decoded(decoder: BatchDecoder, model: OcrModel, pages: Iterable[Page]) -> di
 def eager(model: OcrModel, page: Page, eos: int = NO_TOKEN) -> tuple[int, ...]:
     sequence = Sequence.start(model, page.ids, page.limit, page.ngram_size, sdpa_core, torch.float32)
     logits = sequence.forward(model, model.embed(torch.tensor([page.ids], device=model.device)))
-    return tuple(decode(model, sequence, logits, page.limit, eos, lambda _: None, None)[0])
+    return tuple(generate(sequence.next_logits(model), logits, sequence.rule, page.limit, eos))
 
 
 @torch.inference_mode()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 import torch
 
-from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.fast.decode import FastDecoder
 from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.generate import NO_TOKEN, Sequence, decode
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.kernels.state import DONE, POSITION
@@ -42,19 +40,17 @@ def eager_tokens(
 ) -> tuple[list[int], str]:
     sequence = Sequence.start(model, PROMPT, limit, ngram_size, sdpa_core, torch.float32)
     logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
-    return decode(model, sequence, logits, limit, eos, lambda _: None, None)
+    tokens = list(generate(sequence.next_logits(model), logits, sequence.rule, limit, eos))
+    return tokens, finish_reason(tokens, eos)
 
 
 def fast_tokens(
-    fast: FastDecoder, model: OcrModel, limit: int, ngram_size: NgramPolicy | int,
-    cancel: threading.Event | None = None,
-) -> tuple[list[int], str]:  # fmt: skip
-    seen: list[int] = []
+    fast: FastDecoder, model: OcrModel, limit: int, ngram_size: NgramPolicy | int
+) -> tuple[list[int], str]:
     sequence = fast.start(PROMPT, limit, ngram_size, sdpa_core)
     logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
-    tokens, reason = fast.decode(sequence, PROMPT, logits, limit, seen.append, cancel)
-    assert seen == tokens
-    return tokens, reason
+    tokens = list(fast.tokens(sequence, PROMPT, logits, limit))
+    return tokens, finish_reason(tokens, fast._eos)
 
 
 @torch.inference_mode()
@@ -91,8 +87,7 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
     logits = sequence.forward(windowed, windowed.embed(torch.tensor([PROMPT], device=model.device)))
     for again in (NgramPolicy(), policy):
         sequence = replace(sequence, rule=NgramRule(again, PROMPT))
-        tokens, _ = fast.decode(sequence, PROMPT, logits, 8, lambda _: None, None)
-        assert tokens == eager_tokens(windowed, 8, again)[0]
+        assert list(fast.tokens(sequence, PROMPT, logits, 8)) == eager_tokens(windowed, 8, again)[0]
 
     step = DecodeStep(PackedDecoder.of(model.decoder), config.decoder, 64, torch.float32, 1, FEW, held=11)
     step.begin((*PROMPT, 1), 40, 0)
@@ -147,23 +142,6 @@ def test_stops_at_the_end_token(model: OcrModel) -> None:
         ending = FastDecoder(model, eos, torch.float32, FEW, group=4)
         assert fast_tokens(ending, model, 9, 3) == (wanted, "eos")
         assert eager_tokens(model, 9, 3, eos) == (wanted, "eos")
-
-
-@torch.inference_mode()
-def test_cancel_is_heard_between_groups(model: OcrModel, fast: FastDecoder) -> None:
-    cancel = threading.Event()
-    sequence = fast.start(PROMPT, 30, 0, sdpa_core)
-    logits = sequence.forward(model, model.embed(torch.tensor([PROMPT], device=model.device)))
-    seen: list[int] = []
-
-    def stop_after_two(token: int) -> None:
-        seen.append(token)
-        if len(seen) == 2:
-            cancel.set()
-
-    with pytest.raises(Cancelled):
-        fast.decode(sequence, PROMPT, logits, 30, stop_after_two, cancel)
-    assert 2 <= len(seen) <= 5
 
 
 @torch.inference_mode()

@@ -61,8 +61,7 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(decode_module._Group, "wait", waiting)
     sequence = cast("Sequence", SimpleNamespace(cache=graph.step.cache, rule=NgramRule(0)))
     logits = torch.eye(16)[9]
-    tokens, reason = decoder.decode(sequence, PROMPT, logits, 9, lambda _: None, None)
-    assert (tokens, reason) == ([9, *range(10, 18)], "length")
+    assert list(decoder.tokens(sequence, PROMPT, logits, 9)) == [9, *range(10, 18)]
     group = ["step"] * 3 + ["copy"]
     # The first token, then eight steps: two groups of three and one of two, each read one group later.
     assert log == [
@@ -102,7 +101,7 @@ def test_nothing_waits_for_the_device_inside_a_group(monkeypatch: pytest.MonkeyP
         sequence.cache.keys.fill_(0.1)
         sequence.cache.values.fill_(0.1)
         sequence.cache.length = len(PROMPT)
-        return decoder.decode(sequence, PROMPT, logits, 60, lambda _: None, None)[0]
+        return list(decoder.tokens(sequence, PROMPT, logits, 60))
 
     expected, queue, groups = read(), decode_module._queue, []
 

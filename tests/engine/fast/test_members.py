@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.eager import EagerDecoder, EagerEngine
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.vision import VisionTowers
@@ -56,9 +56,10 @@ def _several(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 class FastThenEager(FastEngine):
     """Fast vision and prefill; decoding token by token, which needs no GPU to be quick."""
 
+    start, tokens = EagerEngine.start, EagerEngine.tokens  # type: ignore[assignment]
+
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
-        self._decoder = EagerDecoder(checkpoint.model, self.end_token, self.rotary_dtype)
         self._vision._recorder = SameBuffers()  # type: ignore[assignment]
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
-from dsocr_core.engine.eager import EagerDecoder, EagerEngine
+from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.cuda_graph import Recorder
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.fast.prefill import FastPrefill
@@ -212,9 +212,7 @@ def test_pages_of_one_length_are_prefilled_as_each_is(model: OcrModel, recorded:
 class FastThenEager(FastEngine):
     """Fast vision and prefill; decoding token by token, which needs no GPU to be quick."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        super().__init__(checkpoint)
-        self._decoder = EagerDecoder(checkpoint.model, self.end_token, self.rotary_dtype)
+    start, tokens = EagerEngine.start, EagerEngine.tokens  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
-from dsocr_core.engine.again import decode_again, prefill
+from dsocr_core.engine.again import decoding_again, prefill
 from dsocr_core.engine.checkpoint import load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.page.documents import Page
@@ -52,6 +52,7 @@ def test_prefill_once_and_decode_again_is_what_the_engine_reads(page: Path) -> N
     assert len(set(wanted.values())) == 2  # a window that is as long as the repetition changes nothing here
     held = prefill(engine, request)
     for each in reversed(requests):
-        tokens, _ = decode_again(engine, held, each, TOKENS, lambda token: None)
+        with decoding_again(engine, held, each, TOKENS) as new:
+            tokens = list(new)
         assert tuple(tokens) == wanted[each]
     assert engine.ngram_policy(replace(request, ngram_whitelist=("<td>",))) == NgramPolicy(20, 0, (9,))
