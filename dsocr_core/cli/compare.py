@@ -237,7 +237,7 @@ def _compare_folders(
     """Texts of the same names; a name that one folder lacks cannot be compared. Raises DsocrError."""
     from dsocr_core.backends.folder import read_texts, text_result
     from dsocr_core.page.documents import natural_key
-    from dsocr_core.read.report import Report
+    from dsocr_core.read.report import report_of
     from dsocr_core.reading.comparison import Comparison
     from dsocr_core.runs.recording import Recording
     from dsocr_core.runs.texts import Prediction, without_suffix
@@ -247,7 +247,7 @@ def _compare_folders(
     for side, folder in zip(SIDES, chosen.images, strict=True):
         for each in read_texts(folder.removeprefix(_FOLDER)).predictions:
             texts.setdefault(side, {}).setdefault(without_suffix(each.name), []).append(each)
-    report = Report(settings.side_names, chosen.spans)
+    report = report_of(settings.side_names, chosen.spans)
     recorder = Recording(replace(settings, history=record_in or ""), typed)
     with recorder if record_in is not None else nullcontext():
         for name in sorted({*texts["a"], *texts["b"]}, key=natural_key):
@@ -262,7 +262,7 @@ def _compare_folders(
                     results[side] = text_result(settings.backend(side), request, (0, 0), text, source)
             a, b = results.get("a"), results.get("b")
             comparison = Comparison(request, a, b, errors, tolerance=settings.tolerance)
-            report.take(name, comparison)
+            report.take(name, [comparison])
             if record_in is not None:
                 recorder.add(name, comparison)
     runs = [recorder.id] if recorder.id else []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from dsocr_core.base.console import PageTable, SafeConsole
+from dsocr_core.base.console import Name, PageTable, SafeConsole
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_line
 from dsocr_core.base.system import cores
@@ -142,15 +142,15 @@ class _Outputs:
         stream.write(json_line(document) + "\n")
 
     def print(self, console: Console) -> None:
-        from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, parity_cells
+        from dsocr_core.read.report import PARITY_WORDS, CompareReport, parity_cells
 
         compared, differing, names = self.compared, self.differing, self.names
         if compared.worst:
-            table = PageTable(*PARITY_COLUMNS, words="Why")
+            table = PageTable("Page", *CompareReport.columns, words="Why")
             for row in compared.worst[:SHOWN]:
                 boxes = {side: row[f"boxes_{side}"] for side in SIDES}
                 figures = dict(row, boxes=boxes, margins=None)
-                table.add_row(*parity_cells(row["page"], figures, "; ".join(row["reasons"])))
+                table.add_row(Name(row["page"]), *parity_cells(figures, "; ".join(row["reasons"])))
             console.print(table)
             console.print(PARITY_WORDS)
             if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:

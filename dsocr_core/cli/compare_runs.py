@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from dsocr_core.base.console import PageTable
+from dsocr_core.base.console import Name, PageTable
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import duration, speed_ratio
 from dsocr_core.base.sanitise import json_line
@@ -155,13 +155,14 @@ class _Runs:
 
 
 def _print(values: dict[str, Any], console: Console) -> None:
-    from dsocr_core.read.report import PARITY_COLUMNS, PARITY_WORDS, SHOWN, parity_cells
+    from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
     from dsocr_core.reading.parity_records import KINDS
 
-    table = PageTable(*PARITY_COLUMNS, words="Why")
+    table = PageTable("Page", *CompareReport.columns, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
     for row in rows[:SHOWN]:
-        table.add_row(*parity_cells(row["image"], row, ", ".join(KINDS[kind] for kind in row["kinds"])))
+        why = ", ".join(KINDS[kind] for kind in row["kinds"])
+        table.add_row(Name(row["image"]), *parity_cells(row, why))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")

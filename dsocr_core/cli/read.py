@@ -108,9 +108,8 @@ def read(
     from analytic_model.counted import run_rows
     from dsocr_core.backends.backend import Opening
     from dsocr_core.engine.stage_timer import Marks
-    from dsocr_core.read.against import read_against
-    from dsocr_core.read.pages import read_pages
-    from dsocr_core.read.progress import Progress
+    from dsocr_core.read.progress import ProgressBar
+    from dsocr_core.read.run import read_run
     from dsocr_core.read.session import Session
     from dsocr_core.runs.recording import Recording
 
@@ -130,12 +129,9 @@ def read(
     try:
         with ExitStack() as stack:
             sessions = [stack.enter_context(closing(Session(each, opening))) for each in all_settings]
-            progress = stack.enter_context(Progress(SafeConsole(stderr=True)))
+            progress = stack.enter_context(ProgressBar(SafeConsole(stderr=True)))
             cancel = stack.enter_context(cancelled_by_interrupt())
-            if one:
-                report: Told = read_pages(sessions[0], plan, progress, runs[0], cancel)
-            else:
-                report = read_against(sessions, plan, progress, cancel, runs)
+            report = read_run(sessions, plan, progress, runs, cancel)
     except Cancelled:
         words = ["cancelled"]
         if ids := [run.id for run in runs if run.id]:

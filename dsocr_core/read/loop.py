@@ -1,7 +1,7 @@
-"""Pages to results: the one loop of every run.
+"""Pages to results: the one loop of every run, of A, of A and B, and of A and several B.
 
-Pages are taken up on threads before their turn; how many are read at once is their backends' number. What is
-held does not grow with their number. What comes out is recorded by one thread, the caller's.
+Pages are prefetched on threads; how many are read at once is their backends' number. What is in memory does
+not grow with their number. What comes out is given to `on_page` on the caller's thread.
 """
 
 from __future__ import annotations
@@ -10,126 +10,110 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.engine.source import OnResult, Prefetch, Source
-from dsocr_core.read.prefetch import (
-    PageDone,
-    PageFailed,
-    PageToRead,
-    PreparedPages,
-    ReadyPage,
-)
-from dsocr_core.read.session import PageCancelled
+from dsocr_core.engine.source import Prefetch
+from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead, PreparedPages, ReadyPage
+from dsocr_core.read.sides import Sides
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import CancelToken, OcrResult
 
 PREFETCHED = 2
-"""Pages that are taken up before their turn, and results that wait to be recorded."""
+"""Pages that are prepared before their turn, and results that wait to be recorded."""
 MOST_WAITING = 64
-"""Results of pages read together that wait to be recorded."""
-
-T = TypeVar("T")
-Take = Callable[[int], ReadyPage]
-ReadMany = Callable[[Source, OnResult, int, CancelToken], None]
-Outcome = tuple[ReadyPage, T | None]
-"""A page, and what came of it: None where it was not read."""
+"""Results of a batch that wait to be recorded."""
 
 
-def read_each(
-    take: Take,
-    count: int,
-    read: Callable[[PageToRead, CancelToken], T],
-    concurrency: int = 1,
-    cancel: CancelToken | None = None,
-    beside: bool = False,
-) -> Generator[Outcome[T]]:
-    """Read pages 0 to `count` - 1 in order, `concurrency` at a time.
+@dataclass(frozen=True)
+class PageOutcome:
+    """What became of a page: a comparison with each B, or of A alone; none where it was not read."""
 
-    Several at a time are read on threads. One at a time is read when it is asked for, on the caller's thread:
-    while a page is timed nothing else of the run is recorded. With `beside` it is recorded while the next one
-    is read, as where the time is another processor's.
+    page: ReadyPage
+    comparisons: tuple[Comparison, ...] = ()
+    cancelled: bool = False
+    """True where only its first sides were through."""
 
-    Raises what `take` and `read` raise, and Cancelled when `cancel` is set, after the pages that were through
-    by then; of one that was not, what it had finished (`PageCancelled`) comes too. Left early, it stops.
+
+OnPage = Callable[[PageOutcome], object]
+
+
+def read_pages(
+    sides: Sides, pages: PageReader, on_page: OnPage, in_flight: int = 1, cancel: CancelToken | None = None
+) -> None:
+    """Read all pages, `in_flight` at a time: in order, or as they end where A reads them in a batch.
+
+    One at a time is read on the caller's thread: while a page is timed nothing else of the run is recorded.
+
+    Raises what concerns all pages, and Cancelled when `cancel` is set, after the pages that were through by
+    then; of one that was not, what its first sides gave comes too.
     """
-    stop = cancel or CancelToken()
-    waiting: deque[Callable[[], tuple[ReadyPage, T | None, bool]]] = deque()
+    read = _in_batch if sides.reads_many and in_flight > 1 else _in_order
+    read(sides, pages, on_page, in_flight, cancel or CancelToken())
+
+
+def _in_order(sides: Sides, pages: PageReader, on_page: OnPage, in_flight: int, stop: CancelToken) -> None:
+    waiting: deque[Callable[[], PageOutcome | None]] = deque()
     cancelled = False
 
-    def one(taking: Future[ReadyPage]) -> tuple[ReadyPage, T | None, bool]:
-        page = taking.result()
-        if stop.is_set():
-            raise Cancelled
-        if not isinstance(page, PageToRead):
-            return page, None, False
+    def read(taken: Future[ReadyPage]) -> PageOutcome | None:
+        page = taken.result()
+        if stop.is_set() or not isinstance(page, PageToRead):
+            return None if stop.is_set() else PageOutcome(page)
         try:
-            outcome, cut = read(page, stop), False
-        except PageCancelled as end:
-            stop.set()
-            outcome, cut = end.finished, True  # type: ignore[assignment]
+            comparisons, cut = sides.read(page.request, page.prepared, stop)
         except Cancelled:
             stop.set()
-            raise
-        return page.without_pixels(), outcome, cut
+            return None
+        if cut:
+            stop.set()
+        return PageOutcome(page.without_pixels(), tuple(comparisons), cut)
 
-    def ended(most: int) -> Iterator[Outcome[T]]:
+    def record(most: int) -> None:
         nonlocal cancelled
         while len(waiting) > most:
-            try:
-                page, outcome, cut = waiting.popleft()()
-            except Cancelled:
-                cancelled = True
-            else:
-                cancelled = cancelled or cut
-                yield page, outcome
+            outcome = waiting.popleft()()
+            cancelled |= outcome is None or outcome.cancelled
+            if outcome is not None:
+                on_page(outcome)
 
-    with (
-        ThreadPoolExecutor(concurrency, "take") as taking,
-        ThreadPoolExecutor(concurrency, "read") as reading,
-    ):
+    threads = in_flight > 1 or sides.records_meanwhile
+    with ThreadPoolExecutor(in_flight, "take") as taking, ThreadPoolExecutor(in_flight, "read") as reading:
         try:
-            threads = beside or concurrency > 1
-            for number in range(count):
-                if stop.is_set():
-                    cancelled = True
+            for number in range(len(pages)):
+                if cancelled := cancelled or stop.is_set():
                     break
-                taken = taking.submit(take, number)
-                waiting.append(reading.submit(one, taken).result if threads else partial(one, taken))
-                yield from ended(concurrency + PREFETCHED - 1)
-            yield from ended(0)
+                taken = taking.submit(pages.read, number)
+                waiting.append(reading.submit(read, taken).result if threads else partial(read, taken))
+                record(in_flight + PREFETCHED - 1)
+            record(0)
         except BaseException:
-            stop.set()  # what is in flight is of no use to anybody
+            stop.set()  # what is in flight is not wanted any more
             raise
     if cancelled:
         raise Cancelled
 
 
-def read_together(
-    take: Take, pages: Iterable[int], read_many: ReadMany, slots: int, cancel: CancelToken | None = None
-) -> Generator[Outcome[Comparison]]:
-    """Read these in a backend's slots; they come as they end. Raises as `read_each`."""
-    stop = cancel or CancelToken()
-    came: queue.Queue[Outcome[Comparison] | BaseException | None] = queue.Queue(MOST_WAITING)
+def _in_batch(sides: Sides, pages: PageReader, on_page: OnPage, slots: int, stop: CancelToken) -> None:
+    came: queue.Queue[PageOutcome | BaseException | None] = queue.Queue(MOST_WAITING)
 
     def on_other(page: PageDone | PageFailed) -> None:
-        came.put((page, None))
+        came.put(PageOutcome(page))
 
     def on_result(page: object, outcome: OcrResult | DsocrError) -> None:
         assert isinstance(page, PageToRead)
         if isinstance(outcome, DsocrError):
-            came.put((page.failed(str(outcome)), None))
+            came.put(PageOutcome(page.failed(str(outcome))))
         else:
-            came.put((page, Comparison(page.request, outcome)))
+            came.put(PageOutcome(page, (Comparison(page.request, outcome),)))
 
     def work() -> None:
         try:
-            with Prefetch(take, pages) as taken:
-                read_many(PreparedPages(taken, on_other), on_result, slots, stop)
+            with Prefetch(pages.read, pages.largest_first) as taken:
+                sides.read_many(PreparedPages(taken, on_other), on_result, slots, stop)
             came.put(None)
         except BaseException as error:  # noqa: BLE001 - raised where the pages are recorded
             came.put(error)
@@ -140,7 +124,7 @@ def read_together(
         while (one := came.get()) is not None:
             if isinstance(one, BaseException):
                 raise one
-            yield one
+            on_page(one)
     except BaseException:
         stop.set()
         raise

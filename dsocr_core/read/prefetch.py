@@ -18,9 +18,9 @@ from dsocr_core.base.sanitise import encodable
 from dsocr_core.engine.page import PreparedPage, open_page
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.page.documents import Pages, load_image
-from dsocr_core.read.session import Session
+from dsocr_core.read.sides import Sides
 from dsocr_core.reading.fingerprints import required_files
-from dsocr_core.reading.records import BackendName, OcrRequest, Side
+from dsocr_core.reading.records import BackendName, OcrRequest
 
 PICTURE_BYTES = 2**24
 """Up to this size the picture of a page in a batch stays in memory for the artifacts; a larger one is opened
@@ -53,8 +53,8 @@ class PageToRead:
 
     def load_pictures(self, max_pixels: int) -> list[Image.Image]:
         """The pages in RGB, opened again where they did not stay in memory. Raises DsocrError."""
-        held = [self.prepared.picture] if self.prepared else []
-        return held + [load_image(image, max_pixels) for image in self.request.images[len(held) :]]
+        first = [self.prepared.picture] if self.prepared else []
+        return first + [load_image(image, max_pixels) for image in self.request.images[len(first) :]]
 
     def failed(self, error: str) -> PageFailed:
         """The page when that went wrong."""
@@ -82,54 +82,56 @@ ReadyPage = PageToRead | PageDone | PageFailed
 
 
 class PageReader:
-    """Takes pages up: finds, renders, hashes, opens and prepares them, each once. Thread-safe.
+    """Finds, renders, hashes, opens and prepares pages, each once. Thread-safe.
 
     The backends are loaded only when the first page is there that can be read.
     """
 
     def __init__(
-        self,
-        session: Session,
-        pages: Pages,
-        sides: tuple[Side, ...],
-        done: Collection[tuple[str, str, str]] = (),
-        load: Callable[[], object] | None = None,
+        self, sides: Sides, pages: Pages, done: Collection[tuple[BackendName, str, str]] = ()
     ) -> None:
-        """`load` raises DsocrError for what is wrong with every page; `session`'s own unless it is given."""
-        self._session, self._pages, self._sides, self._done = session, pages, sides, done
-        self._load = load or (lambda: session.load(sides))
+        """`done` are pages that were read before: backend, source and key."""
+        self._sides, self._pages, self._done = sides, pages, done
         self._loading, self._loaded = threading.Lock(), False
         self._rendering = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    @property
+    def largest_first(self) -> list[int]:
+        """The order for a batch, whose slots the first page sizes: the one of most pages in a prompt."""
+        return sorted(range(len(self)), key=lambda number: -len(self._pages.names(number)))
+
     def read(self, number: int) -> ReadyPage:
         """One page. What is wrong with it is returned; raises DsocrError for what is wrong with all pages."""
+        session = self._sides.first
         source, image = self._pages.name(number), None
         try:
             with self._rendering:  # the PDF library takes one caller at a time
                 page = self._pages[number]
             image = page.path
-            request = self._session.settings.request(image, page.source, page.more)
+            request = session.settings.request(image, page.source, page.more)
             file, *more = required_files(request)
             request = replace(request, file=file, more_files=tuple(more))
-            keys = {self._session.side(side).name: self._session.key(side, request) for side in self._sides}
+            keys = self._sides.keys(request)
             if all((backend, source, key) in self._done for backend, key in keys.items()):
                 return PageDone(source)
-            own = self._session.request_of(self._sides[0], request)
-            opened = open_page(own, self._session.settings.max_pixels, self._session.marks)
+            opened = open_page(session.request_of("a", request), session.settings.max_pixels, session.marks)
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
             return PageFailed(source, encodable(str(page_error(error, source))), image)
         with self._loading:
             if not self._loaded:
-                self._load()
+                self._sides.load()
                 self._loaded = True
-        taken = PageToRead(source, request, keys, opened)
-        if len(self._sides) > 1 or len(request.images) > IMAGES_AHEAD:
-            # Beside another backend each does its own preprocessing, so that both times mean the same.
-            return taken
+        ready = PageToRead(source, request, keys, opened)
+        if self._sides.compared or len(request.images) > IMAGES_AHEAD:
+            # In a comparison each does its own preprocessing, so that both times mean the same.
+            return ready
         try:
-            return replace(taken, prepared=self._session.prepared(request, opened))
+            return replace(ready, prepared=session.prepared(request, opened))
         except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
-            return taken.failed(str(page_error(error, source)))
+            return ready.failed(str(page_error(error, source)))
 
 
 class PreparedPages:

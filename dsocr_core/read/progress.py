@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, or told to who listens."""
+"""Progress of a run: a bar on a terminal, or a sentence for the app."""
 
 from __future__ import annotations
 
@@ -21,24 +21,28 @@ from rich.table import Column
 from rich.text import Text
 
 from dsocr_core.models.stages import Stage
-from dsocr_core.read.prefetch import PageDone, PageFailed
-from dsocr_core.read.recorders import PageRead, Recorder
 from dsocr_core.reading.records import Observer, SilentObserver
 
 
-class Watch(Recorder):
-    """Recorder that also hears how many pages there are, and what is read now."""
+class Progress:
+    """Hears how many pages there are, how many are over, and what is read; this one says nothing of it."""
 
     def start(self, count: int) -> None:
         """The pages are counted."""
 
+    def advance(self) -> None:
+        """A page is over."""
+
+    def skip(self) -> None:
+        """A page was read by an earlier run."""
+
     def observer(self, work: str) -> Observer:
-        """Give what hears the stages of `work`, a page's name and its backend's."""
+        """Give the observer of `work`, a page's name and its backend's."""
         return SilentObserver()
 
 
-class Listener(Watch):
-    """Tells what is read, and the share that is over."""
+class Listener(Progress):
+    """Says what is read, and the share that is over."""
 
     def __init__(self, say: Callable[[str, float], None]) -> None:
         self._say = say
@@ -47,19 +51,16 @@ class Listener(Watch):
     def start(self, count: int) -> None:
         self._count = max(count, 1)
 
+    def advance(self) -> None:
+        self._over += 1
+
     def observer(self, work: str) -> Observer:
         words = f"page {self._over + 1:,} of {self._count:,}, {work}"
         share = self._over / self._count
         return _StageName(lambda stage: self._say(f"{words} {stage}", share))
 
-    def add(self, read: PageRead) -> None:
-        self._over += 1
 
-    def add_failure(self, page: PageFailed) -> None:
-        self._over += 1
-
-
-class Progress(Watch):
+class ProgressBar(Progress):
     """A bar on a terminal, one for all pages; silent elsewhere."""
 
     def __init__(self, console: Console) -> None:
@@ -77,7 +78,7 @@ class Progress(Watch):
         self._task = self._bar.add_task("pages", total=None)
         self._left = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         self._bar.start()
         return self
 
@@ -91,19 +92,12 @@ class Progress(Watch):
         self._bar.update(self._task, total=count)
 
     def advance(self) -> None:
-        """A page is over."""
         self._bar.advance(self._task)
 
-    def skip(self, page: PageDone) -> None:
+    def skip(self) -> None:
         """One less to do, so that the speed is that of the work."""
         self._left -= 1
         self._bar.update(self._task, total=self._left)
-
-    def add(self, read: PageRead) -> None:
-        self.advance()
-
-    def add_failure(self, page: PageFailed) -> None:
-        self.advance()
 
     def observer(self, work: str) -> Observer:
         return _StageName(lambda stage: self._bar.update(self._task, description=f"{work} {stage}"))

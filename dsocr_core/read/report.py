@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
@@ -17,103 +18,80 @@ from dsocr_core.base.sanitise import json_line, visible
 from dsocr_core.engine.drafts.given import Given
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
+from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
-from dsocr_core.read.recorders import PageRead, Recorder
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span
 from dsocr_core.reading.parity import to_document
-from dsocr_core.reading.parity_records import NOT_KNOWN, Difference, passes
+from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Difference, passes
 from dsocr_core.reading.postprocess import clean_text
-from dsocr_core.reading.records import POSTPROCESS_ERROR, SIDES, BackendName, OcrResult
+from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
 from dsocr_core.reading.ties import Ties, ties_document
 from dsocr_core.runs.texts import UnmatchedTexts
 
 PARITY_WORDS = "Blocks: A / B. Shift: the largest of matched boxes. Tokens: the first that differs."
 SHOWN = 100
 """Pages that people are shown; a longer table is of no use to them."""
+Cells = list[RenderableType]
 
 
-@dataclass(frozen=True)
-class _PageOutcome:
-    """One page: what came out, or why nothing did."""
-
-    source: str
-    comparison: Comparison | None
-    error: str | None
-
-    def passed(self, backends: Sequence[BackendName]) -> bool:
-        if self.error or self.comparison is None:
-            return False
-        report = self.comparison.report
-        return len(backends) == 1 or (report is not None and passes(report.verdict))
-
-    @property
-    def stopped(self) -> bool:
-        """Tell whether A ended at the token limit."""
-        result = self.comparison.a if self.comparison else None
-        return result is not None and result.finish_reason == "length"
+def report_of(backends: Sequence[BackendName], spans: int = 0) -> Report:
+    """An empty report of A, of A and B, or of A and several B; `spans` of each and page are shown."""
+    kind = (RunReport, CompareReport, SeveralReport)[min(len(backends), 3) - 1]
+    return kind(tuple(backends), spans)
 
 
-class Report(Recorder):
-    """Outcome of all pages. Holds figures, not results: those of the first pages for the table, all
-    rows of the JSON document in a temporary file.
+class Report:
+    """Outcome of all pages. In memory are figures and the table's first pages; the rows of the JSON document
+    are in a temporary file.
     """
 
+    columns: Sequence[str] = ()
+
     def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
-        """`backends` are A and, where pages are compared, B; `spans` of each and page are shown to people."""
         self.backends, self._spans = backends, spans
-        self.passed = self.stopped = self.failed = self.skipped = 0
+        self.pages = self.passed = self.stopped = self.failed = self.skipped = 0
         """`stopped` pages of a run without comparison ended at the token limit: what they show is a part.
         `skipped` pages were done before."""
         self.read = self.boxes = 0
         """Pages that A read, and the blocks it found on them."""
         self.left_over: Mapping[BackendName, UnmatchedTexts] = {}
         """By backend, what lies in its folder and belongs to no page of the run."""
+        self.run_ids: Sequence[str | None] = ()
+        """Ids of the runs of the history that hold the pages, by B."""
         self.ties = Ties()
         self.drafts = Given()
         """Gains of the drafts of all sides."""
         self._rows = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        self._cells: list[list[RenderableType]] = []
+        self._cells: list[Cells] = []
         self._lines: list[Text] = []
 
-    def skip(self, page: PageDone) -> None:
-        self.skipped += 1
+    def add(self, outcome: PageOutcome) -> None:
+        """Add what became of a page."""
+        if isinstance(outcome.page, PageDone):
+            self.skipped += 1
+        else:
+            error = outcome.page.error if isinstance(outcome.page, PageFailed) else None
+            self.take(outcome.page.source, outcome.comparisons, error)
 
-    def add(self, read: PageRead) -> None:
-        self.take(read.page.source, read.comparison)
-
-    def take(self, source: str, comparison: Comparison) -> None:
-        """Add what the backends gave on a page of that name."""
-        names = dict(zip(SIDES, self.backends, strict=False))
-        errors = [f"{names[side]}: {message}" for side, message in comparison.errors.items()]
-        self._add(_PageOutcome(source, comparison, "; ".join(errors) or None))
-
-    def add_failure(self, page: PageFailed) -> None:
-        self._add(_PageOutcome(page.source, None, page.error))
-
-    def _add(self, outcome: _PageOutcome) -> None:
-        passed = outcome.passed(self.backends)
-        stopped = passed and not self._compares and outcome.stopped
-        self.stopped += stopped
-        self.passed += passed and not stopped
-        self.failed += not passed
-        comparison = outcome.comparison
-        if comparison is not None and comparison.a is not None:
+    def take(self, source: str, comparisons: Sequence[Comparison], error: str | None = None) -> None:
+        """Add a page of that name; `error` says why no backend could read it."""
+        of_sides = _errors(self.backends, comparisons)
+        words = [error] if error else [f"{name}: {why}" for name, why in of_sides.items()]
+        results = _results(comparisons)
+        self.pages += 1
+        if a := next((each.a for each in comparisons if each.a), None):
             self.read += 1
-            self.boxes += len(comparison.a.blocks)
-        self.ties.add(comparison.report if comparison else None)
-        for result in _results(comparison):
+            self.boxes += len(a.blocks)
+        for result in results:
             self.drafts.add(result.environment)
-        row, cells = (_compare_row, _compare_cells) if self._compares else (_run_row, _run_cells)
-        self._rows.write(json_line(row(outcome)) + "\n")
+        self._count(comparisons, failed=bool(words))
+        self._rows.write(json_line(self._row(source, comparisons, "; ".join(words) or None)) + "\n")
         if len(self._cells) < SHOWN:
-            self._cells.append(cells(outcome))
+            self._cells.append([Name(source), *self._page_cells(comparisons, "; ".join(words))])
         if len(self._lines) < SHOWN * (1 + 2 * self._spans):
-            self._lines += _lines(outcome, self._spans)
-
-    @property
-    def _compares(self) -> bool:
-        return len(self.backends) == 2
+            self._lines += [Text(f"{source}: {each}", style="red") for each in words]
+            self._lines += _lines(source, results, self._spans) if not words else []
 
     def write_json(self, stream: TextIO) -> None:
         """The JSON document of `--json`, a row at a time."""
@@ -121,59 +99,207 @@ class Report(Recorder):
         stream.write('{"pages": [')
         for number, line in enumerate(self._rows):
             stream.write((", " if number else "") + line.rstrip("\n"))
-        totals: dict[str, Any] = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
-        if self._compares:
-            totals["ties"] = ties_document(self.ties)
-        else:
-            totals["stopped_at_limit"] = self.stopped
-        totals["drafts"] = self.drafts.document()
-        totals["left_over"] = {name: left.document() for name, left in self.left_over.items()}
-        stream.write("], " + json.dumps(totals)[1:] + "\n")
+        left_over = {name: left.document() for name, left in self.left_over.items()}
+        stream.write("], " + json.dumps(self._totals() | {"left_over": left_over})[1:] + "\n")
 
     def print(self, console: Console) -> None:
-        """A table for people, and the first spans of each backend."""
-        table = PageTable(*(PARITY_COLUMNS if self._compares else _RUN_COLUMNS), words="Why")
+        """A table for people, errors, and the first spans of each backend."""
+        table = PageTable("Page", *self.columns, words="Why")
         for cells in self._cells:
             table.add_row(*cells)
         console.print(table)
+        if more := self.pages - len(self._cells):
+            console.print(f"... and {more} more; every page is in the run directory, and in --json")
         for line in self._lines:
             console.print(line, no_wrap=line.no_wrap)
-        hidden = self.passed + self.stopped + self.failed - len(self._cells)
-        if hidden:
-            console.print(f"... and {hidden} more; every page is in the run directory")
-        if self._compares:
-            console.print(PARITY_WORDS)
-            console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
-            if finding := self.ties.finding:
-                console.print(Text(finding))
-        for text in left_over_lines(self.left_over):
-            console.print(text)
+        self._print_words(console)
+        for name, left in self.left_over.items():
+            for words in left.lines():
+                console.print(Text(f"{name}: {words}", style="yellow"))
         if self.drafts.words:
             console.print(self.drafts.words)
+        self._print_totals(console)
+
+    # --- what the kinds have for themselves -----------------------------------------------------
+
+    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
+        raise NotImplementedError
+
+    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+        """The page's cells after its name, by `columns`."""
+        raise NotImplementedError
+
+    def _totals(self) -> dict[str, Any]:
+        counts = {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        return counts | {"drafts": self.drafts.document()}
+
+    def _print_words(self, console: Console) -> None:
+        """Print what follows the pages."""
+
+    def _print_totals(self, console: Console) -> None:
         stopped = f"{self.stopped} stopped at the token limit, " if self.stopped else ""
         skipped = f", {self.skipped} done before" if self.skipped else ""
         console.print(f"{self.passed} passed, {stopped}{self.failed} failed{skipped}")
 
 
-def left_over_lines(left_over: Mapping[BackendName, UnmatchedTexts]) -> list[Text]:
-    """For people, what lies in folders and belongs to no page of the run."""
-    return [
-        Text(f"{name}: {line}", style="yellow") for name, left in left_over.items() for line in left.lines()
-    ]
+class RunReport(Report):
+    """Pages that A alone reads."""
+
+    columns = ("Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/s", "Total")
+
+    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
+        stopped = not failed and any(each.finish_reason == "length" for each in _results(comparisons))
+        self.failed += failed
+        self.stopped += stopped
+        self.passed += not (failed or stopped)
+
+    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
+        result = next(iter(_results(comparisons)), None)
+        return {
+            "image": source,
+            "text_raw": result.text_raw if result else None,
+            "tokens": result.new_tokens if result else None,
+            "finish_reason": result.finish_reason if result else None,
+            **_figures(comparisons),
+            "error": error,
+        }
+
+    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+        for result in _results(comparisons):
+            tokens, decode_ms = result.new_tokens, result.milliseconds(Stage.DECODE)
+            end = result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN))
+            return [
+                str(len(result.blocks)),
+                NOT_KNOWN if tokens is None else str(tokens),
+                "limit" if end == "length" else end,
+                duration(result.milliseconds(Stage.PREFILL)),
+                duration(decode_ms),
+                f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
+                duration(result.total_ms if result.timings else None),
+            ]
+        return ["-"] * len(self.columns)
+
+    def _totals(self) -> dict[str, Any]:
+        return super()._totals() | {"stopped_at_limit": self.stopped}
 
 
-PARITY_COLUMNS = ("Page", "Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
-_RUN_COLUMNS = ("Page", "Blocks", "Tokens", "End", "Prefill", "Decode", "Tokens/s", "Total")
+class CompareReport(Report):
+    """Pages of A and B."""
+
+    columns = ("Verdict", "Blocks", "Shift", "CER", "Tokens", "Why")
+
+    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
+        passed = not failed and all(passes(each.verdict) for each in comparisons)
+        self.passed += passed
+        self.failed += not passed
+        self.ties.add(next((each.report for each in comparisons), None))
+
+    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
+        return {"image": source, **_parity(comparisons, error), **_figures(comparisons), "error": error}
+
+    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+        row = _parity(comparisons, error)
+        return parity_cells(row, "; ".join(row["reasons"]))
+
+    def _totals(self) -> dict[str, Any]:
+        return super()._totals() | {"ties": ties_document(self.ties)}
+
+    def _print_words(self, console: Console) -> None:
+        console.print(PARITY_WORDS)
+        console.print(Text(f"A: {self.backends[0]}   B, the reference: {self.backends[1]}"))
+        if finding := self.ties.finding:
+            console.print(Text(finding))
 
 
-def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[RenderableType]:
-    """Make the cells of a compared page from its `to_document`, whatever it was compared for."""
+@dataclass
+class _Against:
+    """Outcome of one B."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    error_rates: list[float] = field(default_factory=list)
+    tokens_equal: int = 0
+    tokens_known: int = 0
+
+    def add(self, comparison: Comparison | None) -> None:
+        self.verdicts[comparison.verdict if comparison else "not_comparable"] += 1
+        if comparison is not None and (report := comparison.report) is not None:
+            self.error_rates.append(report.character_error_rate)
+            self.tokens_known += report.tokens_equal is not None
+            self.tokens_equal += report.tokens_equal is True
+
+    @property
+    def failed(self) -> int:
+        return sum(self.verdicts[verdict] for verdict in VERDICTS if not passes(verdict))
+
+    def document(self) -> dict[str, Any]:
+        rates = self.error_rates
+        return {
+            "verdicts": {verdict: self.verdicts[verdict] for verdict in VERDICTS},
+            "character_error_rate": sum(rates) / len(rates) if rates else None,
+            "tokens_equal": self.tokens_equal if self.tokens_known else None,
+            "failed": self.failed,
+        }
+
+
+class SeveralReport(Report):
+    """Pages of A and several B, each compared with A; `failed` counts pairs."""
+
+    def __init__(self, backends: tuple[BackendName, ...], spans: int = 0) -> None:
+        super().__init__(backends, 0)
+        self.columns = backends[1:]
+        self.against = {name: _Against() for name in backends[1:]}
+
+    def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
+        for number, against in enumerate(self.against.values()):
+            against.add(comparisons[number] if comparisons else None)
+        self.failed = sum(against.failed for against in self.against.values())
+
+    def _row(self, source: str, comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
+        documents = (to_document(each.report, each.differences) for each in comparisons)
+        against = dict(zip(self.against, documents, strict=False))
+        return {"image": source, "error": None if comparisons else error, "against": against}
+
+    def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
+        if not comparisons:
+            return [Text("error", style="red") for _ in self.columns]
+        return [verdict_text(each.verdict) for each in comparisons]
+
+    def _totals(self) -> dict[str, Any]:
+        ids = (*self.run_ids, *[None] * len(self.against))
+        backends = [
+            {"name": name} | against.document() | {"run_id": run_id}
+            for (name, against), run_id in zip(self.against.items(), ids, strict=False)
+        ]
+        return {"a": self.backends[0], "backends": backends}
+
+    def _print_totals(self, console: Console) -> None:
+        table = PageTable(f"Against {self.backends[0]}", *_VERDICT_COLUMNS, "CER", "Tokens equal")
+        for name, against in self.against.items():
+            row = against.document()
+            rate, equal, pages = row["character_error_rate"], row["tokens_equal"], against.verdicts.total()
+            counts = map(str, row["verdicts"].values())
+            shown = "-" if rate is None else f"{rate:.2%}"
+            table.add_row(Name(name), *counts, shown, NOT_KNOWN if equal is None else f"{equal} / {pages}")
+        console.print(table)
+
+
+_VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
+"""Short for `VERDICTS`: all columns fit into 80."""
+
+
+# --- one page -------------------------------------------------------------------------------------
+
+
+def parity_cells(row: Mapping[str, Any], why: str) -> Cells:
+    """The cells of `CompareReport.columns` from a page's `to_document`, whatever it was compared for."""
     boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
     first, margins = row["first_divergence"], row["margins"]
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
     diverging = "at the end" if first is None else f"from {first}{tie}"
     return [
-        Name(name),
         verdict_text(row["verdict"]),
         "-" if boxes["a"] is None else f"{boxes['a']} / {boxes['b']}",
         percent(row["max_coordinate_difference_percent"], "-"),
@@ -183,127 +309,65 @@ def parity_cells(name: str, row: Mapping[str, Any], why: str) -> list[Renderable
     ]
 
 
-def _compare_cells(outcome: _PageOutcome) -> list[RenderableType]:
-    row = _parity(outcome)
-    return parity_cells(outcome.source, row, "; ".join(row["reasons"]))
-
-
-def _parity(outcome: _PageOutcome) -> dict[str, Any]:
+def _parity(comparisons: Sequence[Comparison], error: str | None) -> dict[str, Any]:
     """The figures of a page and its differences; a page that could not be opened has only failed."""
-    if outcome.comparison is None:
-        return to_document(None, [Difference("failed", outcome.error or "")])
-    return to_document(outcome.comparison.report, outcome.comparison.differences)
+    for each in comparisons:
+        return to_document(each.report, each.differences)
+    return to_document(None, [Difference("failed", error or "")])
 
 
-def _run_cells(outcome: _PageOutcome) -> list[RenderableType]:
-    result = outcome.comparison.a if outcome.comparison else None
-    name = Name(outcome.source)
-    if result is None:
-        return [name, *["-"] * 7]
-    tokens, decode_ms = _new_tokens(result), result.milliseconds(Stage.DECODE)
-    return [
-        name,
-        str(len(result.blocks)),
-        NOT_KNOWN if tokens is None else str(tokens),
-        "limit"
-        if result.finish_reason == "length"
-        else result.finish_reason or visible(result.environment.get("finish_reason", NOT_KNOWN)),
-        duration(result.milliseconds(Stage.PREFILL)),
-        duration(decode_ms),
-        f"{tokens / decode_ms * 1e3:.3g}" if tokens and decode_ms else "not measured",
-        duration(result.total_ms if result.timings else None),
-    ]
+def _errors(backends: Sequence[BackendName], comparisons: Iterable[Comparison]) -> dict[BackendName, str]:
+    """By backend why it has no result."""
+    found: dict[BackendName, str] = {}
+    for number, comparison in enumerate(comparisons, start=1):
+        for side, error in comparison.errors.items():
+            found[backends[0 if side == "a" else number]] = error
+    return found
 
 
-def _compare_row(outcome: _PageOutcome) -> dict[str, Any]:
+def _results(comparisons: Iterable[Comparison]) -> list[OcrResult]:
+    """Each backend's result once, A's first."""
+    found = {result.backend: result for each in comparisons for result in each.results.values()}
+    return [*found.values()]
+
+
+def _figures(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """By backend its times, its compression and what `infer` returns, where these were asked for; notes."""
+    results = _results(comparisons)
+    counted = [(result.backend, figures) for result in results if (figures := compression(result))]
     return {
-        "image": outcome.source,
-        **_parity(outcome),
-        "timings_ms": _timings(outcome.comparison),
-        "compression": _compression(outcome.comparison),
-        "returned": _returned(outcome.comparison),
-        "notes": _notes(outcome.comparison),
-        "error": outcome.error,
+        "timings_ms": {
+            result.backend: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
+            for result in results
+        },
+        "compression": {name: asdict(figures) | {"ratio": figures.ratio} for name, figures in counted},
+        "returned": {
+            result.backend: clean_text(result.text_raw) for result in results if result.request.eval_mode
+        },
+        "notes": [note for result in results for note in _notes(result)],
     }
 
 
-def _run_row(outcome: _PageOutcome) -> dict[str, Any]:
-    result = outcome.comparison.a if outcome.comparison else None
-    return {
-        "image": outcome.source,
-        "text_raw": result.text_raw if result else None,
-        "tokens": _new_tokens(result),
-        "finish_reason": result.finish_reason if result else None,
-        "timings_ms": _timings(outcome.comparison),
-        "compression": _compression(outcome.comparison),
-        "returned": _returned(outcome.comparison),
-        "notes": _notes(outcome.comparison),
-        "error": outcome.error,
-    }
+def _notes(result: OcrResult) -> list[str]:
+    """List what was odd about a result that is there."""
+    problem = result.environment.get(POSTPROCESS_ERROR)
+    failed = [f"failed after its text was there ({problem}); its tokens are kept"] if problem else []
+    return [f"{result.backend}: {note}" for note in (*failed, *result.notes)]
 
 
-def _new_tokens(result: OcrResult | None) -> int | None:
-    """Count new tokens; None where nothing was read or the backend cannot tell."""
-    return None if result is None or result.token_ids is None else len(result.token_ids)
-
-
-def _results(comparison: Comparison | None) -> list[OcrResult]:
-    return list(comparison.results.values()) if comparison else []
-
-
-def _timings(comparison: Comparison | None) -> dict[str, dict[str, float]]:
-    return {
-        result.backend: {timing.stage.value: round(timing.milliseconds, 3) for timing in result.timings}
-        for result in _results(comparison)
-    }
-
-
-def _compression(comparison: Comparison | None) -> dict[str, dict[str, Any]]:
-    """By backend; empty unless it was asked for."""
-    return {
-        result.backend: asdict(figures) | {"ratio": figures.ratio}
-        for result in _results(comparison)
-        if (figures := compression(result)) is not None
-    }
-
-
-def _returned(comparison: Comparison | None) -> dict[str, str]:
-    """By backend, what the published `infer` returns in its evaluation mode; empty in the other."""
-    return {
-        result.backend: clean_text(result.text_raw)
-        for result in _results(comparison)
-        if result.request.eval_mode
-    }
-
-
-def _notes(comparison: Comparison | None) -> list[str]:
-    """List what was odd about results that are there."""
-    notes = []
-    for result in _results(comparison):
-        if problem := result.environment.get(POSTPROCESS_ERROR):
-            notes.append(
-                f"{result.backend}: failed after its text was there ({problem}); its tokens are kept"
-            )
-        notes += [f"{result.backend}: {note}" for note in result.notes]
-    return notes
-
-
-def _lines(outcome: _PageOutcome, spans: int) -> list[Text]:
-    """The page's error, or the first spans of each backend, its compression and what was odd."""
-    if outcome.error:
-        return [Text(f"{outcome.source}: {outcome.error}", style="red")]
-    results = _results(outcome.comparison)
+def _lines(source: str, results: Sequence[OcrResult], spans: int) -> list[Text]:
+    """The first spans of each backend, its compression and what was odd."""
     lines = [
-        Text(f"{outcome.source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
+        Text(f"{source} {result.backend}: {_span_text(span)}", overflow="ellipsis", no_wrap=True)
         for result in results
         for span in result.blocks[:spans]
     ]
     lines += [
-        Text(f"{outcome.source} {result.backend}: {figures}")
+        Text(f"{source} {result.backend}: {figures}")
         for result in results
-        if (figures := compression(result)) is not None
+        if (figures := compression(result))
     ]
-    return lines + [Text(f"{outcome.source} {note}", style="yellow") for note in _notes(outcome.comparison)]
+    return lines + [Text(f"{source} {note}", style="yellow") for each in results for note in _notes(each)]
 
 
 def _span_text(span: Span) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
-from dsocr_core.runs.texts import UnmatchedTexts
 from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -78,11 +77,6 @@ class Session:
                 self.side(side).check_together()
             self.side(side).check()
 
-    def expect(self, sides: Iterable[Side], pages: Sequence[str]) -> None:
-        """Tell the sides the names of all pages that will be read. Raises DsocrError."""
-        for side in sides:
-            self.side(side).expect(pages)
-
     def load(self, sides: Iterable[Side] = SIDES) -> None:
         """Have the sides ready for their first page. Raises DsocrError."""
         with self._uses.use():
@@ -122,15 +116,6 @@ class Session:
         """Have the rows of these keys in a run directory found by `recorded`."""
         ResultCache(self.settings, self._opening.results).link(keys, run)
 
-    def concurrency(self, sides: Iterable[Side]) -> int:
-        """Pages that may be on their way at once: those of the side that takes the most."""
-        return max(self.side(side).concurrency for side in sides)
-
-    def left_over(self, sides: Iterable[Side]) -> dict[BackendName, UnmatchedTexts]:
-        """By backend, what lies in folders and belongs to no page that was read. Raises DsocrError."""
-        backends = [self.side(side) for side in sides]
-        return {backend.name: left for backend in backends if (left := backend.left_over())}
-
     def compare(
         self,
         request: OcrRequest,
@@ -139,19 +124,21 @@ class Session:
         cancel: CancelToken | None = None,
         on_wait: OnWait | None = None,
         prepared: PreparedPage | None = None,
+        a: OcrResult | None = None,
     ) -> Comparison:
         """Run the sides one after the other. A side's error is in the comparison, not raised.
 
-        `prepared` is the page's picture, or what `prepared` gave, which is for A alone.
+        `prepared` is the page's picture, or what `prepared` gave, which is for A alone; `a` is what A read,
+        where that was before.
 
         Raises Cancelled when `cancel` is set, by `close` too: PageCancelled where a side was through by then.
         """
-        results: dict[Side, OcrResult] = {}
+        results: dict[Side, OcrResult] = {} if a is None else {"a": a}
         errors: dict[Side, str] = {}
 
         def comparison() -> Comparison:
-            a, b = results.get("a"), results.get("b")
-            return Comparison(request, a, b, errors, tolerance=self.settings.tolerance)
+            tolerance = self.settings.tolerance
+            return Comparison(request, results.get("a"), results.get("b"), errors, tolerance=tolerance)
 
         cancel = cancel or CancelToken()
         with self._uses.use(cancel.set):

@@ -131,15 +131,15 @@ def test_a_cancelled_run_says_what_is_left_of_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def cancelled(_: object, plan: RunPlan, __: object, history: Recording | None, ___: object) -> None:
+    def cancelled(_: object, plan: RunPlan, __: object, runs: list[Recording], ___: object) -> None:
         plan.directory.mkdir(exist_ok=True)
-        assert history is not None
+        [history] = runs
         with history:
             read = make_result(backend="eager", image=page)
             history.add("page.png", results.Comparison(OcrRequest(page, "tiny"), read))
             raise Cancelled
 
-    monkeypatch.setattr("dsocr_core.read.pages.read_pages", cancelled)
+    monkeypatch.setattr("dsocr_core.read.run.read_run", cancelled)
     arguments = (command, page, "--checkpoint", checkpoint, "--out", tmp_path / "out")
     history = tmp_path / "history"
     assert run(*arguments, "--save", "--history", history) == FAILED

@@ -38,9 +38,9 @@ from dsocr_core.cluster.run import Order, run
 from dsocr_core.cluster.status import Figures
 from dsocr_core.cluster.worker import WorkerJob
 from dsocr_core.measure.synthetic_page import draw_page, parse_size
-from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
-from dsocr_core.read.progress import Progress
+from dsocr_core.read.progress import ProgressBar
+from dsocr_core.read.run import read_run
 from dsocr_core.read.session import Session
 from dsocr_core.runs.machine import CpuTime, cpu_time, others_share
 from dsocr_core.settings import Settings, SettingsError
@@ -86,7 +86,7 @@ class _PageTimes(Heard):
             ended += [time.monotonic()] * (worker.pages - len(ended))
 
 
-class _Timed(Progress):
+class _Timed(ProgressBar):
     def __init__(self) -> None:
         super().__init__(Console(stderr=True))
         self.ended: list[float] = []
@@ -204,7 +204,7 @@ def _plain(settings: Settings, folder: Path, out: Path, shard_pages: int) -> Tur
     began, timed = cpu_time(), _Timed()
     with closing(Session(settings, Opening(caches=False))) as session:
         session.load(("a",))
-        report = read_pages(session, RunPlan((folder,), out), timed)
+        report = read_run([session], RunPlan((folder,), out), timed)
         return _turn(PLAIN, report.passed + report.stopped, [timed.ended], shard_pages, began)
 
 

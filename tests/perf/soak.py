@@ -20,15 +20,14 @@ from pathlib import Path
 
 import torch
 from jsonargparse import ArgumentParser
-from rich.console import Console
 
 from dsocr_core.backends.backend import Opening
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.measure.synthetic_page import draw_page
-from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.progress import Progress
+from dsocr_core.read.run import read_run
 from dsocr_core.read.session import Session
 
 SIZES = (
@@ -48,7 +47,7 @@ class Watch(Progress):
     """Counts pages; `samples` are (pages, bytes of the process, bytes that torch reserves of the device)."""
 
     def __init__(self, every: int) -> None:
-        super().__init__(Console(quiet=True))
+        super().__init__()
         self.samples: list[tuple[int, int, int]] = []
         self._every, self._pages, self._began = every, 0, time.perf_counter()
 
@@ -105,7 +104,7 @@ def main() -> int:
         with closing(Session(settings_of(chosen), Opening(folder / "results"))) as session:
             session.load(("a",))
             began = time.perf_counter()
-            report = read_pages(session, RunPlan(tuple(images), folder / "run", batch=chosen.batch), watch)
+            report = read_run([session], RunPlan(tuple(images), folder / "run", batch=chosen.batch), watch)
             seconds = time.perf_counter() - began
     flat = is_flat(watch.samples, chosen.pages)
     print(json.dumps({

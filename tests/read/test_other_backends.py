@@ -7,18 +7,18 @@ import json
 import threading
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from rich.console import Console
 
-from dsocr_core.read.against import AgainstReport, read_against
-from dsocr_core.read.pages import read_pages
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.read.plan import RunPlan
-from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report
+from dsocr_core.read.run import read_run
 from dsocr_core.read.session import Session
 from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
-from dsocr_core.reading.records import SIDES
+from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
@@ -55,17 +55,17 @@ def served(address: str, **more: object) -> dict[str, object]:
 
 
 def read(settings: Settings, plan: RunPlan, history: Recording | None = None) -> Report:
-    return read_pages(Session(settings), plan, Progress(Console(quiet=True)), history)
+    return read_run([Session(settings)], plan, runs=[history] if history else ())
 
 
-def printed(report: Report | AgainstReport) -> str:
+def printed(report: Report) -> str:
     console = Console(file=io.StringIO(), width=120)
     report.print(console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def document(report: Report | AgainstReport) -> dict[str, object]:
+def document(report: Report) -> dict[str, object]:
     stream = io.StringIO()
     report.write_json(stream)
     found = json.loads(stream.getvalue())
@@ -138,7 +138,7 @@ def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp
         choices = [served(each.address) for each in (same, other, once)]
         all_settings = settings_against(settings, choices)
         plan = RunPlan(tuple(pages[:2]), tmp_path / "out", sides=SIDES)
-        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
+        report = read_run(list(map(Session, all_settings)), plan)
         assert [len(server.bodies) for server in (a, same, other, once)] == [2, 2, 2, 2]
     found = document(report)
     assert found["a"] == "far"
@@ -176,7 +176,7 @@ def test_texts_of_no_page_are_in_the_document_and_in_what_people_see(
     assert "again: 1 text of no page that was read: page9" in printed(one)
     others = settings_against(Settings(device="cpu", a=folder), [{**folder, "name": "x"}, f"folder:{left}"])
     plan = RunPlan(tuple(pages[:2]), tmp_path / "several", sides=SIDES)
-    several = read_against(list(map(Session, others)), plan, Progress(Console(quiet=True)))
+    several = read_run(list(map(Session, others)), plan)
     assert document(several)["left_over"] == dict.fromkeys(("folder", "x", "folder-2"), expected)
     assert "x: not taken: bad.md" in printed(several)
 
@@ -195,7 +195,7 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
         plan = RunPlan((*pages[:2], broken), tmp_path / "out", sides=SIDES)
         recorders = [Recording(each) for each in all_settings]
         sessions = list(map(Session, all_settings))
-        read_against(sessions, plan, Progress(Console(quiet=True)), histories=recorders)
+        read_run(sessions, plan, runs=recorders)
         assert len(a.bodies) == 2  # A still reads a page once
     with History(history) as recorded:
         runs = [recorder.id for recorder in recorders]
@@ -212,15 +212,40 @@ def test_each_pair_of_several_is_a_run_of_its_own(pages: list[Path], tmp_path: P
             assert {row["backend"] for row in with_a if row["page"] == "page0.png"} == {"far", name}
 
 
+def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
+    pages: list[Path], tmp_path: Path
+) -> None:
+    cancel, ended, out = CancelToken(), threading.Event(), tmp_path / "out"
+
+    def stops(reply: Reply, sent: Sent) -> None:
+        cancel.set()
+        ended.wait(30)
+
+    with scripted_server(streamed()) as a, scripted_server(streamed()) as b, scripted_server(stops) as last:
+        settings = Settings(device="cpu", a=served(a.address), history=str(tmp_path / "history"))
+        all_settings = settings_against(settings, [served(each.address) for each in (b, last, b)])
+        runs = [Recording(each) for each in all_settings]
+        plan = RunPlan(tuple(pages), out, sides=SIDES)
+        with pytest.raises(Cancelled):
+            read_run(list(map(Session, all_settings)), plan, runs=runs, cancel=cancel)
+        ended.set()
+    assert [len(server.bodies) for server in (a, b, last)] == [1, 1, 1]
+    with History(str(tmp_path / "history")) as history:
+        read_by = [history.tables(str(run.id))["readings"]["backend"].to_pylist() for run in runs]
+        assert read_by == [["endpoint", "endpoint-2"], ["endpoint"], ["endpoint"]]
+    rows = pq.read_table(out / "readings.parquet")
+    assert sorted(rows["backend"].to_pylist()) == ["endpoint", "endpoint-2"]
+
+
 def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path) -> None:
     with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
         all_settings = settings_against(
             Settings(device="cpu", a=served(a.address)), [served(b.address), served(b.address)]
         )
         plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
-        report = read_against(list(map(Session, all_settings)), plan, Progress(Console(quiet=True)))
+        report = read_run(list(map(Session, all_settings)), plan)
     assert report.failed == 2
-    assert [other.verdicts["not_comparable"] for other in report.others] == [1, 1]
+    assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]  # type: ignore[attr-defined]
 
 
 def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:

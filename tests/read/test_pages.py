@@ -17,7 +17,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from rich.console import Console
 
 import dsocr_core.read.loop as loop
 import dsocr_core.runs.result_cache as results
@@ -28,10 +27,9 @@ from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.engine.page import PreparedPage
 from dsocr_core.models.family import preset_named
 from dsocr_core.page.preprocess import PreparedImage, prepare
-from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
-from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report
+from dsocr_core.read.run import read_run
 from dsocr_core.reading.artifacts import page_key
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.directory_lock import LOCK_FILE, DirectoryBusy
@@ -104,8 +102,7 @@ def read(
     pages: list[Path], out: Path, engine: FakeEngine, resume: bool = False, settings: Settings | None = None
 ) -> Report:
     session = session_of(settings or Settings(device="cpu"), out.with_name("results"), engine)
-    progress = Progress(Console(quiet=True))
-    return read_pages(session, RunPlan(tuple(pages), out, resume=resume), progress)
+    return read_run([session], RunPlan(tuple(pages), out, resume=resume))
 
 
 def lines(out: Path) -> list[dict[str, object]]:
@@ -227,7 +224,7 @@ def test_pages_of_which_none_can_be_opened_load_no_model(
     session = session_of(Settings(device="cpu"), tmp_path / "results")
     for backend in (EngineBackend, PublishedBackend):
         monkeypatch.setattr(backend, "load", lambda *_: pytest.fail("a backend was loaded"))
-    report = read_pages(session, RunPlan(tuple(pages), out, sides=sides), Progress(Console(quiet=True)))
+    report = read_run([session], RunPlan(tuple(pages), out, sides=sides))
     assert report.failed == 2
     assert all("damaged or truncated" in str(line["error"]) for line in lines(out))
 
@@ -277,7 +274,7 @@ def test_what_was_finished_before_a_cancel_is_in_the_directory_and_in_the_histor
     session = session_of(settings, tmp_path / "results", PlainEngine(), CancelledVendor())
     recorder = Recording(settings, out=out)
     with pytest.raises(Cancelled):
-        read_pages(session, RunPlan(tuple(pages), out, SIDES), Progress(Console(quiet=True)), recorder)
+        read_run([session], RunPlan(tuple(pages), out, SIDES), runs=[recorder])
     expected = [("page000.png", "eager"), ("page000.png", "vendor"), ("page001.png", "eager")]
     assert [(line["source"], line["backend"]) for line in (*lines(out), *lines(out / "vendor"))] == [
         expected[0],
@@ -298,7 +295,7 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
     settings = Settings(device="cpu", history=str(tmp_path / "history"))
     session = session_of(settings, tmp_path / "results", FakeEngine())
     recorder = Recording(settings, "python -m dsocr_core run pages", out=out)
-    read_pages(session, RunPlan(tuple(pages), out), Progress(Console(quiet=True)), recorder)
+    read_run([session], RunPlan(tuple(pages), out), runs=[recorder])
     with History(settings.history) as history, History(tmp_path / "elsewhere") as elsewhere:
         assert recorder.id is not None
         saved = Path(settings.history) / "runs" / recorder.id
@@ -318,7 +315,7 @@ def test_a_run_directory_is_the_run_that_was_saved(tmp_path: Path) -> None:
         # The page that failed is tried again: the directory is another run then, the saved one is as it was.
         pages[1].write_bytes(pages[0].read_bytes())
         again = Recording(settings, out=out)
-        read_pages(session, RunPlan(tuple(pages), out, resume=True), Progress(Console(quiet=True)), again)
+        read_run([session], RunPlan(tuple(pages), out, resume=True), runs=[again])
         history.refresh()
         assert len(history.tables(recorder.id)["readings"]) == 3
         assert len(history.tables(str(again.id))["readings"]) == 1
@@ -355,7 +352,7 @@ def test_a_name_that_is_not_utf_8_is_shown_escaped_and_leads_back_to_the_file(
     session = session_of(settings, tmp_path / "results", FakeEngine())
     recorder = Recording(settings, out=tmp_path / "out")
     plan = RunPlan((odd, pages[1]), tmp_path / "out")
-    report = read_pages(session, plan, Progress(Console(quiet=True)), recorder)
+    report = read_run([session], plan, runs=[recorder])
     assert report.failed == 0
     shown = "caf\\xe9 \\\\x41 \x1b[2J.png"
     assert [line["source"] for line in lines(tmp_path / "out")] == [shown, "page001.png"]

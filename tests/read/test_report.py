@@ -13,9 +13,9 @@ from rich.console import Console
 
 from dsocr_core.base.console import verdict_text
 from dsocr_core.models.stages import Stage
+from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageFailed, PageToRead
-from dsocr_core.read.recorders import PageRead
-from dsocr_core.read.report import Report
+from dsocr_core.read.report import Report, report_of
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Margins, Verdict, passes
 from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming, TopTwo
@@ -34,9 +34,9 @@ def comparison(a: str, b: str) -> Comparison:
 
 
 def compared(*comparisons: Comparison) -> Report:
-    report = Report(("fast", "vendor"))
+    report = report_of(("fast", "vendor"))
     for each in comparisons:
-        report.add(PageRead(PAGE, each))
+        report.take(PAGE.source, [each])
     return report
 
 
@@ -53,10 +53,10 @@ def rows(report: Report) -> list[dict[str, object]]:
 
 
 def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
-    report = Report(("eager",))
+    report = report_of(("eager",))
     for reason in ("length", "length", "eos"):
         result = replace(side("text", "eager"), finish_reason=reason)
-        report.add(PageRead(PAGE, Comparison(REQUEST, result)))
+        report.take(PAGE.source, [Comparison(REQUEST, result)])
     assert "1 passed, 2 stopped at the token limit, 0 failed" in shown(report)
     stream = io.StringIO()
     report.write_json(stream)
@@ -65,10 +65,10 @@ def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
 
 
 def test_a_run_in_80_columns_keeps_the_pages_name() -> None:
-    report = Report(("eager",))
+    report = report_of(("eager",))
     times = tuple(StageTiming(stage, 65.5) for stage in (Stage.PREFILL, Stage.DECODE))
     result = replace(side("x" * 8192, "eager"), finish_reason="length", timings=times)
-    report.add(PageRead(replace(PAGE, source="06-small-ticket.png"), Comparison(REQUEST, result)))
+    report.take("06-small-ticket.png", [Comparison(REQUEST, result)])
     console = Console(width=80, file=io.StringIO(), color_system=None)
     report.print(console)
     written = cast(io.StringIO, console.file).getvalue()
@@ -77,9 +77,9 @@ def test_a_run_in_80_columns_keeps_the_pages_name() -> None:
 
 def test_what_a_backend_cannot_tell_takes_no_column_from_the_name() -> None:
     """As of a server, a folder or a program: neither tokens nor times."""
-    report = Report(("folder",))
+    report = report_of(("folder",))
     unknown = replace(side("text", "folder"), token_ids=None, finish_reason=None, timings=())
-    report.add(PageRead(replace(PAGE, source="06-small-ticket.png"), Comparison(REQUEST, unknown)))
+    report.take("06-small-ticket.png", [Comparison(REQUEST, unknown)])
     console = Console(width=80, file=io.StringIO(), color_system=None)
     report.print(console)
     written = cast(io.StringIO, console.file).getvalue()
@@ -115,9 +115,9 @@ def test_identical_and_within_tolerance_pass_and_only_identical_is_green(
 
 
 def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:
-    report = Report(("fast", "vendor"))
-    report.add_failure(PageFailed("torn.png", "torn.png: no image"))
-    report.add(PageRead(PAGE, Comparison(REQUEST, side("a", "fast"), errors={"b": "the worker died"})))
+    report = report_of(("fast", "vendor"))
+    report.add(PageOutcome(PageFailed("torn.png", "torn.png: no image")))
+    report.take(PAGE.source, [Comparison(REQUEST, side("a", "fast"), errors={"b": "the worker died"})])
     assert (report.passed, report.failed) == (0, 2)
     assert [(row["verdict"], row["error"]) for row in rows(report)] == [
         ("not_comparable", "torn.png: no image"),
@@ -137,9 +137,9 @@ def tied(found: Comparison, tie: bool) -> Comparison:
 
 def test_a_run_whose_divergences_are_all_ties_says_how_many() -> None:
     same, one, other = comparison("same", "same"), comparison("abc", "abd"), comparison("abc", "axc")
-    report = Report(("fast", "vendor"))
+    report = report_of(("fast", "vendor"))
     for found in (same, tied(one, True), tied(other, True)):
-        report.add(PageRead(PAGE, found))
+        report.take(PAGE.source, [found])
     assert (report.ties.divergences, report.ties.ties) == (2, 2)
     assert "All 2 divergences (on 3 pages) are ties." in " ".join(shown(report).split())
     assert rows(report)[0]["verdict"] == "identical"

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from rich.console import Console
 
 import dsocr_core.runs.result_cache as results
 from dsocr_core.cli.main import main
 from dsocr_core.engine.page import PreparedPage
-from dsocr_core.read.pages import read_pages
 from dsocr_core.read.plan import RunPlan
-from dsocr_core.read.progress import Progress
+from dsocr_core.read.run import read_run
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.runs.results import readings_in
 from dsocr_core.settings import Settings
@@ -69,11 +67,8 @@ def test_a_run_has_one_row_of_the_pages_and_says_what_is_missing(
 ) -> None:
     settings = Settings(device="cpu", checkpoint=str(checkpoint))
     out = tmp_path / "out"
-    report = read_pages(
-        session_of(settings, tmp_path / "results", Engine()),
-        RunPlan(tuple(pages), out, together=3),
-        Progress(Console(quiet=True)),
-    )
+    session = session_of(settings, tmp_path / "results", Engine())
+    report = read_run([session], RunPlan(tuple(pages), out, together=3))
     assert (report.passed, report.failed) == (1, 0)
     with Path(tmp_path / "report.json").open("w+") as stream:
         report.write_json(stream)

@@ -21,7 +21,7 @@ from dsocr_core.cluster.compare import ShardOf, comparisons
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
-from dsocr_core.read.report import Report
+from dsocr_core.read.report import report_of
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes
 from dsocr_core.reading.records import SIDES, Side
@@ -178,9 +178,9 @@ def test_strip_viewer_and_grid_have_them(judged: Judged) -> None:
 
 
 def test_the_shell_has_them(judged: Judged) -> None:
-    report = Report((NAMES["a"], NAMES["b"]))
+    report = report_of((NAMES["a"], NAMES["b"]))
     for name, of in judged.pages.items():
-        report.take(name, of)
+        report.take(name, [of])
     stream = io.StringIO()
     report.write_json(stream)
     values = json.loads(stream.getvalue())

@@ -8,9 +8,12 @@ from pathlib import Path
 from PIL import Image
 
 from dsocr_core.backends.backend import Opening
+from dsocr_core.read.loop import PageOutcome
+from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageToRead
-from dsocr_core.read.recorders import Recorders, RunDirectory
+from dsocr_core.read.run import RunWriter
 from dsocr_core.read.session import Session
+from dsocr_core.read.sides import Sides
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrRequest, PageFile
 from dsocr_core.runs.recording import Recording
@@ -18,7 +21,6 @@ from dsocr_core.settings import Settings
 from tests.support.results import make_result
 
 PAGES = ("a.png", "b.png")
-BACKENDS = ("eager",)
 
 
 def base(root: Path) -> None:
@@ -34,19 +36,19 @@ def base_read(root: Path) -> None:
     read(root)
 
 
-def opened(root: Path) -> RunDirectory:
+def opened(root: Path) -> RunWriter:
     session = Session(Settings(device="cpu"), Opening(root / "results"))
-    recorder = Recording(session.settings, out=root / "out", save=False)
-    return RunDirectory(root / "out", recorder, session, BACKENDS)
+    recording = Recording(session.settings, out=root / "out", save=False)
+    return RunWriter(Sides([session], compared=False), RunPlan((), root / "out"), [recording])
 
 
-def read_into(directory: RunDirectory, root: Path, text: str, name: str) -> None:
+def read_into(directory: RunWriter, root: Path, text: str, name: str) -> None:
     """A page as a backend would have read it."""
     file = PageFile(1, hashlib.sha256(name.encode()).hexdigest())
     request = OcrRequest(root / name, "tiny", source=name, file=file)
     result = make_result(f"<|ref|>{text}<|/ref|><|det|>[[1, 1, 500, 500]]<|/det|>", image=root / name)
     page = PageToRead(name, request, {"eager": f"key-{text}"})
-    Recorders(Settings(), [directory]).add(page, Comparison(request, result))
+    directory.add(PageOutcome(page, (Comparison(request, result),)))
 
 
 def _read(root: Path, text: str, names: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, Side
+from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.runs.recording import save_comparison
@@ -56,9 +56,10 @@ class AppSession(Session):
         cancel: CancelToken | None = None,
         on_wait: Callable[[str], None] | None = None,
         prepared: PreparedPage | None = None,
+        a: OcrResult | None = None,
     ) -> Comparison:
         self._of_run.machine = getattr(self._of_run, "machine", None) or MachineWatch()
-        return super().compare(request, sides, observers, cancel, on_wait, prepared)
+        return super().compare(request, sides, observers, cancel, on_wait, prepared, a)
 
     def trace(
         self,

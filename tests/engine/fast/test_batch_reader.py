@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image, ImageDraw
-from rich.console import Console
 
 import dsocr_core.engine.base as base
 import dsocr_core.engine.fast.batch_decode as batch_decode
@@ -38,11 +37,10 @@ from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
 from dsocr_core.models.family import preset_named
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
-from dsocr_core.read.pages import read_pages, slots_for
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.read.prefetch import PageFailed, PageToRead, PreparedPages, ReadyPage
-from dsocr_core.read.progress import Progress
 from dsocr_core.read.report import Report
+from dsocr_core.read.run import read_run, slots_for
 from dsocr_core.read.session import Session
 from dsocr_core.reading.records import OcrRequest, OcrResult
 from dsocr_core.settings import InferSettings, Settings
@@ -393,9 +391,8 @@ def reading(directory: Path, folder: Path, patch: pytest.MonkeyPatch) -> Run:
         assert isinstance(backend, EngineBackend)
         if batch != 1:
             backend._reader = BatchReader(backend.engine, slots_for(len(paths), batch), kernels=PLAIN)
-        progress = Progress(Console(quiet=True))
         plan = RunPlan(tuple(paths), folder / out, resume=resume, batch=batch)
-        report = read_pages(session, plan, progress)
+        report = read_run([session], plan)
         written = (folder / out / "predictions.jsonl").read_text().splitlines()
         return report, sorted(map(json.loads, written), key=lambda line: str(line["source"]))
 

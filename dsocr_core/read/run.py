@@ -1,0 +1,224 @@
+"""A run: many pages through its backends, into a run directory and runs of the history.
+
+What a run holds in memory does not grow with its pages: a few pages are prefetched, each result is on disk
+soon after it is there, and the report keeps figures.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dsocr_core.base.error_log import page_error
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import text_name
+from dsocr_core.page.documents import expand
+from dsocr_core.read.loop import PageOutcome, read_pages
+from dsocr_core.read.plan import RunPlan
+from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead
+from dsocr_core.read.progress import Progress
+from dsocr_core.read.report import Report, report_of
+from dsocr_core.read.session import Session
+from dsocr_core.read.sides import Sides
+from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, prediction
+from dsocr_core.reading.clean import CleanPage, clean_pages
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
+from dsocr_core.runs import run_directory
+from dsocr_core.runs.commands import command_line
+from dsocr_core.runs.recording import Recording
+from dsocr_core.runs.rows import PageResults, parity_of
+
+log = logging.getLogger(__name__)
+
+MOST_TOGETHER = 256
+"""Pages that are read together where no number is given, if the device's memory holds them."""
+
+LINE_COLUMNS = (
+    "run_id", "page", "backend", "source", "path", "width", "height", "bytes", "sha256", "preset", "error",
+    "text_raw", "finish_reason", "text_tokens", "request", "token_ids", "environment", "times", "key",
+    "exact",
+)  # fmt: skip
+"""Columns that a line of predictions is made of."""
+
+
+def read_run(
+    sessions: Sequence[Session],
+    plan: RunPlan,
+    progress: Progress | None = None,
+    runs: Sequence[Recording] = (),
+    cancel: CancelToken | None = None,
+) -> Report:
+    """Read every page and write the run directory, each page as it finishes.
+
+    Several sessions are one A with several B, under `settings_against`. `runs` are one for each of them,
+    which end with this: that of one session writes the run directory too. The fast engine reads up to
+    `plan.batch` pages together, which finish in any order. A page that fails is recorded with its error and
+    the others go on. Raises DsocrError for what concerns all pages (no such path, a directory that another
+    run writes into), Cancelled when `cancel` is set: what was finished by then is written.
+    """
+    if plan.resume and not plan.directory.is_dir():
+        raise DsocrError(f"{plan.directory}: no such run directory; give the one to go on with, or --out")
+    progress = progress or Progress()
+    sides = Sides(sessions, len(plan.sides) > 1, progress.observer)
+    settings = sides.first.settings
+    with RunWriter(sides, plan, runs) as writer:
+        rendered, limits = plan.directory / "pages", (settings.pdf_dpi, settings.max_pixels)
+        found = plan.found or expand(plan.images, plan.pages, rendered, *limits, recursive=plan.recursive)
+        found = found if plan.together is None else found.together(plan.together)
+        # What is wrong for every page is raised once, before the first one.
+        sides.check(plan.together is not None, [found.name(number) for number in range(len(found))])
+        done = writer.done() if plan.resume else frozenset()
+        report = report_of(sides.names, plan.spans)
+        progress.start(len(found))
+
+        def on_page(outcome: PageOutcome) -> None:
+            outcome = writer.add(outcome)
+            report.add(outcome)
+            (progress.skip if isinstance(outcome.page, PageDone) else progress.advance)()
+
+        slots = plan.slots or slots_for(len(found), plan.batch)
+        in_flight = slots if sides.reads_many else sides.concurrency
+        read_pages(sides, PageReader(sides, found, done), on_page, in_flight, cancel)
+    report.left_over = sides.left_over()
+    report.run_ids = [run.id for run in runs]
+    if done and not report.skipped:
+        log.warning("%s: none of its pages was read from these files under these settings", plan.directory)
+    if report.read and not report.boxes and not sides.compared:
+        image, *words = found.words(0)
+        again = command_line("compare", asdict(settings) | {"history": None, "b": None}, [image], *words)
+        log.warning("no page of this run has a box; check with: %s", again)
+    return report
+
+
+def slots_for(pages: int, batch: int | None) -> int:
+    """Choose how many pages to read together: a power of two where no number is given, so that runs are
+    alike.
+    """
+    most = batch or MOST_TOGETHER
+    return max(1, min(most, 1 << max(0, pages - 1).bit_length()))
+
+
+class RunWriter:
+    """Writes each page into a run directory: what users of llm-perf-opt know, then its rows.
+
+    Holds the directory while it is open. At the end the run is whole, its lines are written anew, and its
+    results are found in the result cache. Of several B each is a run of its own with A besides, where that is
+    wanted.
+    """
+
+    def __init__(self, sides: Sides, plan: RunPlan, runs: Sequence[Recording]) -> None:
+        """`runs` are as `read_run` takes them."""
+        settings, self._directory, self._sides = sides.first.settings, plan.directory, sides
+        own = runs[0] if runs and len(sides.sessions) == 1 else None
+        self.run = own or Recording(settings, plan.command, out=plan.directory, save=False)
+        self._histories = [] if own else runs
+        self._export = Export(plan.directory, self.run.record.id, sides.names[0])
+        self._keys: list[str] = []
+        self._exit = ExitStack()
+
+    def __enter__(self) -> RunWriter:
+        with ExitStack() as stack:
+            if _is_of_another_version(self._directory):
+                raise DsocrError(
+                    f"{self._directory}: has predictions of another version or program; give another --out"
+                )
+            stack.callback(self._end)
+            for run in (self.run, *self._histories):
+                stack.enter_context(run)
+            self._export.clear(self._sides.names)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.__exit__(kind, error, trace)
+
+    def done(self) -> set[tuple[BackendName, str, str]]:
+        """(backend, source, key) of every page that was read, and whose folders are there."""
+        return {
+            (known.backend, known.source, known.key)
+            for known in self.run.done()
+            if self._export.folder(known.backend, known.image).is_dir()
+        }
+
+    def add(self, outcome: PageOutcome) -> PageOutcome:
+        """Write what became of a page; returns it, as failed where the directory could not take it."""
+        page = outcome.page
+        if isinstance(page, PageToRead):
+            try:
+                clean = self._add(page, outcome.comparisons)
+            except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+                page = page.failed(str(page_error(error, page.source)))
+                outcome = PageOutcome(page)
+            else:
+                for run, part in zip(self._histories, outcome.comparisons, strict=False):
+                    run.add(page.source, part, clean=clean, keys=page.keys)
+        if isinstance(page, PageFailed):
+            self._add_failure(page)
+        return outcome
+
+    def _add(self, page: PageToRead, comparisons: Sequence[Comparison]) -> Sequence[CleanPage]:
+        """Put the results into the directory; returns the pictures that a run stores of the page."""
+        first, results, errors = self._sides.first.settings, dict[str, OcrResult](), dict[str, str]()
+        for session, part in zip(self._sides.sessions, comparisons, strict=False):
+            results |= {result.backend: result for result in part.results.values()}
+            errors |= {session.settings.backend(side): why for side, why in part.errors.items()}
+        pictures = page.load_pictures(first.max_pixels) if results else []
+        clean = clean_pages(page.request, pictures) if first.clean_pages else []
+        self.run.run.begin()
+        for name, result in results.items():
+            self._export.add(result, pictures, page.keys.get(name))
+            if name in page.keys and any(name in session.cached for session in self._sides.sessions):
+                self._keys.append(page.keys[name])
+        for name, why in errors.items():
+            self._export.add_failure(name, page.source, page.request.image, why)
+        parity = parity_of(page.source, comparisons[0])
+        self.run.add_page(
+            PageResults(
+                page.source, page.request.image, [*results.values()], errors, parity, page.keys, clean
+            )
+        )
+        return clean
+
+    def _add_failure(self, page: PageFailed) -> None:
+        try:
+            self.run.run.begin()
+            for name in self._sides.names:
+                self._export.add_failure(name, page.source, page.image, page.error)
+            self.run.add_page(PageResults.failed(page.source, self._sides.names, page.error, page.image))
+        except DsocrError as failure:  # a full disk, say: the report still has the page's own error
+            log.warning("%s", failure)
+        for run in self._histories:
+            names = run.settings.side_names
+            run.add_page(PageResults.failed(page.source, names, page.error, page.image))
+
+    def _end(self) -> None:
+        self._export.write_lines(run_lines(self._directory))
+        if self._keys:
+            self._sides.first.link(self._keys, self._directory)
+
+
+def _is_of_another_version(directory: Path) -> bool:
+    """Look whether lines lie there that no run of this version made."""
+    has_run = run_directory.is_begun(directory) or (directory / "run.json").exists()
+    file = directory / PREDICTIONS
+    return not has_run and file.is_file() and file.stat().st_size > 0
+
+
+def run_lines(directory: Path) -> Iterator[dict[str, Any]]:
+    """The lines of predictions that the rows of a run directory make; none where there is no run."""
+    for row, result in run_directory.RunDirectory(directory).results(LINE_COLUMNS):
+        run = {"run": row["run_id"]}
+        image = None if row["path"] is None else Path(text_name(row["path"]))
+        if result is not None and image is not None:
+            result = replace(result, request=replace(result.request, image=image))
+            yield prediction(result, row["key"]) | run
+        elif row["error"] is not None:
+            yield failure(row["backend"], row["source"], image, row["error"]) | run
