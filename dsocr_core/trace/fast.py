@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.cuda_graph import StepGraph, recorder_for
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
 from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision_graphs import FastVision
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
@@ -40,7 +40,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
         prompt = page.prompt.ids
         # One position to spare: the last token must not end the page before its step was seen.
         positions = len(prompt) + task.limit + 2
-        weights = PackedDecoder.of(model.decoder)
+        weights = pack(model.decoder)
         step = TappedStep(weights, model.config.decoder, positions, engine.rotary_dtype, NO_TOKEN)
         graph = StepGraph(step)
 

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.ops import Ops
-from dsocr_core.engine.fast.packed import MixtureWeights
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision import VisionTowers
+from dsocr_core.engine.fast.weights import LayerWeights
 from dsocr_core.kernels.prefill import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
@@ -84,14 +84,14 @@ class TappedOps(Ops):
         self.note("qkv", **parts, queries=q.flatten(1), keys=key_rows(new))
         return q
 
-    def experts(self, x: Tensor, mixture: MixtureWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
-        outputs, weights = super().experts(x, mixture, each, scaling)
+    def experts(self, x: Tensor, layer: LayerWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
+        outputs, weights = super().experts(x, layer, each, scaling)
         # Which experts they were stays inside: the same kernel says it again.
         ids = x.new_empty(len(x), each, dtype=torch.int32)
         if self.kernels:
-            route_tokens.route_tokens(x, mixture.router, ids, torch.empty_like(weights), scaling)
+            route_tokens.route_tokens(x, layer.router, ids, torch.empty_like(weights), scaling)
         else:
-            ids, _ = route_tokens.route_tokens_reference(x, mixture.router, each, scaling)
+            ids, _ = route_tokens.route_tokens_reference(x, layer.router, each, scaling)
         self.note("experts", ids=ids, weights=weights, outputs=outputs)
         return outputs, weights
 

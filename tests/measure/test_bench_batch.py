@@ -14,8 +14,7 @@ from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.fast.batch_decode import GroupTime
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader
-from dsocr_core.engine.fast.batch_weights import BatchWeights
-from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.measure.bench import BenchPlan, bench
 from dsocr_core.measure.bench_batch import full_groups
 from dsocr_core.measure.bench_record import record_bench
@@ -73,7 +72,7 @@ def test_a_pass_of_pages_read_together(plan: BenchPlan, readers: list[BatchReade
     assert engine.tokens_per_s.min == pytest.approx(2e3 / slowest)
 
     decoder = readers[0].engine.checkpoint.model.decoder
-    weights = BatchWeights.of(PackedDecoder.of(decoder)).bytes_a_step()
+    weights = pack(decoder).bytes_a_step()
     # By hand: 3 layers, keys and values of 64 in float32 a position, two pages in the middle of their tokens.
     least, most = (2 * (engine.prompt_tokens + more) * 2 * 3 * 64 * 4 for more in (0, 7))
     assert engine.bytes_per_token and weights + least < 2 * engine.bytes_per_token < weights + most

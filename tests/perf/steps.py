@@ -26,12 +26,11 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.batch_cache import position_bytes
 from dsocr_core.engine.fast.batch_step import BatchStep
-from dsocr_core.engine.fast.batch_weights import BatchWeights
 from dsocr_core.engine.fast.cuda_graph import StepGraph, record, repeated
 from dsocr_core.engine.fast.decode import STEPS_A_GRAPH
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.state import DONE, POSITION, state_row
 from dsocr_core.models.blocks.cache import KvCache
@@ -61,7 +60,7 @@ class OneStep:
 
     def __init__(self, config: DecoderConfig, context: int, tokens: int, device: torch.device) -> None:
         self.config, self.context, self.tokens, self.device = config, context, tokens, device
-        self.weights = PackedDecoder.of(random_decoder(config, self.device))
+        self.weights = pack(random_decoder(config, self.device))
 
     def step(self, launches: StepLaunches) -> DecodeStep:
         """Make a step with a random cache, all tokens still to come."""
@@ -188,7 +187,7 @@ class BatchSteps:
     ) -> None:
         self.config, self.context, self.tokens, self.cache = config, context, tokens, cache
         self.device = device
-        self.weights = BatchWeights.of(PackedDecoder.of(random_decoder(config, self.device)))
+        self.weights = pack(random_decoder(config, self.device))
 
     def step(self, streams: int) -> BatchStep:
         """Make a step of that many streams, all of them live."""

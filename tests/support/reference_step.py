@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.weights import DecoderWeights
 from dsocr_core.kernels.decode.attention_output import attention_output_reference
 from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up_reference
 from dsocr_core.kernels.decode.expert_down import dense_down_reference, mixture_down_reference
@@ -50,7 +50,7 @@ class StepErrors:
     """How far a chosen expert's is below one's that was not chosen, at most."""
 
 
-def reference_step(step: DecodeStep, weights: PackedDecoder, state: Tensor, choices: list[Tensor]) -> Logits:
+def reference_step(step: DecodeStep, weights: DecoderWeights, state: Tensor, choices: list[Tensor]) -> Logits:
     """The step from `state` in the weights' dtype, with `choices` (k,) of experts, one a mixture, given.
 
     They are given because a choice between equals is a matter of rounding, and goes through to the logits.
@@ -60,29 +60,27 @@ def reference_step(step: DecodeStep, weights: PackedDecoder, state: Tensor, choi
     cos, sin = step.rotary.cos.to(dtype), step.rotary.sin.to(dtype)
     x, routers = weights.embedding[step.tokens[position]], list[Tensor]()
     for number, layer in enumerate(weights.layers):
-        at, shared = layer.attention, layer.shared
+        gate, up = layer.gate_up.chunk(2)
         keys, values = (c[number, 0].to(dtype, copy=True) for c in (step.cache.keys, step.cache.values))
         q, keys[:, position], values[:, position] = qkv_rotary_reference(
-            x, at.norm, at.q, at.k, at.v, cos, sin, state, eps
+            x, layer.attention_norm, *layer.qkv_parts, cos, sin, state, eps
         )
         mixed = split_attention_reference(q, keys, values, state)
-        x = attention_output_reference(mixed[None], torch.zeros_like(mixed[None, :, 0]), at.o, x)
-        if layer.mixture is None:
-            gated = dense_gate_up_reference(x, layer.norm, shared.gate, shared.up, eps)
-            x = dense_down_reference(gated, shared.down, x)
+        x = attention_output_reference(mixed[None], torch.zeros_like(mixed[None, :, 0]), layer.o, x)
+        if layer.experts is None:
+            gated = dense_gate_up_reference(x, layer.norm, gate, up, eps)
+            x = dense_down_reference(gated, layer.down, x)
             continue
-        ids, routed = choices[len(routers)].long(), layer.mixture.routed
-        routers.append(router_logits_reference(x, layer.norm, layer.mixture.router, eps))
+        ids, routed = choices[len(routers)].long(), layer.experts
+        routers.append(router_logits_reference(x, layer.norm, layer.router, eps))
         share = routers[-1].softmax(dim=-1)[ids] * config.routed_scaling_factor
-        own, gated = gate_up_reference(
-            x, layer.norm, ids, shared.gate, shared.up, routed.gate, routed.up, eps
-        )
-        x = mixture_down_reference(gated, own, ids, share, routed.down, shared.down, x)
+        own, gated = gate_up_reference(x, layer.norm, ids, gate, up, routed.gate, routed.up, eps)
+        x = mixture_down_reference(gated, own, ids, share, routed.down, layer.down, x)
     logits = logits_reference(x, weights.norm, weights.head, step._banned_at, state, eps)
     return Logits(torch.stack(routers), logits)
 
 
-def step_errors(step: DecodeStep, exact: PackedDecoder) -> StepErrors:
+def step_errors(step: DecodeStep, exact: DecoderWeights) -> StepErrors:
     """Runs the next step, a kernel at a time to see the choices; `exact` are its weights in float32."""
     state, choices = step.state.clone(), list[Tensor]()
     for name, launch in step.kernels():

@@ -40,8 +40,7 @@ from dsocr_core.engine.fast.batch_step import (
     slot_bytes,
     spare_places,
 )
-from dsocr_core.engine.fast.batch_weights import BatchWeights
-from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
 from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.sampling import NgramRule
@@ -141,7 +140,6 @@ class BatchReader:
         self.drafted, self._own_text = drafts is not None, drafts is not None and drafts.own_text
         self._eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
         self._decoder: BatchDecoder | None = None
-        self._weights: BatchWeights | None = None
         device = engine.checkpoint.model.device
         self._beside = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
@@ -165,10 +163,8 @@ class BatchReader:
         caches.
         """
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
-        if self._weights is None:
-            return 0
         position = position_bytes(config, model.dtype, self.engine.options.precision)
-        return self._weights.bytes_a_step() + position * positions
+        return pack(model.decoder).bytes_a_step() + position * positions
 
     def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
         """Read every page of the source. A page that cannot be read is reported with its error.
@@ -225,19 +221,16 @@ class BatchReader:
         prompt, limit = most_tokens(page, config.max_positions)
         if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
             self._decoder = None  # gives the memory back first
-            if self._weights is None:
-                self._weights = BatchWeights.of(PackedDecoder.of(model.decoder))
             places = spare_places(config, self.drafted)
             held = positions_of(KvCache.positions(config, prompt, limit + spare) + places, 0)
             positions = positions_of(prompt, limit + spare)
             precision = self.engine.options.precision
             size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
             if not (slots := self._slots_that_fit(size, self.engine.pages_a_pass(page))):
-                self._weights = None
                 return None
             step = BatchStep(
-                self._weights, config, slots, positions, self.engine.rotary_dtype, self._eos, self._launches,
-                kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
+                pack(model.decoder), config, slots, positions, self.engine.rotary_dtype, self._eos,
+                self._launches, kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
                 own_text=self._own_text,
             )  # fmt: skip
             self._decoder = BatchDecoder(step, self._group, self.engine.marks is Marks.TIMED)

@@ -30,9 +30,8 @@ from dsocr_core.engine.fast.batch_drafts import MOST_DRAFTED, draft_rows
 from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
 from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
-from dsocr_core.engine.fast.batch_weights import BatchLayer, BatchWeights
 from dsocr_core.engine.fast.cuda_graph import Beside
-from dsocr_core.engine.fast.packed import GatedWeights
+from dsocr_core.engine.fast.weights import DecoderWeights, Experts, LayerWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.batch.drafts import DRAFT_SIZE, LENGTH
 from dsocr_core.kernels.batch.embed import Drafts
@@ -115,7 +114,7 @@ class BatchStep:
 
     def __init__(
         self,
-        weights: BatchWeights,
+        weights: DecoderWeights,
         config: DecoderConfig,
         slots: int,
         positions: int,
@@ -294,16 +293,16 @@ class BatchStep:
             kernels.accept(best, self.tokens, self.states, self.drafts, (eos, vocabulary), at.accept)
 
     def _norm(
-        self, b: BatchRows, gain: Tensor, mixture: BatchLayer | None, added: Tensor | None = None
+        self, b: BatchRows, gain: Tensor, mixture: LayerWeights | None, added: Tensor | None = None
     ) -> Callable[[], None]:
         """x += the block's output; y = its norm. `mixture` is the layer whose experts are added too."""
-        routes = mixture is not None and mixture.routed is not None
+        routes = mixture is not None and mixture.experts is not None
         experts = {"routed": b.routed, "weights": b.weights} if routes else {}
         eps = self.config.rms_norm_eps
         return lambda: self.kernels.add_and_norm(b.x, gain, b.y, eps, added=added, **experts)
 
     def _attention(
-        self, b: BatchRows, number: int, layer: BatchLayer
+        self, b: BatchRows, number: int, layer: LayerWeights
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         at, kernels = self.launches, self.kernels
         keys, values = self.keys[number], self.values[number]  # (S, h, P, D)
@@ -343,8 +342,8 @@ class BatchStep:
         yield "join", lambda: kernels.join_rows(b.partial, b.log_sums, b.mixed, at.small)
         yield "output", self._product(b.mixed, layer.o, b.added)
 
-    def _mlp(self, b: BatchRows, layer: BatchLayer) -> Iterator[tuple[str, Callable[[], None]]]:
-        at, kernels, routed = self.launches, self.kernels, layer.routed
+    def _mlp(self, b: BatchRows, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
+        at, kernels, routed = self.launches, self.kernels, layer.experts
         if routed is None:
             yield "dense gate/up", self._product(b.y, layer.wide, b.dense_wide)
             yield "gated", lambda: kernels.gated_rows(b.dense_wide, 0, b.dense, at.rows)
@@ -395,7 +394,7 @@ class BatchStep:
             self._at_once[shape] = one_product_is_alike(x, weight, self.slots)
         return self._at_once.get(shape, False)
 
-    def _tiles_for(self, b: BatchRows, experts: GatedWeights) -> Tiles:
+    def _tiles_for(self, b: BatchRows, experts: Experts) -> Tiles:
         """Tiles of a row a slot, or those for more rows where these give the same bits."""
         own, chosen = (self._gate_up_launch, self._down_launch), self.config.experts_per_token
         if len(b.x) == self.slots or self.device.type != "cuda":

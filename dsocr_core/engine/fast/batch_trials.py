@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.packed import GatedWeights
+from dsocr_core.engine.fast.weights import Experts
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
 from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_down, grouped_gate_up
 
@@ -25,7 +25,7 @@ def one_product_is_alike(x: Tensor, weight: Tensor, at_once: int) -> bool:
     return torch.equal(torch.mm(tried, weight.t()), apart)
 
 
-def tiles_are_alike(y: Tensor, chosen: int, experts: GatedWeights, one: Tiles, other: Tiles) -> bool:
+def tiles_are_alike(y: Tensor, chosen: int, experts: Experts, one: Tiles, other: Tiles) -> bool:
     """Tell whether rows `y` (R, C), each to as many `chosen` experts, give the same bits in both tiles."""
     count, inner, width = len(y) * chosen, experts.gate.shape[1], y.shape[1]
     generator = torch.Generator(y.device).manual_seed(1)

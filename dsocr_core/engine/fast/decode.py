@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.cuda_graph import StepGraph
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, best_allowed
 from dsocr_core.models.blocks.attention import AttentionCore
@@ -51,7 +51,7 @@ class FastDecoder:
             raise ValueError(f"group of {group} tokens")
         self._model, self._eos, self._rotary_dtype = model, eos_token_id, rotary_dtype
         self._launches, self._group = launches, group
-        self._weights = PackedDecoder.of(model.decoder)
+        self._weights = pack(model.decoder)
         self._graph: StepGraph | None = None
 
     def start(

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dsocr_core.engine.fast.packed import MixtureWeights
+from dsocr_core.engine.fast.weights import LayerWeights
 from dsocr_core.kernels.launch import is_roomy
 from dsocr_core.kernels.prefill import (
     activations,
@@ -105,9 +105,10 @@ class Ops:
         prefix_attention.prefix_attention(q, keys, values, out, starts, longest, halves)
         return out
 
-    def experts(self, x: Tensor, mixture: MixtureWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
+    def experts(self, x: Tensor, layer: LayerWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
         """The routed experts' outputs (T, k, C) of normed tokens (T, C), and their weights (T, k) float32."""
-        router, routed = mixture.router, mixture.routed
+        router, routed = layer.router, layer.experts
+        assert routed is not None
         (tokens, width), (experts, inner, _) = x.shape, routed.gate.shape
         if not self.kernels:
             chosen, weights = route_tokens.route_tokens_reference(x, router, each, scaling)

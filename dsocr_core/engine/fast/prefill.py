@@ -12,7 +12,6 @@ layer only the keys and values of all tokens are read again, so the rest of it r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -21,47 +20,20 @@ from torch import Tensor
 
 from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.ops import Ops
-from dsocr_core.engine.fast.packed import LayerWeights, MixtureWeights, PackedDecoder
+from dsocr_core.engine.fast.weights import LayerWeights, pack
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.ocr_model import OcrModel, Tokens
 from dsocr_core.page.prompt import PromptIds
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """`qkv` (3 h D, C) and `gate_up` (2 S, C) are copies that concatenate what the model holds apart."""
-
-    attention_norm: Tensor
-    qkv: Tensor
-    output: Tensor
-    norm: Tensor
-    gate_up: Tensor
-    down: Tensor
-    mixture: MixtureWeights | None
-
-    @classmethod
-    def of(cls, layer: LayerWeights) -> _Layer:
-        at, shared = layer.attention, layer.shared
-        return cls(
-            at.norm,
-            torch.cat([at.q, at.k, at.v]),
-            at.o,
-            layer.norm,
-            torch.cat([shared.gate, shared.up]),
-            shared.down,
-            layer.mixture,
-        )
-
-
 class FastPrefill:
-    """A model's decoder over a prompt. Holds concatenated copies of 0.25 GB of the published weights."""
+    """A model's decoder over a prompt."""
 
     def __init__(self, model: OcrModel, ops: Ops | None = None) -> None:
         self._config, self._model = model.config.decoder, model
         self.device, self.dtype = model.device, model.dtype
         self.ops = ops or Ops(model.device.type == "cuda")
-        self._weights = PackedDecoder.of(model.decoder)
-        self._layers = tuple(_Layer.of(layer) for layer in self._weights.layers)
+        self._weights = pack(model.decoder)
         self._beside = Beside(model.device)
 
     def embed(self, prompt: PromptIds, images: Sequence[Tokens]) -> Tensor:
@@ -110,31 +82,32 @@ class FastPrefill:
         cos, sin = rotary.cos, rotary.sin
         if pages > 1:
             cos, sin = (table[:tokens].repeat(pages, 1) for table in (cos, sin))
-        _, y = ops.add_norm(x, self._layers[0].attention_norm, eps)
-        following = [layer.attention_norm for layer in self._layers[1:]] + [self._weights.norm]
-        for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
+        layers = self._weights.layers
+        _, y = ops.add_norm(x, layers[0].attention_norm, eps)
+        following = [layer.attention_norm for layer in layers[1:]] + [self._weights.norm]
+        for number, (layer, norm) in enumerate(zip(layers, following, strict=True)):
             qkv = F.linear(y, layer.qkv).view(total, -1, config.head_dim)
             q = ops.turn_and_cache(qkv, cos, sin, keys[number], values[number], 0)  # (B N, h, D)
             q = q.view(pages, tokens, *q.shape[1:])
-            if number == len(self._layers) - 1:
+            if number == len(layers) - 1:
                 q, x = q[:, -1:], x.view(pages, tokens, -1)[:, -1].contiguous()
             k, v = (
                 half[number, :, :total].view(-1, pages, tokens, config.head_dim).transpose(0, 1)
                 for half in (keys, values)
             )  # (B, h, N, D)
             mixed = core(q.transpose(1, 2), k, v).transpose(1, 2).reshape(x.shape[0], -1)
-            x, y = ops.add_norm(x, layer.norm, eps, F.linear(mixed, layer.output))
+            x, y = ops.add_norm(x, layer.norm, eps, F.linear(mixed, layer.o))
             (routed, weights), shared = self._beside.run(
                 partial(self._routed, y, layer), partial(self._shared, y, layer)
             )
             x, y = ops.add_norm(x, norm, eps, shared, routed, weights)
         return F.linear(y, self._weights.head).to(torch.float32)
 
-    def _shared(self, y: Tensor, layer: _Layer) -> Tensor:
+    def _shared(self, y: Tensor, layer: LayerWeights) -> Tensor:
         return F.linear(self.ops.gated(F.linear(y, layer.gate_up)), layer.down)
 
-    def _routed(self, y: Tensor, layer: _Layer) -> tuple[Tensor | None, Tensor | None]:
-        if layer.mixture is None:
+    def _routed(self, y: Tensor, layer: LayerWeights) -> tuple[Tensor | None, Tensor | None]:
+        if layer.experts is None:
             return None, None
         config = self._config
-        return self.ops.experts(y, layer.mixture, config.experts_per_token, config.routed_scaling_factor)
+        return self.ops.experts(y, layer, config.experts_per_token, config.routed_scaling_factor)

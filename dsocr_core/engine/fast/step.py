@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.packed import LayerWeights, PackedDecoder
 from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
+from dsocr_core.engine.fast.weights import DecoderWeights, LayerWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.decode.attention_output import attention_output
 from dsocr_core.kernels.decode.dense_gate_up import dense_gate_up
@@ -44,7 +44,7 @@ class DecodeStep:
 
     def __init__(
         self,
-        weights: PackedDecoder,
+        weights: DecoderWeights,
         config: DecoderConfig,
         positions: int,
         rotary_dtype: torch.dtype,
@@ -190,13 +190,13 @@ class DecodeStep:
         )  # fmt: skip
 
     def _attention(self, number: int, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
-        at, weights = self.launches, layer.attention
+        at = self.launches
         keys, values = self.cache.keys[number, 0], self.cache.values[number, 0]  # (h, P, D)
         yield (
             "qkv_rotary",
             lambda: qkv_rotary(
-                self._x, weights.norm, weights.q, weights.k, weights.v, self.rotary.cos, self.rotary.sin,
-                self.state, self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary,
+                self._x, layer.attention_norm, *layer.qkv_parts, self.rotary.cos, self.rotary.sin, self.state,
+                self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary,
                 self.ring,
             ),
         )  # fmt: skip
@@ -210,35 +210,33 @@ class DecodeStep:
         yield (
             "attention_output",
             lambda: attention_output(
-                self._partial, self._log_sums, weights.o, self._x, self.state, at.positions_at_once,
+                self._partial, self._log_sums, layer.o, self._x, self.state, at.positions_at_once,
                 at.attention_output, self.ring,
             ),
         )  # fmt: skip
 
     def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
         """The choice of experts comes first: it is made while the shared weights load."""
-        at, shared, mixture, eps = self.launches, layer.shared, layer.mixture, self.config.rms_norm_eps
-        if mixture is None:
+        at, routed, eps = self.launches, layer.experts, self.config.rms_norm_eps
+        gate, up = layer.gate_up.chunk(2)
+        if routed is None:
             yield (
                 "dense_gate_up",
-                lambda: dense_gate_up(
-                    self._x, layer.norm, shared.gate, shared.up, self._dense, eps, at.dense_gate_up
-                ),
+                lambda: dense_gate_up(self._x, layer.norm, gate, up, self._dense, eps, at.dense_gate_up),
             )
-            yield "dense_down", lambda: dense_down(self._dense, shared.down, self._x, at.dense_down)
+            yield "dense_down", lambda: dense_down(self._dense, layer.down, self._x, at.dense_down)
             return
-        routed = mixture.routed
         yield (
             "route",
             lambda: route(
-                self._x, layer.norm, mixture.router, self._expert_ids, self._expert_weights, eps,
+                self._x, layer.norm, layer.router, self._expert_ids, self._expert_weights, eps,
                 self.config.routed_scaling_factor, at.route,
             ),
         )  # fmt: skip
         yield (
             "gate_up",
             lambda: gate_up(
-                self._x, layer.norm, self._expert_ids, shared.gate, shared.up, routed.gate, routed.up,
+                self._x, layer.norm, self._expert_ids, gate, up, routed.gate, routed.up,
                 self._shared, self._routed, eps, at.gate_up,
             ),
         )  # fmt: skip
@@ -246,6 +244,6 @@ class DecodeStep:
             "mixture_down",
             lambda: mixture_down(
                 self._routed, self._shared, self._expert_ids, self._expert_weights, routed.down,
-                shared.down, self._x, at.mixture_down,
+                layer.down, self._x, at.mixture_down,
             ),
         )  # fmt: skip

@@ -13,8 +13,7 @@ from dsocr_core.engine.fast.batch_cache import SlotCaches
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_step import BatchStep
-from dsocr_core.engine.fast.batch_weights import BatchWeights
-from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.batch.scales import FP8
 from dsocr_core.models.family import parse_config
@@ -50,7 +49,7 @@ def test_a_pages_tokens_do_not_depend_on_its_neighbours() -> None:
     model = random_model(
         replace(config, decoder=replace(config.decoder, layers=2, vocab_size=40)), CPU, torch.float32, 2
     )
-    weights, pages = BatchWeights.of(PackedDecoder.of(model.decoder)), mixed_pages(5, 40)
+    weights, pages = pack(model.decoder), mixed_pages(5, 40)
     found = []
     for slots in (1, 4):
         step = BatchStep(

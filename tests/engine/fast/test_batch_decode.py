@@ -15,8 +15,7 @@ import torch
 from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
-from dsocr_core.engine.fast.batch_weights import BatchWeights
-from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, generate
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
@@ -39,7 +38,7 @@ def model() -> OcrModel:
 def batch(
     model: OcrModel, slots: int, group: int, eos: int = NO_TOKEN, kernels: BatchKernels = PLAIN
 ) -> BatchDecoder:
-    weights = BatchWeights.of(PackedDecoder.of(model.decoder))
+    weights = pack(model.decoder)
     launches = FEW if kernels is TRITON else None
     config = model.config.decoder
     return BatchDecoder(BatchStep(weights, config, slots, 64, torch.float32, eos, launches, kernels), group)

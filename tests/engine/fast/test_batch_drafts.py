@@ -15,8 +15,7 @@ from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
 from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
-from dsocr_core.engine.fast.batch_weights import BatchWeights
-from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.batch.drafts import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
 from dsocr_core.kernels.launch import Launch
@@ -46,7 +45,7 @@ def new_step(
     model: OcrModel, slots: int, drafted: bool, eos: int = NO_TOKEN, kernels: BatchKernels = PLAIN,
     own_text: bool = False,
 ) -> BatchStep:  # fmt: skip
-    weights = BatchWeights.of(PackedDecoder.of(model.decoder))
+    weights = pack(model.decoder)
     launches = FEW if kernels is not PLAIN else None
     return BatchStep(
         weights, model.config.decoder, slots, CAPACITY, torch.float32, eos, launches, kernels,

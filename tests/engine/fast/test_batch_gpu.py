@@ -16,8 +16,7 @@ from torch import Tensor
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
 from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
-from dsocr_core.engine.fast.batch_weights import BatchWeights
-from dsocr_core.engine.fast.packed import PackedDecoder
+from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.batch.attention import (
     attend_rows,
     attend_rows_reference,
@@ -44,12 +43,12 @@ def give_memory_back() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=[PUBLISHED, EMBEDDED], ids=["published", "embedded"])
-def weights(request: pytest.FixtureRequest) -> tuple[object, BatchWeights]:
+def weights(request: pytest.FixtureRequest) -> tuple[object, DecoderWeights]:
     config = request.param
-    return config, BatchWeights.of(PackedDecoder.of(random_decoder(config, torch.device("cuda"))))
+    return config, pack(random_decoder(config, torch.device("cuda")))
 
 
-def new_step(weights: tuple[object, BatchWeights], slots: int, kernels: BatchKernels = TRITON) -> BatchStep:
+def new_step(weights: tuple[object, DecoderWeights], slots: int, kernels: BatchKernels = TRITON) -> BatchStep:
     config, held = weights
     return BatchStep(held, config, slots, POSITIONS, torch.bfloat16, -1, kernels=kernels)  # type: ignore[arg-type]
 
@@ -97,7 +96,7 @@ def test_attention_in_a_cache_beyond_32_bits(splits: int, stages: int) -> None:
 
 
 @torch.inference_mode()
-def test_a_step_is_its_plain_forms(weights: tuple[object, BatchWeights]) -> None:
+def test_a_step_is_its_plain_forms(weights: tuple[object, DecoderWeights]) -> None:
     """Logits within bfloat16's rounding, tokens as good as the plain form's best within that.
 
     A tie of two experts, which rounding decides, may move a row or two further.
@@ -122,7 +121,7 @@ def test_a_step_is_its_plain_forms(weights: tuple[object, BatchWeights]) -> None
 
 
 @torch.inference_mode()
-def test_every_page_decodes_the_same_whatever_is_beside_it(weights: tuple[object, BatchWeights]) -> None:
+def test_every_page_decodes_the_same_whatever_is_beside_it(weights: tuple[object, DecoderWeights]) -> None:
     """Bit for bit: other slots, other neighbours, recorded or launched, once more."""
 
     def run(slots: list[int], others: list[int], graph: bool) -> Tensor:
@@ -144,7 +143,7 @@ def test_every_page_decodes_the_same_whatever_is_beside_it(weights: tuple[object
 
 
 @torch.inference_mode()
-def test_other_blocks_give_the_same_logits(weights: tuple[object, BatchWeights]) -> None:
+def test_other_blocks_give_the_same_logits(weights: tuple[object, DecoderWeights]) -> None:
     config, held = weights
     found = []
     for launches in (BatchLaunches(), BatchLaunches(Launch(16, 2), 2, 1), BatchLaunches(Launch(64, 8), 1, 8)):
@@ -164,7 +163,7 @@ def _row_errors(logits: Tensor, exact: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def test_nothing_waits_for_the_device_between_groups(weights: tuple[object, BatchWeights]) -> None:
+def test_nothing_waits_for_the_device_between_groups(weights: tuple[object, DecoderWeights]) -> None:
     """Steps, first tokens and the copy of states only queue work: torch raises where one would wait."""
     step = new_step(weights, 8)
     decoder = BatchDecoder(step)
@@ -188,7 +187,7 @@ def test_nothing_waits_for_the_device_between_groups(weights: tuple[object, Batc
 @torch.inference_mode()
 def test_finished_slots_cost_little() -> None:
     config = replace(PUBLISHED, layers=2)
-    held = BatchWeights.of(PackedDecoder.of(random_decoder(config, torch.device("cuda"))))
+    held = pack(random_decoder(config, torch.device("cuda")))
     step = BatchStep(held, config, 64, 2048, torch.bfloat16, -1)
     decoder = BatchDecoder(step)
     row = state_row(1900, 2047, 0, NgramPolicy(20), first_new=900)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dsocr_core.engine.fast.decode import FastDecoder
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, generate
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.kernels.launch import Launch
@@ -89,7 +89,7 @@ def test_a_ring_forgets_what_the_eager_engines_forgets(model: OcrModel) -> None:
         sequence = replace(sequence, rule=NgramRule(again, PROMPT))
         assert list(fast.tokens(sequence, PROMPT, logits, 8)) == eager_tokens(windowed, 8, again)[0]
 
-    step = DecodeStep(PackedDecoder.of(model.decoder), config.decoder, 64, torch.float32, 1, FEW, held=11)
+    step = DecodeStep(pack(model.decoder), config.decoder, 64, torch.float32, 1, FEW, held=11)
     step.begin((*PROMPT, 1), 40, 0)
     with pytest.raises(ValueError, match="do not fit a cache of 11"):
         step.begin((*PROMPT, 1, 1), 40, 0)
@@ -117,7 +117,7 @@ def test_blocks_in_turn_give_the_same_tokens(model: OcrModel) -> None:
 @torch.inference_mode()
 def test_a_step_in_bfloat16_is_as_near_to_float32_as_the_plain_one(model: OcrModel) -> None:
     rounded = deepcopy(model.decoder).bfloat16()
-    weights, exact = PackedDecoder.of(rounded), PackedDecoder.of(deepcopy(rounded).float())
+    weights, exact = pack(rounded), pack(deepcopy(rounded).float())
     launches = replace(FEW, qkv_rotary=Launch(8))
     step = DecodeStep(weights, model.config.decoder, 32, torch.bfloat16, NO_TOKEN, launches)
     torch.manual_seed(1)
@@ -147,7 +147,7 @@ def test_stops_at_the_end_token(model: OcrModel) -> None:
 @torch.inference_mode()
 def test_a_finished_sequence_stays_as_it_is(model: OcrModel) -> None:
     decoder = model.config.decoder
-    step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 32, torch.float32, NO_TOKEN, FEW)
+    step = DecodeStep(pack(model.decoder), decoder, 32, torch.float32, NO_TOKEN, FEW)
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
     step.begin((5, 6, 7), limit=2, ngram=2)
@@ -167,7 +167,7 @@ def test_a_finished_sequence_stays_as_it_is(model: OcrModel) -> None:
 @pytest.mark.parametrize("before", [(), (8,)])
 def test_the_rule_reaches_back_into_the_prompt(model: OcrModel, before: tuple[int, ...]) -> None:
     """By hand: ... 1 2 has gone on with 3 and, once, with 5; the match starts before the new token."""
-    step = DecodeStep(PackedDecoder.of(model.decoder), model.config.decoder, 32, torch.float32, NO_TOKEN, FEW)
+    step = DecodeStep(pack(model.decoder), model.config.decoder, 32, torch.float32, NO_TOKEN, FEW)
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
     tokens = (*before, 1, 2, 3, 7, 1, 2, 5, 2, 4, 1, 2)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
+from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.launch import EARLY, LATE, Launch, unready
 from dsocr_core.models.family import parse_config
@@ -122,7 +122,7 @@ def test_reads_before_the_wait_are_complete(monkeypatch: pytest.MonkeyPatch) -> 
     config = parse_config(tiny_config())
     decoder = replace(config.decoder, layers=3, heads=2, vocab_size=40)
     model = random_model(replace(config, decoder=decoder), torch.device("cpu"), torch.float32, seed=2)
-    step = DecodeStep(PackedDecoder.of(model.decoder), decoder, 24, torch.float32, NO_TOKEN, LAUNCHES)
+    step = DecodeStep(pack(model.decoder), decoder, 24, torch.float32, NO_TOKEN, LAUNCHES)
     step.cache.keys.fill_(0.5)
     step.cache.values.fill_(0.5)
     step.begin((3, 9, 4, 9, 4, 7, 3, 9), limit=6, ngram=3)
@@ -153,7 +153,7 @@ def test_a_step_that_would_read_too_soon_is_refused() -> None:
     model = random_model(config, torch.device("cpu"), torch.float32, seed=2)
     launches = replace(LAUNCHES, embed_token=replace(LAUNCHES.embed_token, early=True))
     with pytest.raises(ValueError, match="qkv_rotary may start before take_best has ended"):
-        DecodeStep(PackedDecoder.of(model.decoder), config.decoder, 24, torch.float32, NO_TOKEN, launches)
+        DecodeStep(pack(model.decoder), config.decoder, 24, torch.float32, NO_TOKEN, launches)
 
 
 def test_who_is_complete_when_a_kernel_starts() -> None:

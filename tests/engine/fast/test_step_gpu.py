@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from dsocr_core.engine.fast.cuda_graph import StepGraph
-from dsocr_core.engine.fast.packed import PackedDecoder
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.step_launches import StepLaunches
+from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.launch import Launch
 from dsocr_core.models.blocks.decoder import Decoder
 from dsocr_core.models.config import DecoderConfig
@@ -31,6 +31,9 @@ pytestmark = [
 PROMPT_TOKENS, NEW_TOKENS = 703, 200
 
 
+Weights = tuple[DecoderConfig, DecoderWeights]
+
+
 @pytest.fixture(scope="module", params=[PUBLISHED, EMBEDDED], ids=["published", "embedded"])
 def decoder(request: pytest.FixtureRequest) -> tuple[DecoderConfig, Decoder]:
     torch.manual_seed(0)
@@ -43,19 +46,21 @@ def decoder(request: pytest.FixtureRequest) -> tuple[DecoderConfig, Decoder]:
 
 
 @pytest.fixture(scope="module")
-def weights(decoder: tuple[DecoderConfig, Decoder]) -> tuple[DecoderConfig, PackedDecoder]:
+def weights(decoder: tuple[DecoderConfig, Decoder]) -> Weights:
     config, rounded = decoder
-    return config, PackedDecoder.of(rounded)
+    return config, pack(rounded)
 
 
 @pytest.fixture(scope="module")
-def exact(decoder: tuple[DecoderConfig, Decoder]) -> PackedDecoder:
+def exact(decoder: tuple[DecoderConfig, Decoder]) -> DecoderWeights:
     """The same weights in float32."""
-    return PackedDecoder.of(deepcopy(decoder[1]).float())
+    return pack(deepcopy(decoder[1]).float())
 
 
 def new_step(
-    weights: tuple[DecoderConfig, PackedDecoder], dependent: bool = True, launches: StepLaunches | None = None
+    weights: Weights,
+    dependent: bool = True,
+    launches: StepLaunches | None = None,
 ) -> DecodeStep:
     config, packed = weights
     hopper = torch.cuda.get_device_capability() >= (9, 0)
@@ -87,7 +92,7 @@ EVERY_VARIANT = pytest.mark.parametrize("launches", VARIANTS.values(), ids=VARIA
 @torch.inference_mode()
 @EVERY_VARIANT
 def test_a_step_is_as_near_to_float32_as_the_plain_one(
-    weights: tuple[DecoderConfig, PackedDecoder], exact: PackedDecoder, launches: StepLaunches
+    weights: Weights, exact: DecoderWeights, launches: StepLaunches
 ) -> None:
     step = new_step(weights, launches=launches)
     begin(step)
@@ -104,9 +109,7 @@ def decoded(step: DecodeStep, graph: bool) -> list[int]:
 
 @torch.inference_mode()
 @EVERY_VARIANT
-def test_every_way_to_launch_gives_the_same_tokens(
-    weights: tuple[DecoderConfig, PackedDecoder], launches: StepLaunches
-) -> None:
+def test_every_way_to_launch_gives_the_same_tokens(weights: Weights, launches: StepLaunches) -> None:
     """What is read before it is complete shows here: without dependent launch nothing overlaps."""
     expected = decoded(new_step(weights, False, launches), graph=False)
     assert len(set(expected)) > 20
@@ -117,7 +120,9 @@ def test_every_way_to_launch_gives_the_same_tokens(
 
 
 @torch.inference_mode()
-def test_what_overlaps_and_blocks_in_turn_change_no_bit(weights: tuple[DecoderConfig, PackedDecoder]) -> None:
+def test_what_overlaps_and_blocks_in_turn_change_no_bit(
+    weights: Weights,
+) -> None:
     """At the same warps: a row's sum does not know which program makes it, or when."""
     expected = decoded(new_step(weights), graph=True)
     at_once = replace(StepLaunches(), gate_up=Launch(4))
