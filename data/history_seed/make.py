@@ -29,7 +29,7 @@ from dsocr_core.models.family import read_config
 from dsocr_core.page.documents import Page, expand
 from dsocr_core.read.session import Session
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import record_run

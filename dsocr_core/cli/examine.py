@@ -24,7 +24,7 @@ from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    from dsocr_core.runs.storage.held import Leftover
+    from dsocr_core.runs.storage import Leftover
 
 State = Literal["ok", "missing", "optional"]
 
@@ -155,7 +155,7 @@ def _history(settings: Settings, clear: bool) -> list[Finding]:
     if not settings.history:
         return [Finding("history", "optional", "runs are not recorded", "give --history a path")]
     try:
-        from dsocr_core.runs.storage.entries import open_storage
+        from dsocr_core.runs.storage import open_storage
 
         storage = open_storage(history_location(settings))
         runs = len(storage.names())
@@ -181,7 +181,7 @@ def _cache() -> Finding:
 
 def _temporary(clear: bool) -> list[Finding]:
     """A line for each temporary directory of a command that was killed."""
-    from dsocr_core.runs.storage.held import leftovers_in
+    from dsocr_core.runs.storage import leftovers_in
 
     place = Path(tempfile.gettempdir())
     try:

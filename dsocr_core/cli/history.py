@@ -189,26 +189,20 @@ def export(
         omnidocbench: a folder to make, with a Markdown file a page
         backend: whose texts, where a run has several
     """
-    from dsocr_core.runs.exporters import export_runs
-    from dsocr_core.runs.omnidocbench import export_texts
+    from dsocr_core.runs.export import export_runs, export_texts
 
     if (to is None) == (omnidocbench is None) or (omnidocbench and len(runs) != 1):
         raise DsocrError("history export: give runs and --to FILE.zip, or one run and --omnidocbench DIR")
     with where.opened() as history:
         if omnidocbench is not None:
-            target, count, rows = (
-                omnidocbench,
-                1,
-                {"texts": export_texts(history, runs[0], backend, omnidocbench)},
-            )
+            target, counts = omnidocbench, {"texts": export_texts(history, runs[0], backend, omnidocbench)}
         else:
             assert to is not None
-            report = export_runs(history, runs, to)
-            target, count, rows = report.target, report.runs, report.rows
+            target, counts = to, {"runs": export_runs(history, runs, to)}
     if where.json:
-        print_json({"target": str(target), "runs": count, "rows": rows})
+        print_json({"target": str(target), **counts})
     else:
-        words = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+        words = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         console.print(Text(f"written to {target}: {words}"))
     return OK
 

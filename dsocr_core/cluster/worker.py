@@ -19,7 +19,7 @@ from dsocr_core.cluster.pages import PageRef
 from dsocr_core.cluster.reader import MODULE, Limits, Reader, ReaderError
 from dsocr_core.reading.fingerprints import code_version
 from dsocr_core.runs.sharded import Marker
-from dsocr_core.runs.storage.store import StorageError
+from dsocr_core.runs.storage import StorageError
 
 T = TypeVar("T")
 WAITS_S = (1, 2, 4, 8, 16, 32)

@@ -22,7 +22,7 @@ from dsocr_core.reading.markup import SCALE, Box
 from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
 from dsocr_core.review.page import PageReview
 from dsocr_core.runs.history import History
-from dsocr_core.runs.storage.entries import is_entry_name
+from dsocr_core.runs.storage import is_entry_name
 
 MOST_BOXES = 1000
 

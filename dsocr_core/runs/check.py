@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.runs.checksums import read_checksums, verify
 from dsocr_core.runs.history import History
-from dsocr_core.runs.storage.held import Leftover
+from dsocr_core.runs.storage import Leftover
 
 
 @dataclass(frozen=True)

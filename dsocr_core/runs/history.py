@@ -22,7 +22,6 @@ from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
 from dsocr_core.runs.annotations import annotation_name
-from dsocr_core.runs.checksums import CHECKSUMS
 from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, connect
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
@@ -31,8 +30,7 @@ from dsocr_core.runs.record import RunRecord, read_document
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import OTHER_VERSION, SCHEMA_VERSION, TABLES, VIEWS, relation, stored
 from dsocr_core.runs.statements import Limits, OverLimit, select_only
-from dsocr_core.runs.storage.entries import open_storage
-from dsocr_core.runs.storage.store import EntryGone
+from dsocr_core.runs.storage import EntryGone, open_storage
 
 T = TypeVar("T")
 
@@ -338,12 +336,6 @@ class History:
         only = None if pages is None else pc.field("page").isin(pa.array([*pages], pa.string()))
         file = self._directory(run) / "readings.parquet"
         return pq.read_table(file, schema=schema, filters=only, columns=columns and [*columns])
-
-    def file_names(self, run_id: str) -> list[str]:
-        """Files a run has beside its document and tables (`predictions.jsonl`, `viz/...`)."""
-        run = self._entry(run_id)
-        own = {"run.json", CHECKSUMS, *(f"{name}.parquet" for name in TABLES)}
-        return [name for name in self._roots[run.root].files(run_id) if name not in own]
 
     def file(self, run_id: str, relative: str) -> Path:
         """One of the files of a run. Raises HistoryError or StorageError."""

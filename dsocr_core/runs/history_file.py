@@ -34,8 +34,7 @@ from dsocr_core.runs.annotations import annotation_rows
 from dsocr_core.runs.ingest import CREATE, VIEWS, Run, forget, ingest, insert, read_run
 from dsocr_core.runs.queries.query import literal
 from dsocr_core.runs.schema import SCHEMA_VERSION
-from dsocr_core.runs.storage.entries import Seen, Storage
-from dsocr_core.runs.storage.store import EntryGone, NoRoom
+from dsocr_core.runs.storage import EntryGone, NoRoom, Storage, Version
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +58,14 @@ class Listing:
     runs: Mapping[str, At]
     notes: Mapping[At, str]
     """Versions of annotation files."""
-    seen: Sequence[Mapping[str, Seen]]
+    seen: Sequence[Mapping[str, Version]]
 
     @classmethod
     def of(cls, roots: Sequence[Storage], before: Listing | None = None) -> Listing:
         """`before`: folders that did not change since are not looked into. Raises StorageError."""
         runs: dict[str, At] = {}
         notes: dict[At, str] = {}
-        seen = [root.look(before.seen[number] if before else {}) for number, root in enumerate(roots)]
+        seen = [root.versions(before.seen[number] if before else {}) for number, root in enumerate(roots)]
         for number, root in enumerate(roots):
             for name, (_, version) in seen[number].items():
                 runs.setdefault(name, (number, version))
@@ -358,9 +357,10 @@ def read_annotations(
     for root, name in names:
         damage = None
         try:
-            rows += annotation_rows(name, roots[root].read_annotation(name))
-        except FileNotFoundError:  # removed just now
-            continue
+            content = roots[root].annotation(name)
+            if content is None:  # removed just now
+                continue
+            rows += annotation_rows(name, content)
         except DsocrError as error:
             damage = str(error)
         version = listing.notes[root, name]

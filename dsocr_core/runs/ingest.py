@@ -31,8 +31,7 @@ from dsocr_core.runs.record import RecordError, RunRecord, flattened, read_docum
 from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.schema import TABLES, check_version
 from dsocr_core.runs.shapes import SHAPE_SQL
-from dsocr_core.runs.storage.entries import UNLISTED, Storage
-from dsocr_core.runs.storage.store import EntryGone
+from dsocr_core.runs.storage import UNLISTED, EntryGone, Storage
 
 CREATE = f"""
 CREATE TABLE entries (
@@ -290,7 +289,7 @@ def ingest(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
             ingest(connection, runs[len(runs) // 2 :])
             return
         [run] = runs
-        if not run.storage.exists(run.id):
+        if run.id not in run.storage.names():
             return
         if (damage := _damage(run, error)) is None:
             raise

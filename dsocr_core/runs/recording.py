@@ -117,7 +117,7 @@ class Recording:
     def _finish(self, notes: str | None) -> None:
         """Only now all results are there, what they agree on, and what the machine was doing meanwhile."""
         from dsocr_core.runs.record import new_run_id
-        from dsocr_core.runs.storage.entries import open_storage
+        from dsocr_core.runs.storage import open_storage
 
         run = self.run
         made = self._measured(run.facts(continued=False), notes)

@@ -145,7 +145,7 @@ class ResultCache:
 
     def link(self, keys: Iterable[str], run: Path) -> None:
         """Have rows of a run directory found by their keys; where that fails it is said."""
-        from dsocr_core.runs.storage.entries import Storage
+        from dsocr_core.runs.storage import Storage
 
         try:
             (self.directory / _RUNS).mkdir(parents=True, exist_ok=True)

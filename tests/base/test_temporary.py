@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.base.temporary import PREFIX, Temporary
-from dsocr_core.runs.storage.held import leftovers_in
+from dsocr_core.runs.storage import leftovers_in
 
 MADE = "from dsocr_core.base.temporary import Temporary as T; t = T({!r}); print(t.name, flush=True); input()"
 

@@ -57,7 +57,7 @@ def test_what_cannot_be_cleared_is_named_and_fails(
     def refuses(directory: Path) -> None:
         raise PermissionError(1, "Operation not permitted", str(directory / "half.bin"))
 
-    monkeypatch.setattr("dsocr_core.runs.storage.held.shutil.rmtree", refuses)
+    monkeypatch.setattr("dsocr_core.runs.storage.shutil.rmtree", refuses)
     assert main(["doctor", "--history", str(history), "--json", "--clear"]) == 1
     [left] = [row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"]
     assert left["state"] == "missing" and "half.bin: Operation not permitted" in left["detail"]

@@ -71,7 +71,7 @@ def test_an_exported_run_imports_once(
     for _ in range(2):
         call("import", str(tmp_path / "x.zip"), "--history", str(tmp_path / "other"), "--json")
     exported, imported, again = map(json.loads, capsys.readouterr().out.splitlines())
-    assert exported["rows"]["timings"] == 1
+    assert exported["runs"] == 1
     assert [run["run_id"] for run in imported["imported"]] == ["first"]
     assert again["imported"] == [] and [run["run_id"] for run in again["known"]] == ["first"]
 

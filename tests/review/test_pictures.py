@@ -67,7 +67,7 @@ def found(history: History, run_id: str = "run-1") -> PagePicture | None:
 
 
 def clean_files(history: History, run_id: str = "run-1") -> list[str]:
-    return [name for name in history.file_names(run_id) if name.startswith(f"{FOLDER}/")]
+    return [f"{FOLDER}/{file.name}" for file in sorted((history.directory(run_id) / FOLDER).glob("*"))]
 
 
 def test_the_source_then_the_clean_page_then_the_boxes_then_none(history: History, source: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from dsocr_core.runs import history_file
 from dsocr_core.runs.checksums import write_checksums
 from dsocr_core.runs.history import History
-from dsocr_core.runs.storage.store import StorageError
+from dsocr_core.runs.storage import StorageError
 from tests.support.made_up_runs import timing, write_run
 
 RUNS = ("a", "b", "c")

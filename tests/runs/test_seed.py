@@ -11,7 +11,7 @@ import pytest
 from data.history_seed import make
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.review.review import open_review
-from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.kernel_profiles import figures
 from dsocr_core.runs.speed import compare_speed

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.runs.exporters import ExportError, export_runs
+from dsocr_core.runs.export import ExportError, export_runs
 from dsocr_core.runs.history import History
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.storage.store import StorageError
+from dsocr_core.runs.storage import StorageError
 from tests.support.made_up_runs import record
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.storage.store import StorageError, Store
+from dsocr_core.runs.storage import StorageError
+from dsocr_core.runs.store import Store
 
 
 @pytest.fixture(params=["directory", "memory"])

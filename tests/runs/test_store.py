@@ -10,8 +10,7 @@ import pytest
 
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.storage.entries import Storage
-from dsocr_core.runs.storage.store import EntryGone, StorageError
+from dsocr_core.runs.storage import EntryGone, Storage, StorageError
 from tests.support.made_up_runs import record, timing, write_run
 
 

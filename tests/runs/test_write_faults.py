@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.result_cache import find_result, save_results

@@ -16,8 +16,7 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.record import record_run
 from dsocr_core.runs.rows import PageResults, parity_row
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.storage.entries import Storage
-from dsocr_core.runs.storage.store import EntryExists
+from dsocr_core.runs.storage import EntryExists, Storage
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import HOSTILE, record

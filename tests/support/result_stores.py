@@ -11,7 +11,7 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.recording import Recording

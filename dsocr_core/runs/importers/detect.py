@@ -36,7 +36,7 @@ from dsocr_core.runs.importers.imported import (
     write_run,
 )
 from dsocr_core.runs.importers.reading import TABLE_LIMIT, FileProbe, as_text, unpacked
-from dsocr_core.runs.storage.store import EntryExists
+from dsocr_core.runs.storage import EntryExists
 
 FILE_LIMIT = 200_000
 """Files and folders that are looked at in one import."""

@@ -19,7 +19,7 @@ from dsocr_core.runs.importers.reading import MIB, PICTURE_LIMIT, as_json, as_te
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import is_begun
 from dsocr_core.runs.schema import TABLES, check_version
-from dsocr_core.runs.storage.entries import DOCUMENT_LIMIT
+from dsocr_core.runs.storage import DOCUMENT_LIMIT
 
 DOCUMENT = "run.json"
 _ROW_LIMIT, _TABLE_BYTES, _FILE_LIMIT = 500_000, 512 * MIB, 100_000

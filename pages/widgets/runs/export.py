@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.runs.exporters import export_runs
+from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History
 
 

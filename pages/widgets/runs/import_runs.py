@@ -17,8 +17,7 @@ from dsocr_core.base.temporary import Temporary
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import WORDS, ImportReport
-from dsocr_core.runs.storage.entries import checked_relative
-from dsocr_core.runs.storage.store import StorageError
+from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
 from pages.widgets.shared import figure, new_runs, table
 from pages.widgets.shared.messages import plain, show_error

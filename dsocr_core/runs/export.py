@@ -1,0 +1,106 @@
+"""`history export`: chosen runs as a zip that `history import` takes elsewhere, or the texts of one run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path, PurePath
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import name_text
+from dsocr_core.reading.markup import parse
+from dsocr_core.reading.postprocess import clean_text
+from dsocr_core.runs.history import History
+from dsocr_core.runs.record import time_of
+from dsocr_core.runs.results import readings
+
+_ZIP_START, _ZIP_END = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
+_DISPLAYED = re.compile(r"\\\[(.*?)\\\]")
+_NUMBER = re.compile(r"\\quad\s*\([^)]*\)")
+_CENTRE, _GAP = re.compile(r"</?center>"), re.compile(r"\n{3,}")
+
+
+class ExportError(DsocrError):
+    """Runs could not be exported; names the target and the cause."""
+
+
+def export_runs(history: History, run_ids: Iterable[str], target: Path) -> int:
+    """Write runs of a history, every file as it is, to a new zip, and say how many.
+
+    The target appears when it is whole. Raises HistoryError for a run there is not, ExportError when the
+    target is there already or cannot be written.
+    """
+    records = [history.record(run_id) for run_id in dict.fromkeys(run_ids)]
+    if not records:
+        raise ExportError("no runs to export; name one or more")
+    temporary = target.with_name(f".part-{secrets.token_hex(8)}")
+    try:
+        if target.exists() or target.is_symlink():
+            raise ExportError(f"{target}: is there already; give another name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as handle, zipfile.ZipFile(handle, "w", zipfile.ZIP_DEFLATED) as archive:
+            for record in records:
+                folder = history.directory(record.id)
+                moment = min(max(time_of(record.created).timetuple()[:6], _ZIP_START), _ZIP_END)
+                for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+                    place = f"{record.id}/{file.relative_to(folder).as_posix()}"
+                    entry = zipfile.ZipInfo(place, moment)
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    entry.external_attr = 0o100644 << 16
+                    with archive.open(entry, "w", force_zip64=True) as into, file.open("rb") as content:
+                        shutil.copyfileobj(content, into)
+        temporary.rename(target)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        number = getattr(error, "errno", None)
+        cause = os.strerror(number) if number else error
+        raise ExportError(f"{target}: could not be written ({cause})") from error
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
+    return len(records)
+
+
+def export_texts(history: History, run_id: str, backend: str | None, directory: Path) -> int:
+    """Write every page's text as OmniDocBench's evaluator reads it, `NAME.md` for NAME.jpg; how many.
+
+    Raises HistoryError, ExportError.
+    """
+    found = readings(history, run_id, with_steps=False).results
+    backends = sorted({key[1] or "" for key in found})
+    if backend is None and len(backends) > 1:
+        raise ExportError(f"{run_id} has results of {' and '.join(backends)}; name one with --backend")
+    texts: dict[str, str] = {}
+    for (page, reader), result in found.items():
+        if backend is not None and reader != backend:
+            continue
+        document, _, number = PurePath(page).name.partition("#")
+        name = f"{PurePath(document).stem}{f'_{number}' if number else ''}.md"
+        if name in texts:
+            raise ExportError(
+                f"two pages of {run_id} would be called {name_text(name)}: the benchmark's names differ"
+            )
+        texts[name] = benchmark_markdown(result.text_raw)
+    if not texts:
+        raise ExportError(f"{run_id} has no text{f' of {backend}' if backend else ''}")
+    try:
+        directory.mkdir(parents=True)
+        for name, text in texts.items():
+            (directory / name).write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ExportError(f"{name_text(directory)}: cannot be written ({error.strerror})") from error
+    return len(texts)
+
+
+def benchmark_markdown(text_raw: str) -> str:
+    """A text as the vendor's evaluation hands it in: no markup, no `<center>`, no numbers of formulas."""
+    text = clean_text(text_raw)
+    text = _DISPLAYED.sub(lambda found: rf"\[{_NUMBER.sub('', found[1]).strip()}\]", text)
+    for span in reversed(parse(text)):
+        if span.closed:
+            text = text[: span.start] + text[span.end :]
+    return _GAP.sub("\n\n", _CENTRE.sub("", text))

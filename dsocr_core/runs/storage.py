@@ -1,0 +1,388 @@
+"""Place of a history: a directory of this machine, or of a file system that it has mounted.
+
+    runs/<id>/             one run, immutable; there when it has its run.json
+    annotations/<id>.json  rows of tags, notes, verdicts, trash; append-only
+    unfinished/<id>/       what is being written, or what a crash left
+
+Entries appear whole or not at all, by rename. Nothing here is ever changed in place, so readers need no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
+from dsocr_core.base.errors import DsocrError, one_line
+from dsocr_core.reading.writing import require_writable
+
+DOCUMENT = "run.json"
+"""The file that makes a run one; written last."""
+DOCUMENT_LIMIT = 2**22
+"""Bytes of a run's document."""
+UNLISTED = "its folder cannot be listed"
+_ANNOTATION_LIMIT = 2**25
+LOCK_FILE = ".lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+
+Version = tuple[str, str]
+"""State of a run's folder, and of the files in it: another one when one of them is."""
+
+
+class StorageError(DsocrError):
+    """A storage cannot be read or written; names it and the cause."""
+
+
+class NoRoom(StorageError):
+    """The machine takes no temporary file: no fault of an entry."""
+
+
+class EntryExists(StorageError):
+    """An entry of this name is there already; entries never change."""
+
+
+class EntryGone(StorageError):
+    """An entry that was listed is there no longer."""
+
+
+class DirectoryBusy(DsocrError):
+    """Another run writes into the directory; names it."""
+
+
+@contextlib.contextmanager
+def writing(what: object, kind: type[StorageError] = StorageError) -> Iterator[None]:
+    """Make one line, which names what was written, of what the system or pyarrow raises inside."""
+    try:
+        yield
+    except OSError as error:
+        # Of its own words pyarrow makes a paragraph.
+        cause = os.strerror(error.errno) if error.errno else one_line(error)
+        raise kind(f"{what}: could not be written ({cause})") from error
+
+
+def open_storage(location: str | Path) -> Storage:
+    """A storage by path. Raises StorageError for a URL."""
+    path = str(location).removeprefix("file://")
+    if "://" in path:
+        raise StorageError(f"{location}: the history is a directory; give a path, or mount the store")
+    return Storage(Path(path))
+
+
+class Storage:
+    """The runs and annotations in a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.location = str(root)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def names(self) -> set[str]:
+        """Runs that are there; one may lack its document while it is copied."""
+        return {each.name for each in self._scan("runs")}
+
+    def versions(self, before: Mapping[str, Version] = {}) -> dict[str, Version]:
+        """Runs by name; what cannot be listed has UNLISTED with the cause. Raises StorageError.
+
+        `before` are earlier versions: they stand where the folder is the same.
+        """
+        found: dict[str, Version] = {}
+        for each in self._scan("runs"):
+            with contextlib.suppress(FileNotFoundError):  # removed just now
+                state = _state(each)
+                if (known := before.get(each.name)) and known[0] == state:
+                    found[each.name] = known
+                    continue
+                try:
+                    found[each.name] = state, self.version(each.name)
+                except OSError as error:
+                    if not os.path.lexists(each.path):
+                        raise
+                    found[each.name] = state, f"{UNLISTED} ({error.strerror})"
+        return found
+
+    def version(self, name: str) -> str:
+        """State of a run's files. Raises OSError."""
+        with os.scandir(self.root / "runs" / name) as entries:
+            files = sorted((each.name, _state(each)) for each in entries if not each.is_dir())
+        return hashlib.sha256(os.fsencode(repr(files))).hexdigest()[:32]
+
+    def annotation_versions(self) -> dict[str, str]:
+        """States of annotation files by name. Raises StorageError."""
+        found = {}
+        for each in self._scan("annotations"):
+            with contextlib.suppress(FileNotFoundError):
+                found[each.name] = _state(each)
+        return found
+
+    def _scan(self, folder: str) -> list[os.DirEntry[str]]:
+        place = self.root / folder
+        try:
+            with os.scandir(place) as found:
+                return [each for each in found if is_entry_name(each.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.lexists(place):
+                raise StorageError(f"{place}: not a folder") from None
+            return []
+        except OSError as error:
+            raise StorageError(f"{place}: {error.strerror}") from error
+
+    def document(self, name: str) -> bytes | None:
+        """A run's document, None while there is none. Raises InvalidFile when it is too large."""
+        return _read(self._entry(name) / DOCUMENT, DOCUMENT_LIMIT)
+
+    def annotation(self, name: str) -> bytes | None:
+        """An annotation file, None when it is gone. Raises InvalidFile when it is too large."""
+        return _read(self.root / "annotations" / name, _ANNOTATION_LIMIT)
+
+    def directory(self, name: str) -> Path:
+        """A run's directory. Raises EntryGone."""
+        entry = self._entry(name)
+        if not entry.is_dir():
+            raise EntryGone(f"{entry}: not there any longer")
+        return entry
+
+    def file(self, name: str, relative: str) -> Path:
+        """Any file of a run. Raises EntryGone."""
+        file = self._entry(name) / checked_relative(relative)
+        try:
+            there = file.is_file()
+        except OSError as error:  # a name longer than the system takes
+            raise EntryGone(f"{file}: cannot be read ({error.strerror})") from error
+        if not there:
+            raise EntryGone(f"{file}: not there")
+        return file
+
+    # --- writing --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        """A new directory to write a run in, locked until the process ends; left after an exception."""
+        directory = self.root / "unfinished" / f"{name[:80]}.{secrets.token_hex(4)}"
+        try:
+            while True:
+                directory.mkdir(parents=True)
+                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                if directory.is_dir():  # else it was cleared away between its making and its locking
+                    break
+                os.close(handle)
+        except OSError as error:
+            raise StorageError(
+                f"{directory}: could not be made ({error.strerror}); let DSOCR_RUNS name a writable folder"
+            ) from error
+        try:
+            yield directory
+        finally:
+            os.close(handle)
+
+    def publish(self, written: Path, name: str) -> Path:
+        """Make a directory from `scratch` a run. Raises EntryExists or StorageError."""
+        entry = self._entry(name)
+        with writing(entry):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            sync_tree(written)
+            try:
+                # A directory cannot be renamed onto one that holds files: of two writers, one wins.
+                written.rename(entry)
+            except OSError as error:
+                if entry.is_dir():
+                    raise EntryExists(f"{entry}: is there already") from error
+                raise
+            sync_directory(entry.parent)
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Take a run away, visibly at once."""
+        entry = self._entry(name)
+        away = self.root / "unfinished" / f"{name[:80]}.removed-{secrets.token_hex(4)}"
+        try:
+            away.parent.mkdir(parents=True, exist_ok=True)
+            entry.rename(away)
+            sync_directory(entry.parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"{entry}: could not be removed ({error.strerror})") from error
+        if away.is_dir() and not away.is_symlink():
+            shutil.rmtree(away, ignore_errors=True)
+        else:
+            away.unlink(missing_ok=True)
+
+    def write_annotation(self, name: str, content: bytes) -> None:
+        """Put a new annotation file down, whole or not at all; of a killed writer a leftover stays."""
+        folder = self.root / "annotations"
+        with self.scratch(name) as temporary:
+            try:
+                with writing(folder / name):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (temporary / name).write_bytes(content)
+                    sync_tree(temporary)
+                    (temporary / name).rename(folder / name)
+                    sync_directory(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+    def leftovers(self, clear: bool = False) -> list[Leftover]:
+        """Directories of writers that are gone; with `clear` they are deleted."""
+        return leftovers_in(self.root / "unfinished", clear=clear)
+
+    def _entry(self, name: str) -> Path:
+        if not is_entry_name(name):
+            raise StorageError(f"'{name[:60]}' is no name of a run")
+        return self.root / "runs" / name
+
+
+def _read(file: Path, most: int) -> bytes | None:
+    """Raises InvalidFile, or StorageError where the disk is at fault."""
+    try:
+        return read_bytes(file, most)
+    except Missing:
+        return None
+    except InvalidFile as error:
+        if isinstance(error.__cause__, OSError) and not file.is_symlink():
+            raise StorageError(f"{file}: {error.__cause__.strerror}") from error
+        raise
+
+
+def is_entry_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def checked_relative(relative: str) -> PurePosixPath:
+    """A path below an entry. Raises StorageError for one that leads out of it."""
+    path = PurePosixPath(relative)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in relative:
+        raise StorageError(f"'{relative[:60]}' is not a file of a run")
+    return path
+
+
+def _state(entry: os.DirEntry[str]) -> str:
+    """Raises OSError."""
+    try:
+        status = entry.stat()
+    except OSError:  # a link that leads nowhere
+        status = entry.stat(follow_symlinks=False)
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+def sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(directory: Path) -> None:
+    """Put every file of a directory, and the directory, on the disk."""
+    for folder, _, files in os.walk(directory, topdown=False):
+        for file in files:
+            with Path(folder, file).open("rb") as handle:
+                os.fsync(handle.fileno())
+        sync_directory(Path(folder))
+
+
+# --- writers that did not finish ------------------------------------------------------------------
+
+
+@dataclass
+class Leftover:
+    """Directory of a writer that did not finish."""
+
+    path: str
+    bytes: int
+    age_s: float
+    stays: str = ""
+    """Why it could not be deleted."""
+
+
+def leftovers_in(parent: Path, prefix: str = "", clear: bool = False) -> list[Leftover]:
+    """Directories of this user under `parent`, of names that begin so, that no process has locked.
+
+    With `clear` they are deleted.
+    """
+    found = []
+    for directory in sorted(parent.glob(f"{prefix}*")):
+        try:
+            if prefix and directory.lstat().st_uid != os.getuid():
+                continue
+            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(leftover := _leftover(directory))
+            if clear:
+                shutil.rmtree(directory)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            if directory.exists():
+                leftover.stays = f"{error.filename or directory}: {error.strerror}"
+        finally:
+            os.close(handle)
+    return found
+
+
+def _leftover(directory: Path) -> Leftover:
+    size, newest = 0, 0.0
+    for folder, _, files in os.walk(directory):
+        for path in [Path(folder), *(Path(folder, file) for file in files)]:
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                size += status.st_size if path != Path(folder) else 0
+                newest = max(newest, status.st_mtime)
+    return Leftover(str(directory), size, max(time.time() - newest, 0.0))
+
+
+@contextlib.contextmanager
+def writing_into(directory: Path) -> Iterator[None]:
+    """Lock a run directory, made if need be, and removed where nothing was written.
+
+    The lock ends with the process. Raises DirectoryBusy, DsocrError when nothing can be written there.
+    """
+    file = directory / LOCK_FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        while True:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file.exists() and os.fstat(handle).st_ino == file.stat().st_ino:
+                break
+            os.close(handle)  # its holder ended and took the file away in between
+    except BlockingIOError:
+        who = os.pread(handle, 200, 0).decode(errors="replace")
+        os.close(handle)
+        raise DirectoryBusy(
+            f"{directory}: process {who} writes into it; wait for its end or give another --out"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        cause = getattr(error, "strerror", None) or str(error)
+        raise DsocrError(
+            f"{directory}: results could not be written ({cause}); give --out, or DSOCR_RUNS for all runs"
+        ) from error
+    try:
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
+            since = f"{os.getpid()} on {platform.node()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, since.encode(), 0)
+        require_writable(directory)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # where nothing was written
+        os.close(handle)

@@ -1,1 +1,0 @@
-"""Place of a history, and files by name in a directory or at a URL."""
