@@ -149,8 +149,8 @@ class _Outputs:
             table = PageTable("Page", *CompareReport.columns, words="Why")
             for row in compared.worst[:SHOWN]:
                 boxes = {side: row[f"boxes_{side}"] for side in SIDES}
-                figures = dict(row, boxes=boxes, margins=None)
-                table.add_row(Name(row["page"]), *parity_cells(figures, "; ".join(row["reasons"])))
+                figures = dict(row, boxes=boxes, margins=None, causes=[])
+                table.add_row(Name(row["page"]), *parity_cells(figures))
             console.print(table)
             console.print(PARITY_WORDS)
             if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,8 +64,9 @@ def compare_runs(
     from dsocr_core.review.document import document
 
     with _review(chosen, location, names) as review:
-        lines = _reports(chosen, review)
-        return Compared(_Runs(document(review)), lines=lines, why=explain and explain(review))
+        answer = explain and explain(review)
+        review = review.explained(answer.causes) if answer else review
+        return Compared(_Runs(document(review)), lines=_reports(chosen, review), why=answer)
 
 
 def reported(
@@ -73,8 +74,11 @@ def reported(
 ) -> Compared:
     """Write the reports that were asked for, of a recorded run with both sides. Raises DsocrError."""
     with _review(chosen, location, found.runs) as review:
-        lines = _reports(chosen, review)
-        return replace(found, lines=[*found.lines, *lines], why=explain and explain(review))
+        answer = explain and explain(review)
+        if answer:
+            review = review.explained(answer.causes)
+            found.report.explain(answer.causes)
+        return replace(found, lines=[*found.lines, *_reports(chosen, review)], why=answer)
 
 
 @contextlib.contextmanager
@@ -150,19 +154,20 @@ class _Runs:
     def print(self, console: Console) -> None:
         _print(self.values, console)
 
+    def explain(self, causes: Mapping[str, str]) -> None:
+        """A review has them in its values."""
+
 
 # --- for people ---------------------------------------------------------------------------------
 
 
 def _print(values: dict[str, Any], console: Console) -> None:
     from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
-    from dsocr_core.reading.parity_records import KINDS
 
     table = PageTable("Page", *CompareReport.columns, words="Why")
     rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
     for row in rows[:SHOWN]:
-        why = ", ".join(KINDS[kind] for kind in row["kinds"])
-        table.add_row(Name(row["image"]), *parity_cells(row, why))
+        table.add_row(Name(row["image"]), *parity_cells(row))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")

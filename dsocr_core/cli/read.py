@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -56,6 +56,9 @@ class Told(Protocol):
     def write_json(self, stream: TextIO) -> None: ...
 
     def print(self, console: Console) -> None: ...
+
+    def explain(self, causes: Mapping[str, str]) -> None:
+        """Take causes that were reproduced, by page."""
 
 
 @dataclass(frozen=True)

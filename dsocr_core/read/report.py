@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
@@ -20,10 +21,11 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
+from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span
 from dsocr_core.reading.parity import to_document
-from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Difference, passes
+from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Cause, Difference, passes, with_cause
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult
 from dsocr_core.reading.ties import Ties, ties_document
@@ -120,6 +122,9 @@ class Report:
             console.print(self.drafts.words)
         self._print_totals(console)
 
+    def explain(self, causes: Mapping[str, str]) -> None:
+        """Take causes that were reproduced, by page; only a comparison of two has room for them."""
+
     # --- what the kinds have for themselves -----------------------------------------------------
 
     def _count(self, comparisons: Sequence[Comparison], failed: bool) -> None:
@@ -201,8 +206,21 @@ class CompareReport(Report):
         return {"image": source, **_parity(comparisons, error), **_figures(comparisons), "error": error}
 
     def _page_cells(self, comparisons: Sequence[Comparison], error: str) -> Cells:
-        row = _parity(comparisons, error)
-        return parity_cells(row, "; ".join(row["reasons"]))
+        return parity_cells(_parity(comparisons, error))
+
+    def explain(self, causes: Mapping[str, str]) -> None:
+        """Put causes that were reproduced, by page, into the rows and the table."""
+        self._rows.seek(0)
+        rows = [*map(json.loads, self._rows)]
+        self._rows.seek(0)
+        for row, cells in zip_longest(rows, self._cells):
+            if words := causes.get(row["image"]):
+                found = [Cause(each["cause"], each["words"]) for each in row["causes"]]
+                row["causes"] = [each.document() for each in reproduced(found, words)]
+                if cells:
+                    cells[1:] = parity_cells(row)
+            self._rows.write(json_line(row) + "\n")
+        self._rows.truncate()
 
     def _totals(self) -> dict[str, Any]:
         return super()._totals() | {"ties": ties_document(self.ties)}
@@ -293,11 +311,12 @@ _VERDICT_COLUMNS = ("Identical", "Within", "Differs", "Failed")
 # --- one page -------------------------------------------------------------------------------------
 
 
-def parity_cells(row: Mapping[str, Any], why: str) -> Cells:
+def parity_cells(row: Mapping[str, Any]) -> Cells:
     """The cells of `CompareReport.columns` from a page's `to_document`, whatever it was compared for."""
     boxes, rate, equal = row["boxes"], row["character_error_rate"], row["tokens_equal"]
     first, margins = row["first_divergence"], row["margins"]
     tie = "" if margins is None else ", a tie" if margins["tie"] else ", no tie"
+    causes = [Cause(each["cause"], each["words"]) for each in row["causes"]]
     diverging = "at the end" if first is None else f"from {first}{tie}"
     return [
         verdict_text(row["verdict"]),
@@ -305,7 +324,7 @@ def parity_cells(row: Mapping[str, Any], why: str) -> Cells:
         percent(row["max_coordinate_difference_percent"], "-"),
         "-" if rate is None else f"{rate:.1%}",
         NOT_KNOWN if equal is None else "equal" if equal else diverging,
-        Text(why),
+        Text("; ".join(with_cause(row["reasons"], causes))),
     ]
 
 

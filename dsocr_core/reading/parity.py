@@ -146,7 +146,7 @@ def to_document(report: ParityReport | None, differences: Sequence[Difference] =
     counts = {name: getattr(report, f"boxes_{name}") if report else None for name in ("a", "b", "matched")}
     return to_row(report, differences) | {
         "differences": [item.document() for item in (report.differences if report else differences)],
-        "causes": [{"cause": each.name, "words": each.words} for each in report.causes] if report else [],
+        "causes": [each.document() for each in report.causes] if report else [],
         "margins": margins_row(divergence.margins if divergence else None),
         "boxes": counts,
     }

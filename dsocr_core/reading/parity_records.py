@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, Literal, get_args
@@ -160,6 +160,20 @@ class Cause:
     name: CauseName
     words: str
     """One sentence: what differs and what it does."""
+
+    @property
+    def sentence(self) -> str:
+        """The cause, and whether it is known or likely."""
+        return f"{'cause' if self.name == 'reproduced' else 'likely cause'}: {self.words}"
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready values."""
+        return {"cause": self.name, "words": self.words}
+
+
+def with_cause(reasons: Iterable[str], causes: Sequence[Cause]) -> tuple[str, ...]:
+    """What differs, a sentence a kind, then its first cause."""
+    return (*reasons, *(each.sentence for each in causes[:1]))
 
 
 # --- boxes, inputs, tokens ------------------------------------------------------------------------

@@ -61,7 +61,6 @@ def page_row(page: PageReview, given: Given, comments: Sequence[Judgement]) -> d
         "outcome": outcome(page, given),
         "score": page.score,
         "kinds": list(page.kinds),
-        "causes": [{"cause": each.name, "words": each.words} for each in page.causes],
         "decision": decision(page.name, given),
         "reviews": {
             reviewer: {"verdict": row.verdict, "label": row.label} | _comment(row)

@@ -46,6 +46,8 @@ def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
         SubElement(properties, "property", name=xml_text(name), value=xml_text(value))
 
     add("parity", "; ".join((VERDICT_WORDS[page.verdict], *page.reasons)))
+    if page.causes:
+        add("cause", page.causes[0].sentence)
     for reviewer, row in sorted(given.get(page.name, {}).items()):
         value = "; ".join(part for part in (row.verdict, row.label, row.comment) if part)
         add(f"verdict of {reviewer}", value)
@@ -60,7 +62,7 @@ def _case(suite: Element, key: str, page: PageReview, given: Given) -> None:
         name = "error" if counted == "error" else "failure"
         found = SubElement(case, name, type=kind, message=xml_text(message))
         words = [item.sentence for item in page.differences[:_MOST_WORDS]]
-        found.text = xml_text("\n".join([*words, *(cause.words for cause in page.causes)]))
+        found.text = xml_text("\n".join([*words, *(cause.sentence for cause in page.causes)]))
 
 
 def xml_text(text: str) -> str:

@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity import with_page_size
 from dsocr_core.reading.parity_records import (
@@ -46,8 +47,6 @@ class PageReview:
     """Parity of A and B, the reference; None unless both sides have a result."""
     differences: tuple[Difference, ...]
     """The comparison's, and that a run does not have the page."""
-    causes: tuple[Cause, ...] = ()
-    """Likely causes, the surest first."""
 
     @property
     def name(self) -> str:
@@ -101,6 +100,16 @@ class PageReview:
         """The same of one of several pages of a prompt."""
         sizes = (side.sizes[sheet] for side in self.sides if sheet < len(side.sizes))
         return next((size for size in sizes if all(size)), None)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Causes, the surest first; none without a comparison."""
+        return self.report.causes if self.report else ()
+
+    def explained(self, words: str) -> PageReview:
+        """This page with a cause that was reproduced."""
+        assert self.report is not None
+        return replace(self, report=replace(self.report, causes=reproduced(self.causes, words)))
 
     @property
     def pairs(self) -> tuple[BoxPair, ...]:
@@ -175,7 +184,7 @@ def page_review(names: Names, comparison: Comparison) -> PageReview:
         if name is None
     ]
     differences = in_order([*comparison.differences, *absent])
-    return PageReview(names, light, report, differences, report.causes if report else ())
+    return PageReview(names, light, report, differences)
 
 
 def _light(result: OcrResult | None, other: OcrResult | None) -> OcrResult | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,11 +24,15 @@ from dsocr_core.runs.record import RunRecord, described_backend, flattened, tole
 from dsocr_core.runs.results import Readings, RunSide, Stored, compared, pair, readings
 from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.storage.store import StorageError
 
 __all__ = [
     "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",
 ]  # fmt: skip
 
+_CAUSE = "cause"
+"""Kind of annotation: the cause that was reproduced of a page, under the key of its review."""
+_MOST_WORDS = 500
 _CACHED = 32
 _AT_ONCE = 64
 """Diverging pages whose steps are held at a time."""
@@ -73,6 +78,17 @@ class Review:
         if name not in self._pages:
             raise ReviewError(f"the review {self.key} has no page '{name[:100]}'")
         return self._pages[name]
+
+    def explained(self, causes: Mapping[str, str]) -> Review:
+        """This review with causes that were reproduced, by page, the words of each. The history has them for
+        later reviews, where it can be written.
+        """
+        run = self.a.record.id
+        rows = [(page, self.key, words) for page, words in causes.items()]
+        with contextlib.suppress(StorageError):
+            self.history.annotate_all(run, _CAUSE, rows)
+        pages = [page.explained(causes[page.name]) if page.name in causes else page for page in self.pages]
+        return Review(self.history, self.a, self.b, self.key, pages, self.tolerance)
 
     def detail(self, name: str) -> Comparison:
         """A page's comparison with times and the tokens one by one; a few ms, cached for the last pages."""
@@ -211,7 +227,17 @@ def open_review(
     shown = [
         backend if backend != standard else None for backend, standard in zip(backends, usual, strict=True)
     ]
-    return Review(history, a, b, review_key(run_a, run_b, *shown), pages, tolerance)
+    key = review_key(run_a, run_b, *shown)
+    return Review(history, a, b, key, _explained(history, a, key, pages), tolerance)
+
+
+def _explained(history: History, a: Side, key: str, pages: Iterable[PageReview]) -> list[PageReview]:
+    """The pages with the causes that were reproduced for this review before."""
+    rows = history.query("annotations", run_id=a.record.id, kind=_CAUSE)[0].to_dict("records")
+    causes = {row["page"]: str(row["value"])[:_MOST_WORDS] for row in rows if row["name"] == key}
+    return [
+        page.explained(causes[page.name]) if page.report and page.name in causes else page for page in pages
+    ]
 
 
 def _pages(

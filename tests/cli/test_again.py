@@ -18,6 +18,7 @@ import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
 from dsocr_core.cli.again import batch_of
 from dsocr_core.cli.main import main
+from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import History
 from dsocr_core.runs.results import Readings
 from dsocr_core.runs.results import results as results_of
@@ -125,13 +126,22 @@ def test_the_cause_of_another_text_is_found(
     pair = ("compare", page, *short, "--a", "eager", *b, "--out", tmp_path / "out", "--save")
     commands = [(*pair, "--why", "1", *run)]
     for number in range(3):
-        assert command(*commands[number]) == FAILED
-        (found,) = json.loads(capsys.readouterr().out)["why"]["pages"]
+        files = [tmp_path / "r.html", tmp_path / "r.xml"]
+        assert command(*commands[number], "--html", files[0], "--junit", files[1]) == FAILED
+        document = json.loads(capsys.readouterr().out)
+        # Each place names what was reproduced, and no cause that was only likely.
+        cause = {"cause": "reproduced", "words": "B is reproduced exactly with n-gram 35"}
+        assert [row["causes"] for row in document["pages"]] == [[cause]]
+        for report in map(Path.read_text, files):
+            assert f"cause: {cause['words']}" in report and "likely cause" not in report.lower()
+        (found,) = document["why"]["pages"]
         assert (found["causes"], found["explained"]) == (["ngram-35"], True)
         facts = {line["name"]: (line["a"], line["b"], line["state"]) for line in found["facts"]}
         assert facts["n-gram size"] == ("20", "35", "differs")
         with History(tmp_path / "h") as history:
             recorded_pair = history.runs()["run_id"].iloc[-1]
+            causes = [each.causes for each in open_review(history, recorded_pair).pages]
+            assert [[each.document() for each in of_page] for of_page in causes] == [[cause]]
         again = (recorded_pair, "--again", "--a", "eager", "--backend-b", "eager-2")
         commands += [("compare", recorded_pair, "--why", "1", *run), ("compare", *again, "--why", "1", *run)]
 

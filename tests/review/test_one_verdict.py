@@ -23,7 +23,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.read.report import report_of
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes
+from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes, with_cause
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
@@ -40,7 +40,7 @@ from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import line
 from pages.widgets.review.view import _strip
 from pages.widgets.shared.runner import PageResults
-from pages.widgets.shared.strip import parity_facts, said
+from pages.widgets.shared.strip import parity_facts
 from tests.reading.test_text_diff import pairs
 from tests.support.drawn_pairs import drawn_pair, of_file
 from tests.support.made_up_output import committed, planned
@@ -165,7 +165,7 @@ def test_strip_viewer_and_grid_have_them(judged: Judged) -> None:
             assert strip.tone != "identical" and tile["tone"] == "none"
             continue
         assert (strip.word, strip.tone) == (shown.word, shown.tone) and tile["tone"] == strip.tone
-        assert strip.reasons == said(of.reasons, of.report.causes) and page.reasons == of.reasons
+        assert strip.reasons == with_cause(of.reasons, of.report.causes) and page.reasons == of.reasons
         assert set(parity_facts(of.report)) <= {*strip.facts} & {*shown.facts}
         rows = rows_of(of)
         view = Shown(of, {"a": "A", "b": "B"}, rows, None, lambda row: None)

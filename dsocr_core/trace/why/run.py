@@ -86,6 +86,12 @@ class Answer:
             f"{words} ({count} of {len(self.pages)} pages)" for words, count in said.most_common()
         )
 
+    @property
+    def causes(self) -> dict[str, str]:
+        """By page the cause that reproduces B, where there is one."""
+        found = {page.name: page.finding for page in self.pages}
+        return {name: each.sentence for name, each in found.items() if each.cause and each.cause.words}
+
     def document(self) -> dict[str, Any]:
         return {
             "conclusion": self.sentence,

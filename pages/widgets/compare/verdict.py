@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.formatting import duration, moment
+from dsocr_core.reading.parity_records import with_cause
 from dsocr_core.reading.records import Side
 from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.runner import PageResults
-from pages.widgets.shared.strip import NO_EVIDENCE, Fact, Strip, parity_facts, said, verdict_words
+from pages.widgets.shared.strip import NO_EVIDENCE, Fact, Strip, parity_facts, verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.reading.comparison import Comparison
@@ -30,7 +31,7 @@ def strip_of(results: PageResults, labels: Mapping[Side, str]) -> Strip:
         return Strip(NO_EVIDENCE.word, NO_EVIDENCE.tone, facts, note, icon=NO_EVIDENCE.icon)
     words = verdict_words(report.verdict)
     facts = (*parity_facts(report), *times)
-    return Strip(words.word, words.tone, facts, note, said(report.reasons, report.causes), words.icon)
+    return Strip(words.word, words.tone, facts, note, with_cause(report.reasons, report.causes), words.icon)
 
 
 def _note(results: PageResults) -> str:

@@ -44,10 +44,11 @@ def _differences(shown: PageShown) -> None:
         for item in page.differences
     ]
     causes = [Block("item", cause.words) for cause in page.causes]
+    sure = any(cause.name == "reproduced" for cause in page.causes)
     title = f"{plural(len(found), 'difference')}, worst first" if found else "No differences"
     agree = [Block("paragraph", "both sides agree")]
     no_cause = [Block("paragraph", "none found" if found else "nothing to explain")]
-    columns = [(title, found or agree), ("Likely cause", causes or no_cause)]
+    columns = [(title, found or agree), ("Cause" if sure else "Likely cause", causes or no_cause)]
     show_columns(
         "review differences", columns, shown.selected, lambda: shown.select(clicked("review differences"))
     )

@@ -15,6 +15,7 @@ from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
+from dsocr_core.reading.parity_records import with_cause
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.runs.labels import short
 from pages.widgets.pair import sheets, viewer
@@ -25,7 +26,7 @@ from pages.widgets.review.position import Position
 from pages.widgets.review.sidebar import kind_words
 from pages.widgets.shared import resources, soon
 from pages.widgets.shared.labels import side_label, side_letter
-from pages.widgets.shared.strip import Fact, Strip, parity_facts, said, strip_html, verdict_words
+from pages.widgets.shared.strip import Fact, Strip, parity_facts, strip_html, verdict_words
 
 if TYPE_CHECKING:
     from dsocr_core.reading.parity_records import Difference
@@ -84,7 +85,7 @@ def draw(here: Position, shown: PageShown) -> None:
     page = shown.page
     picture, size, note = _picture(shown.review, page, shown.sheet)
     st.html(strip_html(_strip(page, note)))
-    reasons = "; ".join(said(page.reasons, page.causes))
+    reasons = "; ".join(with_cause(page.reasons, page.causes))
     # One line whatever is in it: the viewer stays where it is from page to page.
     st.html(
         "<div class='dsocr-reasons dsocr-line'>"

@@ -10,9 +10,7 @@ from dsocr_core.base.formatting import percent
 from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICT_WORDS, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dsocr_core.reading.parity_records import Cause, ParityReport
+    from dsocr_core.reading.parity_records import ParityReport
 
 Tone = Literal["identical", "within", "differs", "none", "faster", "slower"]
 """A colour of the style sheet: green only for identical, amber, red, grey; two more for speeds."""
@@ -87,12 +85,6 @@ def reasons_html(reasons: tuple[str, ...]) -> str:
     """The line below a strip: a sentence each."""
     sentences = " ".join(f"{reason[:1].upper()}{reason[1:].rstrip('.')}." for reason in reasons)
     return f"<div class='dsocr-reasons'>{escape(sentences)}</div>"
-
-
-def said(reasons: Sequence[str], causes: Sequence[Cause]) -> tuple[str, ...]:
-    """Say what differs, a sentence a kind, then its likeliest cause."""
-    sure = ["likely cause", "cause"][bool(causes) and causes[0].name == "reproduced"]
-    return (*reasons, *(f"{sure}: {cause.words}" for cause in causes[:1]))
 
 
 _EQUAL = {True: "equal", False: "differ", None: "not known"}
