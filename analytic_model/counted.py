@@ -35,7 +35,7 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import cache_directory
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import parse_config, preset_named, row_of
+from dsocr_core.models.family import parse_config, preset_named, spec_of
 from dsocr_core.models.stages import Stage
 from dsocr_core.page.tiling import image_token_count, view_sizes
 from dsocr_core.reading.records import VENDOR
@@ -66,7 +66,7 @@ class NotExactError(DsocrError):
 
 def workload_of(config: ModelConfig, shape: Shape) -> Workload:
     """The work of a shape on a model. Raises DsocrError for a shape that cannot be its."""
-    family = row_of(config)
+    family = spec_of(config)
     preset = preset_named(shape.preset, family)
     image = image_token_count(preset, shape.grid, family.newline)
     return Workload(
@@ -120,7 +120,7 @@ def published_rows(
     if config is None:
         return []
     parsed = parse_config(config)
-    names = [stage.name.value for stage in row_of(parsed).vision]
+    names = [stage.name.value for stage in spec_of(parsed).vision]
     vision = {name: sum(calls.get(name, ())) for name in names}
     prefill, *steps = calls["forward"]
     rows: list[Mapping[str, Any]] = []

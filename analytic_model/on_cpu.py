@@ -17,7 +17,7 @@ from analytic_model.roofline import least_s
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import FAMILIES, load_config
+from dsocr_core.models.family import MODELS, load_config
 from dsocr_core.settings import Settings
 
 PROCESSOR = measured_hardware(0.3, 50, "a processor of 300 GFLOP/s and 50 GB/s", "named, not measured")
@@ -32,7 +32,7 @@ _OURS = ("eager", "fast", "vendor")
 
 def page_s(config: ModelConfig, preset: str) -> float:
     """Estimate the seconds of a page under that preset."""
-    work = Workload.from_image(*_A4, preset, decode_tokens=_TOKENS, family=FAMILIES[config.family])
+    work = Workload.from_image(*_A4, preset, decode_tokens=_TOKENS, family=MODELS[config.family])
     found = least_s(predict(config, work, Policy(dtype="float32")), PROCESSOR)
     assert found is not None
     return found
@@ -40,7 +40,7 @@ def page_s(config: ModelConfig, preset: str) -> float:
 
 def small_preset(config: ModelConfig) -> str:
     """The model's preset named small, else that of its smallest single view."""
-    presets = FAMILIES[config.family].presets
+    presets = MODELS[config.family].presets
     views = [name for name, preset in presets.items() if not preset.crop_mode]
     return "small" if "small" in presets else min(views, key=lambda name: presets[name].view_size)
 

@@ -13,7 +13,7 @@ from analytic_model.policy import DTYPE_BYTES, Dtype, Policy
 from analytic_model.stage_cost import OperatorCost, StageCost, total
 from analytic_model.workload import Workload, WorkloadError
 from dsocr_core.models.config import DecoderConfig, ModelConfig
-from dsocr_core.models.family import row_of
+from dsocr_core.models.family import spec_of
 from dsocr_core.models.stages import Stage
 
 __all__ = [
@@ -105,7 +105,7 @@ def _not_counted(policy: Policy) -> tuple[str, ...]:
 
 def parameters(config: ModelConfig) -> dict[str, int]:
     """Learned parameters of each module, and `total`."""
-    width, vocabulary, row = config.decoder.hidden_size, config.decoder.vocab_size, row_of(config)
+    width, vocabulary, row = config.decoder.hidden_size, config.decoder.vocab_size, spec_of(config)
     counts = {
         **vision.parameters(config),
         **({"image_newline": width} if row.newline else {}),

@@ -12,7 +12,7 @@ from itertools import groupby
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST, preset_named
 from dsocr_core.models.resolution import PATCH_SIZE, tokens_per_side
-from dsocr_core.models.row import Family
+from dsocr_core.models.spec import ModelSpec
 from dsocr_core.page.tiling import NO_TILES, Grid, page_grid, tile_count, view_sizes
 
 
@@ -63,7 +63,7 @@ class Workload:
         prompt_tokens: int = 10,
         decode_tokens: int = 1,
         batch: int = 1,
-        family: Family = FIRST,
+        family: ModelSpec = FIRST,
     ) -> Workload:
         """The work of a page of `width` x `height` pixels. Raises DsocrError that names the field."""
         chosen = preset_named(preset, family)

@@ -18,7 +18,7 @@ from dsocr_core.base.sanitise import encodable, name_text
 from dsocr_core.base.specs.kinds import BackendSpec, EagerSpec, FastSpec, Precision, SpecError, VendorSpec
 from dsocr_core.base.specs.parsing import BackendChoice, converted, parse_backend, parse_backends
 from dsocr_core.models.config import ConfigError
-from dsocr_core.models.family import FAMILIES, FIRST, Family, family_of, preset_named, read_config
+from dsocr_core.models.family import FIRST, MODELS, ModelSpec, family_of, preset_named, read_config
 from dsocr_core.models.resolution import MAX_TILES, MIN_TILES, TILE_SIZE, UnknownPresetError, cut
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import (
@@ -197,11 +197,11 @@ class Settings:
         _require_values(self, without=SIDES)
         # A model's own names are checked when a page is asked for: here no file is opened.
         if self.preset != "auto" and not any(
-            self.preset.lower() in (*row.presets, *row.others) for row in FAMILIES.values()
+            self.preset.lower() in (*row.presets, *row.others) for row in MODELS.values()
         ):
-            rows = (f"{', '.join(row.presets)} ({row.title})" for row in FAMILIES.values())
+            rows = (f"{', '.join(row.presets)} ({row.title})" for row in MODELS.values())
             raise UnknownPresetError(f"unknown preset '{self.preset}': choose one of {'; '.join(rows)}")
-        prompts = sorted({name for row in FAMILIES.values() for name in row.decoding.prompts})
+        prompts = sorted({name for row in MODELS.values() for name in row.decoding.prompts})
         if self.prompt not in prompts and (problem := prompt_problem(self.prompt)) is not None:
             raise SettingsError(
                 f"prompt '{self.prompt[:60]}' {problem}: give one of {', '.join(prompts)}, or a text with one"
@@ -226,14 +226,14 @@ class Settings:
         return Path(self.checkpoint).resolve() == EMBEDDED_CHECKPOINT
 
     @functools.cached_property
-    def family(self) -> Family:
+    def family(self) -> ModelSpec:
         """Row of the checkpoint's model; the first one where no config is read. Raises DsocrError."""
         try:
             return family_of(*read_config(Path(self.checkpoint.removeprefix("random:"))))
         except ConfigError:
             return FIRST
 
-    def of_model(self, family: Family) -> Settings:
+    def of_model(self, family: ModelSpec) -> Settings:
         """These settings for a model of which there is no checkpoint."""
         found = replace(self, checkpoint=family.name)
         vars(found)["family"] = family  # in place of what a config.json says

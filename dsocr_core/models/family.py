@@ -1,4 +1,4 @@
-"""The table of models: a row each. Everything that differs between them is asked of the row."""
+"""The table of models. Everything that differs between them is asked of a model's spec."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from dsocr_core.models.config import ConfigError, ModelConfig, Section
 from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
 from dsocr_core.models.resolution import Preset, UnknownPresetError
-from dsocr_core.models.row import Family as Family
+from dsocr_core.models.spec import ModelSpec as ModelSpec
 from dsocr_core.models.stages import Stage
 from dsocr_core.models.unlimited_ocr import UNLIMITED_OCR
 
-FAMILIES: dict[str, Family] = {row.name: row for row in (DEEPSEEK_OCR, DEEPSEEK_OCR2, UNLIMITED_OCR)}
+MODELS: dict[str, ModelSpec] = {spec.name: spec for spec in (DEEPSEEK_OCR, DEEPSEEK_OCR2, UNLIMITED_OCR)}
 """By name."""
 
 FIRST = DEEPSEEK_OCR
-"""The model of what names none: records from before there were two, and configs without architectures."""
+"""The model of what names none: old records, and configs without architectures."""
 
 _FILE_LIMIT = 4 * 1024 * 1024
 """Bytes."""
 
 
 class UnknownModelError(DsocrError):
-    """A model that has no row; names those that have one."""
+    """A model that has no spec; names those that have one."""
 
 
-def family_named(name: str) -> Family:
-    """The row of that name, title or architecture, in any case. Raises UnknownModelError."""
+def family_named(name: str) -> ModelSpec:
+    """The spec of that name, title or architecture, in any case. Raises UnknownModelError."""
     wanted = name.casefold()
-    for row in FAMILIES.values():
-        if wanted in {each.casefold() for each in (row.name, row.title, *row.architectures)}:
-            return row
-    raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(FAMILIES)}")
+    for spec in MODELS.values():
+        if wanted in {each.casefold() for each in (spec.name, spec.title, *spec.architectures)}:
+            return spec
+    raise UnknownModelError(f"unknown model '{name:.60}': choose one of {', '.join(MODELS)}")
 
 
-def family_of(config: Any, source: str = "config.json", weights: Iterable[str] = ()) -> Family:
+def family_of(config: Any, source: str = "config.json", weights: Iterable[str] = ()) -> ModelSpec:
     """The model of a parsed config.json, or where it names none that of the weights' names.
 
     `source` names it in errors. Raises UnknownModelError, ConfigError for what is no JSON object.
     """
     given = Section(config, source, "").data.get("architectures")
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
-    for row in FAMILIES.values():
-        if set(names) & set(row.architectures):
-            return row
+    for spec in MODELS.values():
+        if set(names) & set(spec.architectures):
+            return spec
     if names:
-        known = ", ".join(name for row in FAMILIES.values() for name in row.architectures)
+        known = ", ".join(name for spec in MODELS.values() for name in spec.architectures)
         raise UnknownModelError(f"{source}: architectures {names!r:.80} is no model known here: {known}")
     there = tuple(weights)
-    for row in FAMILIES.values():
-        if any(name.startswith(row.weights.own) for name in there):
-            return row
+    for spec in MODELS.values():
+        if any(name.startswith(spec.own) for name in there):
+            return spec
     return FIRST
 
 
-def row_of(config: ModelConfig) -> Family:
-    """The row of a model's sizes."""
-    return FAMILIES[config.family]
+def spec_of(config: ModelConfig) -> ModelSpec:
+    """The spec of a model's sizes."""
+    return MODELS[config.family]
 
 
 def read_config(path: Path) -> tuple[Any, str]:
@@ -85,15 +85,15 @@ def parse_config(data: Any, source: str = "config.json") -> ModelConfig:
     return family_of(data, source).parse(Section(data, source, ""))
 
 
-# --- what all rows have ---------------------------------------------------------------------------
+# --- what all have --------------------------------------------------------------------------------
 
 
 def inside_prefill() -> tuple[Stage, ...]:
     """The stages of vision of every known model, in the order they run: they are part of prefill's time."""
     vision: list[Stage] = []
-    for row in FAMILIES.values():
+    for spec in MODELS.values():
         place = 0
-        for stage in row.vision:
+        for stage in spec.vision:
             if stage.name not in vision:
                 vision.insert(place, stage.name)
             place = vision.index(stage.name) + 1
@@ -119,10 +119,10 @@ _COLOURS: dict[str, str] = {
 
 def stage_colours() -> Mapping[str, str]:
     """The colour of every stage, the same in every chart."""
-    return _COLOURS | {stage.name: stage.colour for row in FAMILIES.values() for stage in row.vision}
+    return _COLOURS | {stage.name: stage.colour for spec in MODELS.values() for stage in spec.vision}
 
 
-def preset_named(name: str, family: Family = FIRST) -> Preset:
+def preset_named(name: str, family: ModelSpec = FIRST) -> Preset:
     """A model's preset of that name, in any case, or another engine's. Raises UnknownPresetError."""
     found = family.presets.get(name.lower()) or family.others.get(name.lower())
     if found is None:

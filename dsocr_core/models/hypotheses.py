@@ -1,25 +1,16 @@
-"""Ways in which other engines read a page otherwise than published. A model's own are in its row."""
+"""Ways in which other engines read a page otherwise than published. A model's own are in its file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal
 
 Group = Literal["ngram", "prompt", "views", "exif", "dtype", "window", "rotary", "encoder", "pages"]
 """Subject that a hypothesis changes; two of a group exclude each other."""
 
 CELLS = ("<td>", "</td>")
 """Whitelist of the vendor's vLLM scripts."""
-
-
-class Changeable(Protocol):
-    """A way of reading of which some is changed."""
-
-    def changed(self, change: Mapping[str, Any]) -> Self: ...
-
-
-T = TypeVar("T", bound=Changeable)
 
 
 @dataclass(frozen=True)
@@ -31,10 +22,6 @@ class Hypothesis:
     """Words that follow "B is reproduced with"."""
     group: Group
     change: Mapping[str, Any] = field(hash=False)
-
-    def applied(self, attempt: T) -> T:
-        """The same reading with this change."""
-        return attempt.changed(self.change)
 
 
 def ngram_hypothesis(size: int, window: int = 0, whitelist: tuple[str, ...] = ()) -> Hypothesis:

@@ -1,6 +1,6 @@
 """The whole model: vision's stages one after another, fusion, decoder. No clocks and no NVTX here.
 
-Letters: T tiles, S view side in pixels, N tokens, C hidden size, V vocabulary.
+Letters: T tiles, S view side in pixels, G feature map side, N tokens, C hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.blocks.decoder import Decoder
+from dsocr_core.models.blocks.projector import Projector
 from dsocr_core.models.blocks.sam import Sam
 from dsocr_core.models.blocks.vision_tokens import fuse_views
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import row_of
+from dsocr_core.models.family import spec_of
 
 Part = Callable[..., Tensor]
 """A vision stage: the view's pixels and what the stages before it gave, the newest last -> its own output."""
@@ -26,15 +27,17 @@ Tokens = tuple[Tensor | None, tuple[int, int], Tensor]
 
 
 class OcrModel(nn.Module):
-    """All of one checkpoint; a subclass brings what is its own of vision, and `parts` in their order."""
+    """All of one checkpoint: SAM, a second encoder over its features, a projector of both, the decoder.
 
-    projector: nn.Module
+    The second encoder's name is that of its stage: `clip` or `encoder`.
+    """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, encoder: nn.Module, projector: Projector) -> None:
         super().__init__()
-        self.config, self.family = config, row_of(config)
+        self.config, self.family = config, spec_of(config)
         self.sam = Sam(config.sam)
-        self.add_vision()
+        self.add_module(self.family.vision[1].name, encoder)
+        self.projector = projector
         if self.family.newline:
             self.image_newline = nn.Parameter(torch.empty(config.decoder.hidden_size))
         self.view_seperator = nn.Parameter(torch.empty(config.decoder.hidden_size))  # the published spelling
@@ -48,14 +51,15 @@ class OcrModel(nn.Module):
     def device(self) -> torch.device:
         return self.view_seperator.device
 
-    def add_vision(self) -> None:
-        """Make the modules behind SAM, the projector among them."""
-        raise NotImplementedError
-
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Functions of the row's vision stages; the last gives the view's tokens, (T, q*q, C)."""
-        raise NotImplementedError
+        """Functions of the spec's vision stages; the last gives the view's tokens, (T, q*q, C)."""
+        encoder = self.get_submodule(self.family.vision[1].name)
+        return (
+            lambda pixels: self.sam(pixels),  # (T, C_sam, G, G)
+            lambda _, sam: encoder(sam),  # (T, [1 +] G*G, C_encoder)
+            lambda _, sam, encoded: self.projector(encoded, sam),  # (T, G*G, C)
+        )
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(T, 3, S, S) normalised pixels -> the views' tokens, (T, q*q, C)"""

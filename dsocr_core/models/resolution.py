@@ -36,6 +36,11 @@ class Preset:
         return self.base_size if self.crop_mode else self.image_size
 
 
+def by_name(*presets: Preset) -> dict[str, Preset]:
+    """A model's presets."""
+    return {preset.name: preset for preset in presets}
+
+
 class UnknownPresetError(DsocrError, ValueError):
     """A preset name that the model does not have."""
 

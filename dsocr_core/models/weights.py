@@ -22,7 +22,7 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.config import QUANTISED_ADVICE, ModelConfig
 from dsocr_core.models.devices import Gpu
-from dsocr_core.models.family import row_of
+from dsocr_core.models.family import spec_of
 from dsocr_core.models.ocr_model import OcrModel
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -47,14 +47,13 @@ class CheckpointError(DsocrError):
 
 def build(config: ModelConfig) -> OcrModel:
     """The modules of a model of those sizes, with torch's own weights."""
-    return row_of(config).build(config)
+    return spec_of(config).build(config)
 
 
 def published_parameters(model: OcrModel) -> Iterator[tuple[str, Tensor]]:
     """Every weight of the checkpoint format as (published name, the tensor it is stored in)."""
     for name, parameter in model.named_parameters():
-        prefix, published = next(pair for pair in model.family.weights.prefixes if name.startswith(pair[0]))
-        name = published + name.removeprefix(prefix)
+        name = model.family.published_name(name)
         module, _, leaf = name.rpartition(".")
         if module.endswith(".experts"):
             for expert in range(parameter.shape[0]):
@@ -67,14 +66,14 @@ def load_model(config: ModelConfig, directory: Path, device: torch.device, dtype
     """The model of a checkpoint directory, its weights copied straight to `device` in `dtype`.
 
     Strict: raises CheckpointError that lists the first few missing, unexpected or misshapen weights. The
-    buffers of the row's `weights` may be there, in their shape; nothing is read of them.
+    spec's `buffers` may be there, in their shape; nothing is read of them.
     """
     files = _shards(directory)
     if alien := next((name for name in files if name.endswith(_QUANTISED)), ""):
         raise CheckpointError(
             f"{directory}: {alien:.80} is a part of a quantised weight, which is not read; {QUANTISED_ADVICE}"
         )
-    buffers = row_of(config).weights.buffers(config)
+    buffers = spec_of(config).buffers(config)
     model = _allocate(config, device, dtype)
     expected = dict(published_parameters(model))
     shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()} | dict(buffers)

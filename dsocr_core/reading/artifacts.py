@@ -21,7 +21,7 @@ from PIL import Image
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import json_bytes, name_text
 from dsocr_core.models.family import inside_prefill
-from dsocr_core.models.row import Markup
+from dsocr_core.models.spec import Markup
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.markup import Form

@@ -21,7 +21,7 @@ from heapq import merge
 from typing import Any, NamedTuple
 
 from dsocr_core.base.formatting import plural
-from dsocr_core.models.row import Markup
+from dsocr_core.models.spec import Markup
 
 PAGE = "<PAGE>"
 """Text before each page of a prompt with several."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dsocr_core.models.row import Markup
+from dsocr_core.models.spec import Markup
 from dsocr_core.reading.markup import (
     DET,
     END_MARKER,

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import name_text, text_name
-from dsocr_core.models.family import FAMILIES, FIRST, Family, all_stages, family_named, preset_named
+from dsocr_core.models.family import FIRST, MODELS, ModelSpec, all_stages, family_named, preset_named
 from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.models.stages import TOP_LEVEL, Stage
 from dsocr_core.reading.markup import Box, Form, Span, page_boxes, page_notes, parse
@@ -196,7 +196,7 @@ class OcrRequest:
         return cut(preset_named(self.required.preset, self.family), self.max_tiles, self.tile_size)
 
     @property
-    def family(self) -> Family:
+    def family(self) -> ModelSpec:
         """The row of its model. Raises UnknownModelError."""
         return family_named(self.model)
 
@@ -208,13 +208,13 @@ class OcrRequest:
     @property
     def together(self) -> bool:
         """Tell whether the model was asked for several pages at once, be there one alone in the end."""
-        asked = FAMILIES.get(self.model, FIRST).decoding
+        asked = MODELS.get(self.model, FIRST).decoding
         return asked.images > 1 and (bool(self.more) or self.prompt == asked.prompts.get("pages"))
 
     @property
     def form(self) -> Form:
         """Form in which its model marks the text up; the first one's, where nobody here knows it."""
-        return Form(FAMILIES.get(self.model, FIRST).markup, len(self.images) if self.together else None)
+        return Form(MODELS.get(self.model, FIRST).markup, len(self.images) if self.together else None)
 
     @property
     def unpublished(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
-from dsocr_core.models.family import FAMILIES
+from dsocr_core.models.family import MODELS
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
 from dsocr_core.runs.history import History, HistoryError
@@ -81,7 +81,7 @@ def other_settings(history: History, kept: KeptTrace, results: Iterable[OcrResul
 
 def _prompt(result: OcrResult, given: str | None) -> str | None:
     """Name a prompt of the result's model, which is given by its text or its name; another is its text."""
-    named = FAMILIES[result.request.model].decoding.prompts
+    named = MODELS[result.request.model].decoding.prompts
     return next((name for name, text in named.items() if text == given), given)
 
 

@@ -25,7 +25,7 @@ from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import Attention, Settings
 from dsocr_core.trace.causes import causes_of, sentence_of
 from dsocr_core.trace.compare import Measured, compare, unpaired
-from dsocr_core.trace.names import in_vision, our_taps
+from dsocr_core.trace.names import in_vision, taps_of
 from dsocr_core.trace.sides import Task, Way, oracle_engine, trace_engine, trace_vendor
 
 USUAL_STEPS = 8
@@ -221,10 +221,8 @@ class _Sides:
 
     def check(self, plan: TracePlan) -> None:
         """Names that are no taps, before anything is computed. Raises TraceError."""
-        taps = our_taps(self.engine("a").checkpoint.config)
+        taps = taps_of(self.engine("a").checkpoint.config)
         known = {part for tap in taps for part in _beginnings(tap.name)}
-        known |= {f"{tap.name}.{part}" for tap in taps if tap.at == "mixture"
-                  for part in ("router", "router.ids", "router.weights", "experts")}  # fmt: skip
         for name in plan.only:
             if name not in known:
                 raise TraceError(f"--only {name}: no such block; give one like sam or clip.block0")

@@ -28,7 +28,7 @@ from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.decoder import DecoderLayer
 from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.devices import device_name
-from dsocr_core.models.family import load_config
+from dsocr_core.models.family import load_config, spec_of
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import DumpWriter
 from dsocr_core.models.taps.hooks import (
@@ -41,7 +41,7 @@ from dsocr_core.models.taps.hooks import (
 )
 from dsocr_core.models.weights import published_parameters
 from dsocr_core.reading.records import CancelToken, OcrRequest
-from dsocr_core.trace.names import our_taps, published_taps
+from dsocr_core.trace.names import taps_of
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.protocol import Trace
 
@@ -146,14 +146,18 @@ def _exact(way: Way) -> Iterator[None]:
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     """Read the page by the checkpoint's own code with its modules hooked. Raises DsocrError."""
     request = task.request
-    taps = published_taps(load_config(backend.checkpoint))
+    config = load_config(backend.checkpoint)
+    spec = spec_of(config)
     message = Trace(
         number=0,
         page=backend.page(replace(request, eval_mode=False)),
         steps=task.steps,
         output_path="",
         directory=str(task.directory.resolve()),
-        taps=[[tap.name, tap.path, tap.at, tap.layout] for tap in taps],
+        taps=[
+            [tap.name, spec.published_name(f"{tap.module}.")[:-1], tap.at, tap.layout]
+            for tap in taps_of(config)
+        ],
         forced=list(task.forced),
         only=list(task.only),
         about={"checkpoint": str(backend.checkpoint), **task.about},
@@ -168,7 +172,7 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
 @contextmanager
 def tapped_model(model: OcrModel, recorder: Recorder) -> Iterator[None]:
     """Record what the model computes inside the block. The attention core is tapped by `tapped_core`."""
-    taps = [tap for tap in our_taps(model.config) if tap.at in ("output", "input")]
+    taps = [tap for tap in taps_of(model.config) if tap.at in ("output", "input")]
     mixtures = [
         _MixtureTaps(layer.mlp, f"decoder.layer{number}", recorder)
         for number, layer in enumerate(cast("Iterator[DecoderLayer]", model.decoder.layers))

@@ -17,7 +17,7 @@ from dsocr_core.base.child import ChildGone
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.family import all_stages, family_of, read_config
-from dsocr_core.models.row import Family
+from dsocr_core.models.spec import ModelSpec
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import (
     POSTPROCESS_ERROR,
@@ -197,7 +197,7 @@ class VendorBackend:
     # --- one page -------------------------------------------------------------------------------
 
     @functools.cached_property
-    def family(self) -> Family:
+    def family(self) -> ModelSpec:
         """Row of the checkpoint's model. Raises DsocrError."""
         return family_of(*read_config(self.checkpoint))
 

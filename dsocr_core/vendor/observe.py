@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from dsocr_core.models.family import FAMILIES
+from dsocr_core.models.family import MODELS
 from dsocr_core.vendor.protocol import (
     Message,
     Page,
@@ -28,7 +28,7 @@ from dsocr_core.vendor.protocol import (
     Timing,
 )
 
-STAGE_MODULES = {stage.name: stage.module for row in FAMILIES.values() for stage in row.vision}
+STAGE_MODULES = {stage.name: stage.module for row in MODELS.values() for stage in row.vision}
 """Stage name -> attribute of the inner model, published names; a model lacks those of others."""
 
 TEXT_INTERVAL_S = 0.05

@@ -14,7 +14,8 @@ from typing import Any, cast
 import torch
 
 from dsocr_core.models.taps.files import DumpWriter
-from dsocr_core.models.taps.hooks import At, Layout, Recorder, Tap, tapped, weight_prints
+from dsocr_core.models.taps.hooks import Recorder, tapped, weight_prints
+from dsocr_core.models.taps.table import At, Layout, Tap
 from dsocr_core.vendor.observe import StoppedByCaller, limit_new_tokens, rotary_dtype, short_name
 from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.family import FIRST, Family, family_of, read_config
+from dsocr_core.models.family import FIRST, ModelSpec, family_of, read_config
 from dsocr_core.vendor.errors import VendorFailed
 from dsocr_core.vendor.protocol import (
     MAX_LINE_BYTES,
@@ -125,6 +125,7 @@ class Worker:
         import transformers
 
         from dsocr_core.models.devices import device_name
+        from dsocr_core.vendor.encoder_mask import mask_problem
 
         directory = self.importable(Path(request.checkpoint), request.code)
         row = self._row = family_of(*read_config(Path(directory)))
@@ -161,7 +162,7 @@ class Worker:
         if not row.exact_rotary:
             # As published, after that: this cast also rounds the rotary frequencies.
             model = model.to(dtype)
-        if row.published.check is not None and (problem := row.published.check(model)) is not None:
+        if row.published.masks_encoder and (problem := mask_problem(model)) is not None:
             raise unsuited(row, problem)
         self._model, device = model, model.device
         self._environment = {
@@ -276,7 +277,7 @@ def failure(number: int, error: BaseException, model: Any) -> Failure:
     return Failure(number, "failed", message, model is not None and not is_fatal(error, model))
 
 
-def unsuited(row: Family, problem: str) -> VendorFailed:
+def unsuited(row: ModelSpec, problem: str) -> VendorFailed:
     """Make the error of libraries under which the code is not the published model."""
     import transformers
 

@@ -18,7 +18,7 @@ from analytic_model.predict import predict
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import load_config, parse_config, preset_named, row_of
+from dsocr_core.models.family import load_config, parse_config, preset_named, spec_of
 from dsocr_core.page.tiling import image_token_count
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.shapes import Shape
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shape_of(prompt: int, new: int, config: ModelConfig = TINY) -> Shape:
-    family = row_of(config)
+    family = spec_of(config)
     name = "tiny" if config is TINY else family.preset
     image = image_token_count(preset_named(name, family), (1, 1), family.newline)
     return Shape(name, (1, 1), image + prompt, new)
@@ -104,7 +104,7 @@ def test_a_saved_bench_has_analytic_and_measured_flops_of_its_shape(
     member: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = MEMBERS[member]()
-    family = row_of(parse_config(config))
+    family = spec_of(parse_config(config))
     words = [
         "bench", f"--checkpoint={written(config, tmp_path / 'model')}", "--device=cpu", "--size=64x64",
         f"--preset={'tiny' if member == 'deepseek-ocr' else family.preset}", "--tokens=7", "--repeat=1",

@@ -10,7 +10,7 @@ from analytic_model.policy import Policy
 from analytic_model.predict import parameters, predict
 from analytic_model.workload import Workload
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.family import FAMILIES, family_of, parse_config, preset_named
+from dsocr_core.models.family import MODELS, family_of, parse_config, preset_named
 from dsocr_core.page.tiling import crop_grid, image_token_count
 from dsocr_core.reading.ngram_rule import NgramRule
 from dsocr_core.reading.records import NgramPolicy
@@ -70,7 +70,7 @@ def test_deepseek_ocr2_costs_what_torch_counts_in_the_published_modules(
     size: tuple[int, int], tiles: int, sam: int, encoder: int, projector: int
 ) -> None:
     """They make the rotary angles by a product, once a call: 32,768 FLOPs, or 18,432 of tiles."""
-    workload = Workload.from_image(*size, "default", family=FAMILIES["deepseek_ocr2"])
+    workload = Workload.from_image(*size, "default", family=MODELS["deepseek_ocr2"])
     assert (workload.tile_count, workload.image_tokens) == (tiles, 144 * tiles + 257)
     costs = predict(parse_config(OCR2), workload, Policy()).stages
     assert [costs[name].cost.flops for name in ("sam", "encoder", "projector")] == [sam, encoder, projector]
@@ -82,7 +82,7 @@ def test_deepseek_ocr2_costs_what_torch_counts_in_the_published_modules(
      ((1250, 3000), (1, 2)), ((769, 1), (6, 1)), ((768, 768), (1, 1))],
 )  # fmt: skip
 def test_grids_of_deepseek_ocr2(size: tuple[int, int], grid: tuple[int, int]) -> None:
-    preset = preset_named("default", FAMILIES["deepseek_ocr2"])
+    preset = preset_named("default", MODELS["deepseek_ocr2"])
     assert crop_grid(*size, preset.max_tiles, preset.tile_size) == grid
 
 
@@ -92,7 +92,7 @@ def test_grids_of_deepseek_ocr2(size: tuple[int, int], grid: tuple[int, int]) ->
      ((1920, 1080), (7, 4), 3113), ((3000, 3000), (5, 5), 2823)],
 )  # fmt: skip
 def test_grids_of_unlimited_ocr(size: tuple[int, int], grid: tuple[int, int], tokens: int) -> None:
-    preset = preset_named("gundam", FAMILIES["unlimited_ocr"])
+    preset = preset_named("gundam", MODELS["unlimited_ocr"])
     assert crop_grid(*size, preset.max_tiles, preset.tile_size) == grid
     assert image_token_count(preset, grid) == tokens
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dsocr_core.engine.generate import Sequence, generate
 from dsocr_core.models.blocks.attention import attention_core
-from dsocr_core.models.family import FAMILIES, parse_config
+from dsocr_core.models.family import MODELS, parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import build, published_parameters
 from dsocr_core.page.preprocess import normalised, prepare
@@ -28,7 +28,7 @@ from dsocr_core.reading.records import GROUNDING_PROMPT
 from tests.support.remote_code import published_page
 from tests.support.seeded_weights import seeded_weight, tiny_ocr2_config, with_changes
 
-ROW = FAMILIES["deepseek_ocr2"]
+ROW = MODELS["deepseek_ocr2"]
 PUBLISHED: dict[str, tuple[tuple[int, ...], float, float, dict[int, float]]] = {
     "sam local": ((2, 896, 12, 12), 0.009734, 0.954239, {
         11219: -0.444839, 123413: -0.165159, 246827: 1.309086}),

@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from dsocr_core.models.family import FAMILIES, Family, family_named
+from dsocr_core.models.family import MODELS, ModelSpec, family_named
 from dsocr_core.models.resolution import Preset
 from dsocr_core.page.documents import DocumentError
 from dsocr_core.page.inputs import PromptInputs, prompt_inputs
@@ -53,7 +53,7 @@ def saved(image: Image.Image, file: Path, **how: Any) -> Path:
 
 @models
 def test_the_grids_of_2000_sizes_are_the_published_ones(model: str) -> None:
-    row, digits = FAMILIES[model], iter(PUBLISHED[model]["grids"])
+    row, digits = MODELS[model], iter(PUBLISHED[model]["grids"])
     for size, columns, rows in zip(drawn_sizes(), digits, digits, strict=True):
         assert page_grid(*size, row.presets[row.preset]) == (int(columns, 36), int(rows, 36)), size
 
@@ -126,7 +126,7 @@ def hashed(pictures: list[Image.Image]) -> list[Any]:
     return [list(values.shape), hashlib.sha256(values.view(torch.int16).numpy().tobytes()).hexdigest()]
 
 
-def check(image: Image.Image, file: Path, row: Family, preset: str) -> None:
+def check(image: Image.Image, file: Path, row: ModelSpec, preset: str) -> None:
     found = inputs_of(row.name, file, preset=preset).document()
     views = {view["name"]: [view["shape"], view["sha256"]] for view in found["views"]}
     assert views == reference(image, row.name, row.presets[preset]), (image.size, preset)
@@ -144,7 +144,7 @@ def drawn_page(size: tuple[int, int], file: Path) -> Image.Image:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [6, pytest.param(2000, marks=pytest.mark.slow)])
 def test_views_are_those_of_pillow_and_torch(model: str, count: int, tmp_path: Path) -> None:
-    draw, row, file = random.Random(f"{model} {count}"), FAMILIES[model], tmp_path / "page.png"
+    draw, row, file = random.Random(f"{model} {count}"), MODELS[model], tmp_path / "page.png"
     presets = [row.preset] * 4 + list(row.presets)
     for number in range(count):
         size = tuple(int(2 ** draw.uniform(0, 10 if count < 100 else 11.5)) for _ in range(2))
@@ -158,7 +158,7 @@ def test_views_are_those_of_pillow_and_torch(model: str, count: int, tmp_path: P
     [(333, 342, 341), (335, 340, 341), (334, 341, 341), (332, 342, 342)],
 )
 def test_an_odd_grey_line_lies_where_half_rounds_to_even(height: int, above: int, below: int) -> None:
-    view = prepare(Image.new("RGB", (1000, height)), FAMILIES["deepseek_ocr2"].presets["default"]).global_view
+    view = prepare(Image.new("RGB", (1000, height)), MODELS["deepseek_ocr2"].presets["default"]).global_view
     lines = np.flatnonzero((view == 0).all((1, 2)))
     assert (lines[0], 1024 - 1 - lines[-1]) == (above, below)
 
@@ -168,7 +168,7 @@ def test_a_page_that_comes_out_white_is_noted(tmp_path: Path) -> None:
     grey = drawn_page((900, 500), tmp_path / "drawn.png").convert("L")
     deep = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
     for image, white in ((grey, False), (deep, True)):
-        file, row = saved(image, tmp_path / "page.png"), FAMILIES["deepseek_ocr2"]
+        file, row = saved(image, tmp_path / "page.png"), MODELS["deepseek_ocr2"]
         check(Image.open(file).convert("RGB"), file, row, "default")
         assert ("come out white" in " ".join(inputs_of(row.name, file).notes)) is white
 
@@ -178,7 +178,7 @@ def test_a_page_is_turned_as_its_exif_says_and_a_note_says_so(orientation: int, 
     exif = Image.Exif()
     exif[0x0112] = orientation
     file = saved(Image.fromarray(published_page(300, 800)), tmp_path / "page.jpg", exif=exif)
-    check(ImageOps.exif_transpose(Image.open(file)).convert("RGB"), file, FAMILIES["deepseek_ocr"], "gundam")
+    check(ImageOps.exif_transpose(Image.open(file)).convert("RGB"), file, MODELS["deepseek_ocr"], "gundam")
     seen = inputs_of("deepseek_ocr", file)
     assert seen.sizes == ((800, 300) if orientation >= 5 else (300, 800),)
     assert ("turned as its EXIF says" in seen.notes) is (orientation > 1)
@@ -198,7 +198,7 @@ def test_a_large_page_that_is_turned_is_noted_too(tmp_path: Path) -> None:
 
 def test_a_tokenizer_counts_the_text(tmp_path: Path) -> None:
     file = saved(Image.new("RGB", (30, 20)), tmp_path / "page.png")
-    settings = Settings(prompt="ab<image>cde", preset="base").of_model(FAMILIES["deepseek_ocr"])
+    settings = Settings(prompt="ab<image>cde", preset="base").of_model(MODELS["deepseek_ocr"])
     seen = prompt_inputs(settings.request(file), lambda text: [7] * len(text), settings.max_pixels)
     assert (seen.image_tokens, seen.prompt_tokens) == (273, 1 + 2 + 273 + 3)
     with pytest.raises(PromptError, match="exactly one <image>"):

@@ -20,7 +20,7 @@ from dsocr_core.engine.fast.vision_graphs import FastVision
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import ModelConfig
-from dsocr_core.models.family import row_of
+from dsocr_core.models.family import spec_of
 from dsocr_core.models.ocr_model import OcrModel, Tokens
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
@@ -46,7 +46,7 @@ class Page:
         if tiles > 1:
             shapes.insert(0, (tiles, 3, preset.tile_size, preset.tile_size))
         views = tuple(torch.randn(shape, generator=generator).clamp(-1, 1).to(device) for shape in shapes)
-        count = image_token_count(preset, grid, row_of(config).newline)
+        count = image_token_count(preset, grid, spec_of(config).newline)
         ids = torch.randint(0, config.decoder.vocab_size, (1 + count + text_tokens,), generator=generator)
         return cls(views, PromptIds(tuple(ids.tolist()), ((1, count),)), grid)
 

@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor
 
 from analytic_model.workload import Workload
-from dsocr_core.models.family import load_config, row_of
+from dsocr_core.models.family import load_config, spec_of
 from dsocr_core.models.flop_counter import Flops, count_flops
 from dsocr_core.models.stages import Stage
 from tests.support.paths import MINI
@@ -28,7 +28,7 @@ class ReferenceMeter:
 
     def __init__(self) -> None:
         self.device, self._dtype = torch.device("cpu"), torch.float32
-        self._family = row_of(load_config(MINI))
+        self._family = spec_of(load_config(MINI))
         model = transformers.AutoModel.from_pretrained(
             MINI, _attn_implementation="eager", trust_remote_code=True, use_safetensors=True
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
-from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.base import Engine, EngineOptions, ToPrefill
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.generate import Sequence
@@ -29,9 +29,6 @@ class FastEngine(Engine):
 
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
-        row = checkpoint.model.family
-        if not row.fast:
-            raise DsocrError(f"{checkpoint.source}: {row.title} has no fast engine here; read it with eager")
         # These need triton, which `require_fast_engine` checks first.
         from dsocr_core.engine.fast.cuda_graph import recorder_for
         from dsocr_core.engine.fast.decode import FastDecoder

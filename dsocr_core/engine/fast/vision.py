@@ -194,7 +194,7 @@ class VisionTowers:
         behind = getattr(model, model.family.vision[1].name)
         self._behind, self._projector = (
             TOWERS[type(behind)](behind, ops),
-            cast(nn.Linear, model.projector.layers),
+            model.projector.layers,
         )
 
     def sam(self, pixels: Sequence[Tensor]) -> Tensor:

@@ -8,30 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dsocr_core.models.taps.files import DumpWriter, fingerprint
-
-At = Literal["output", "input", "keys", "mixture"]
-Layout = Literal["as is", "channels first", "rows", "last row"]
-
-
-@dataclass(frozen=True)
-class Tap:
-    """A module's output, its first input, the rotated keys that an attention wrote, or a mixture's choice.
-
-    `layout` says how the tensor is stored: `channels first` (B, C, H, W) as (B, H, W, C), `rows` (1, N, C) as
-    (N, C), `last row` of the same as (1, C).
-    """
-
-    name: str
-    path: str
-    at: At = "output"
-    layout: Layout = "as is"
+from dsocr_core.models.taps.table import Layout, Tap
 
 
 class Recorder:
@@ -97,7 +80,7 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
             if tap.at != "mixture" and not recorder.wants(tap.name):
                 continue
             try:
-                module = root.get_submodule(tap.path)
+                module = root.get_submodule(tap.module)
             except AttributeError:
                 absent.append(tap.name)
                 continue
@@ -111,8 +94,11 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
 def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
     if tap.at == "keys":
         return [module.register_forward_hook(_keys_hook(tap, recorder))]
-    if tap.at == "mixture":
-        return _mixture_hooks(module, tap.name, recorder)
+    if tap.at == "mixture":  # one hook for its three taps
+        prefix = tap.name.removesuffix(".router.ids")
+        return [] if prefix == tap.name else _mixture_hooks(module, prefix, recorder)
+    if tap.at == "queries":  # inside a published attention nothing calls a hook for them
+        return []
     if tap.at == "input":
 
         def before(_module: Any, inputs: tuple[Any, ...]) -> None:

@@ -73,7 +73,7 @@ def excluded(
 
     `policy` is the n-gram rule with the hypothesis applied.
     """
-    attempt = hypothesis.applied(base.attempt)
+    attempt = base.attempt.changed(hypothesis.change)
     if attempt == base.attempt:
         return Reason("the prompt has one image" if hypothesis.group == "pages" else "A does it too")
     return (

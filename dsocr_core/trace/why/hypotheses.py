@@ -1,6 +1,6 @@
 """Hypotheses of why another engine writes another text: each a change of our own reading that reproduces it.
 
-Facts with their sources: docs/why.md. Which there are, the model's row says.
+Facts with their sources: docs/why.md. Those of a model are in its spec.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ def from_facts(inputs: ModelInputs, attempt: Attempt) -> tuple[Hypothesis, ...]:
 
 def applied(attempt: Attempt, chosen: Iterable[Hypothesis]) -> Attempt:
     for hypothesis in chosen:
-        attempt = hypothesis.applied(attempt)
+        attempt = attempt.changed(hypothesis.change)
     return attempt

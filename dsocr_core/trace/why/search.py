@@ -195,7 +195,7 @@ class Search:
         yield chosen
 
     def _excluded(self, hypothesis: Hypothesis, base: Base) -> Reason | None:
-        policy = self._policy(hypothesis.applied(base.attempt))
+        policy = self._policy(base.attempt.changed(hypothesis.change))
         return excluded(hypothesis, base, self._other, self._page, policy)
 
     # --- trying -----------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Search:
             if each.group == "ngram"
             and each.name != ours.name
             and same_choices(
-                policy, self._policy(each.applied(attempt)), reading.tokens, reading.inputs.prompt_ids
+                policy, self._policy(attempt.changed(each.change)), reading.tokens, reading.inputs.prompt_ids
             )
         )
 

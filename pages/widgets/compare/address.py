@@ -9,7 +9,7 @@ from typing import Any, get_args
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.models.family import FAMILIES
+from dsocr_core.models.family import MODELS
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Attention, Dtype, Settings
 from pages.widgets.compare import backends
@@ -32,7 +32,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "tab": Parameter(TABS[0], TABS),
     "prompt": Parameter("markdown", ("markdown", "free_ocr", "figure", "locate")),
     # as the settings file has them until the reader chooses
-    "preset": Parameter("", ("", *dict.fromkeys(name for row in FAMILIES.values() for name in row.presets))),
+    "preset": Parameter("", ("", *dict.fromkeys(name for row in MODELS.values() for name in row.presets))),
     "dtype": Parameter("", ("", *DTYPES)),
     "attention": Parameter("", ("", *ATTENTION)),
     # that of B, where it is another one

@@ -12,7 +12,7 @@ import torch
 from PIL import ExifTags, Image
 
 from dsocr_core.models.blocks.attention import eager_core
-from dsocr_core.models.family import FAMILIES
+from dsocr_core.models.family import MODELS
 from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import OcrRequest
@@ -55,7 +55,7 @@ def found(reader: MemoReader, page: Page, name: str) -> Sequence[str]:
     """Names of the causes found where one is planted."""
     hypotheses = {each.name: each for each in reader.settings.family.hypotheses}
     usual = reader.read(reader.attempt(page))
-    planted = reader.read(hypotheses[name].applied(reader.attempt(page)))
+    planted = reader.read(reader.attempt(page).changed(hypotheses[name].change))
     assert planted.text != usual.text, "it changes nothing here"
     answer = why(reader.settings, [page], lambda _: Other("b", planted.text), Budget(60, 1e6), reader=reader)
     cause = answer.pages[0].finding.cause
@@ -150,5 +150,5 @@ def test_a_span_is_cut_out_of_all_keys() -> None:
 def test_other_engines_presets_are_read_and_not_offered() -> None:
     request = OcrRequest(Path("p"), "gundam-9", model="unlimited_ocr")
     assert request.resolution.max_tiles == 9 and request.resolution.tile_size == 640
-    row = FAMILIES["deepseek_ocr2"]
+    row = MODELS["deepseek_ocr2"]
     assert "default-640" not in row.presets and row.others["default-640"].image_size == 640

@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_rule_is_found_from_the_text_alone(page: Path) -> None:
     settings = settings_of(MadePage(page), TOKENS)
     reader = Reader(settings)
-    text = reader.read(BY_NAME["ngram-30-90"].applied(reader.attempt(Page(page, page.name)))).text
+    text = reader.read(reader.attempt(Page(page, page.name)).changed(BY_NAME["ngram-30-90"].change)).text
     answer = why(settings, [Page(page, page.name)], lambda _: Other("b", text), reader=reader)
     assert answer.sentence == "B is reproduced exactly with n-gram 30, window 90"
     assert reader.prefills == 1 and answer.explained

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dsocr_core.models.config import (
     ClipConfig,
@@ -14,11 +14,14 @@ from dsocr_core.models.config import (
     projector_config,
     sam_config,
 )
-from dsocr_core.models.deepseek_ocr.others import HYPOTHESES
-from dsocr_core.models.resolution import Preset
-from dsocr_core.models.row import Decoding, Family, VisionStage, Weights, later
+from dsocr_core.models.hypotheses import CELLS, NO_NEWLINE, OF_ALL, ROLES, Hypothesis, ngram_hypothesis
+from dsocr_core.models.resolution import MAX_TILES, Preset, by_name
+from dsocr_core.models.spec import Decoding, ModelSpec, VisionStage
 from dsocr_core.models.stages import Stage
-from dsocr_core.models.tap_weights import CLIP, PROJECTOR, SAM
+from dsocr_core.models.taps.table import CLIP, PROJECTOR, SAM
+
+if TYPE_CHECKING:
+    from dsocr_core.models.ocr_model import OcrModel
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,15 @@ def parse(root: Section) -> DeepseekOcrConfig:
     return DeepseekOcrConfig(sam, projector, decoder, clip)
 
 
+def build(config: DeepseekOcrConfig) -> OcrModel:
+    """The modules, with torch's own weights."""
+    from dsocr_core.models.blocks.clip import Clip
+    from dsocr_core.models.blocks.projector import ClipProjector
+    from dsocr_core.models.ocr_model import OcrModel
+
+    return OcrModel(config, Clip(config.clip), ClipProjector(config.projector))
+
+
 PROMPTS = {
     "markdown": "<image>\n<|grounding|>Convert the document to markdown.",
     "free_ocr": "<image>\nFree OCR.",
@@ -52,18 +64,42 @@ PROMPTS = {
     "locate": "<image>\nLocate <|ref|>TEXT<|/ref|> in the image.",
 }
 
-PRESETS = {
-    preset.name: preset
-    for preset in (
-        Preset("tiny", 512, 512, crop_mode=False),
-        Preset("small", 640, 640, crop_mode=False),
-        Preset("base", 1024, 1024, crop_mode=False),
-        Preset("large", 1280, 1280, crop_mode=False),
-        Preset("gundam", 1024, 640, crop_mode=True),
-    )
-}
+PRESETS = by_name(
+    Preset("tiny", 512, 512, crop_mode=False),
+    Preset("small", 640, 640, crop_mode=False),
+    Preset("base", 1024, 1024, crop_mode=False),
+    Preset("large", 1280, 1280, crop_mode=False),
+    Preset("gundam", 1024, 640, crop_mode=True),
+)
 
-WEIGHTS = Weights(
+HYPOTHESES = (
+    ngram_hypothesis(30, 90, CELLS),
+    ngram_hypothesis(20, 50, CELLS),
+    ngram_hypothesis(35),
+    ngram_hypothesis(20),
+    ngram_hypothesis(0),
+    ngram_hypothesis(40, 90, CELLS),
+    NO_NEWLINE,
+    ROLES,
+    Hypothesis("tiles-6", "at most 6 tiles", "views", {"max_tiles": 6}),
+    Hypothesis(
+        "tiles-640",
+        "tiles of 640 px beside a 1024 px view",
+        "views",
+        {"preset": "gundam", "tile_size": 640, "max_tiles": MAX_TILES},
+    ),
+    Hypothesis("no-tiles", "one 1024 px view, no tiles", "views", {"preset": "base"}),
+    Hypothesis("tiles-32", "up to 32 tiles", "views", {"max_tiles": 32}),
+    *OF_ALL,
+)
+"""Sources: docs/why.md."""
+
+DEEPSEEK_OCR = ModelSpec(
+    name="deepseek_ocr",
+    title="DeepSeek-OCR",
+    architectures=("DeepseekOCRForCausalLM",),
+    parse=parse,
+    build=build,
     prefixes=(
         ("sam.", "model.sam_model."),
         ("clip.", "model.vision_model."),
@@ -71,30 +107,18 @@ WEIGHTS = Weights(
         ("decoder.", "model."),
         ("", "model."),
     ),
-    own=("model.vision_model.",),
+    own="model.vision_model.",
     # CLIP's position numbers 0, 1, ...: the published checkpoint leaves them out, fine-tunes bring them.
     buffers=lambda config: {"model.vision_model.embeddings.position_ids": (1, config.clip.positions)},
-)
-
-DEEPSEEK_OCR = Family(
-    name="deepseek_ocr",
-    title="DeepSeek-OCR",
-    architectures=("DeepseekOCRForCausalLM",),
-    parse=parse,
-    build=later(f"{__name__}.vision", "DeepseekOcr"),
-    weights=WEIGHTS,
     vision=(
         VisionStage(Stage.SAM, "sam_model", "#0072B2"),
         VisionStage(Stage.CLIP, "vision_model", "#56B4E9"),
         VisionStage(Stage.PROJECTOR, "projector", "#009E73"),
     ),
+    taps=(SAM, CLIP, PROJECTOR),
     presets=PRESETS,
     preset="gundam",
     newline=True,
     decoding=Decoding(PROMPTS, ngram_size=20, ngram_size_eval=35),
-    taps=later(f"{__name__}.taps", "taps"),
-    tap_weights={"sam": SAM, "clip": CLIP, "projector": PROJECTOR},
     hypotheses=HYPOTHESES,
-    fast=True,
 )
-"""The row."""

@@ -14,8 +14,8 @@ FEATURES = 144
 """T of the smaller view."""
 
 
-class _Heard(BaseException):
-    """Leaves the encoder after its first attention."""
+class _FirstAttentionEnded(BaseException):
+    """Leaves the encoder."""
 
 
 def mask_problem(model: Any) -> str | None:
@@ -25,49 +25,40 @@ def mask_problem(model: Any) -> str | None:
     the last query. A row of attention's output moves where it sees that row. Features see all features and
     no query, queries also the queries up to themselves.
     """
-    moved = _moved(model)
-    last_feature, first_query, last_query = (torch.nonzero(rows).flatten().tolist() for rows in moved)
-    if not any(row < FEATURES - 1 for row in last_feature):
+    last_feature, first_query, last_query = _moved(model)
+    if not last_feature[: FEATURES - 1].any():
         return "the encoder's mask is not applied: no feature of a view sees a later one"
-    if any(row < FEATURES for row in first_query):
+    if first_query[:FEATURES].any():
         return "the encoder's mask is not applied: features of a view see its queries"
-    if any(row < 2 * FEATURES - 1 for row in last_query):
+    if last_query[: 2 * FEATURES - 1].any():
         return "the encoder's mask is not applied: a query sees later ones"
     return None
 
 
 def _moved(model: Any) -> Tensor:
-    """Tell which rows of the first attention's output move with each of three rows, (3, 2T) bool."""
+    """Rows of the first attention's output that move with each of three rows, (3, 2T) bool."""
     encoder = model.model.qwen2_model
-    layer = encoder.model.model.layers[0]
-    queries = encoder.query_768.weight
-    width, device, dtype = queries.shape[1], queries.device, queries.dtype
+    layer, queries = encoder.model.model.layers[0], encoder.query_768.weight
+    width, side = queries.shape[1], int(FEATURES**0.5)
     draw = torch.Generator().manual_seed(0)
     rows = torch.randn(1, 2 * FEATURES, width, generator=draw).repeat(4, 1, 1)  # (4, 2T, C)
     for copy, row in enumerate((FEATURES - 1, FEATURES, 2 * FEATURES - 1), start=1):
         rows[copy, row] = torch.randn(width, generator=draw)
-    heard: list[Tensor] = []
+    rows = rows.to(queries.device, queries.dtype)
+    outputs: list[Tensor] = []
 
     def begins(_module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        given = rows.to(device, dtype)
-        return ((given, *inputs[1:]), named) if inputs else (inputs, {**named, "hidden_states": given})
+        return ((rows, *inputs[1:]), named) if inputs else (inputs, {**named, "hidden_states": rows})
 
     def ended(_module: Any, _inputs: Any, output: Any) -> None:
-        heard.append(output[0])
-        raise _Heard
+        outputs.append(output[0])
+        raise _FirstAttentionEnded
 
-    side = int(FEATURES**0.5)
-    handles = [
-        layer.register_forward_pre_hook(begins, with_kwargs=True),
-        layer.self_attn.register_forward_hook(ended),
-    ]
+    before = layer.register_forward_pre_hook(begins, with_kwargs=True)
+    after = layer.self_attn.register_forward_hook(ended)
     try:
-        with torch.inference_mode():
-            encoder(torch.zeros(4, width, side, side, device=device, dtype=dtype))
-    except _Heard:
+        with torch.inference_mode(), before, after:
+            encoder(rows.new_zeros(4, width, side, side))
+    except _FirstAttentionEnded:
         pass
-    finally:
-        for handle in handles:
-            handle.remove()
-    out = heard[0]  # (4, 2T, C)
-    return (out[1:] != out[:1]).any(dim=-1).cpu()
+    return (outputs[0][1:] != outputs[0][:1]).any(dim=-1).cpu()

@@ -1,27 +1,19 @@
-"""The row of a model. No torch: what needs it is imported when it is called."""
+"""Differences between the models, as one record of data a model. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr_core.models.config import ModelConfig, Section
 from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
-from dsocr_core.models.tap_weights import Parts
+from dsocr_core.models.taps.table import StageTaps
 
 if TYPE_CHECKING:
     from dsocr_core.models.ocr_model import OcrModel
-    from dsocr_core.models.taps.hooks import Tap
-
-
-def later(module: str, name: str) -> Callable[..., Any]:
-    """A function that is imported when it is called: what needs torch."""
-    return lambda *arguments: getattr(import_module(module), name)(*arguments)
-
 
 Markup = Literal["ref", "det"]
 """Notation of a box: `<|ref|>LABEL<|/ref|><|det|>[[..]]<|/det|>`, or `<|det|>LABEL [..]<|/det|>`."""
@@ -60,18 +52,6 @@ class Decoding:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Names of the weights. Our modules have the published ones but for these prefixes."""
-
-    prefixes: tuple[tuple[str, str], ...]
-    """(ours, published); the first that fits counts."""
-    own: tuple[str, ...]
-    """Prefixes of published names that no other model has: they tell it where config.json does not."""
-    buffers: Callable[[Any], Mapping[str, tuple[int, ...]]] = field(default=lambda config: {})
-    """Shapes of what a checkpoint may hold beside its weights, which is not read."""
-
-
-@dataclass(frozen=True)
 class Served:
     """Requests to other engines' servers."""
 
@@ -94,12 +74,12 @@ class Published:
     too, which counts the prompt."""
     transformers: str = "4.46.3 or 4.47.1"
     """Versions with which it runs."""
-    check: Callable[[Any], str | None] | None = None
-    """Says what a loaded model does otherwise under the libraries at hand; None when it is as published."""
+    masks_encoder: bool = False
+    """True where its encoder has a mask, which some libraries pass over: the loaded model is asked."""
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelSpec:
     """One model: its sizes, its parts in the order they run, its names. `config` is always its own."""
 
     name: str
@@ -108,19 +88,22 @@ class Family:
     """Names in config.json."""
     parse: Callable[[Section], ModelConfig]
     build: Callable[[Any], OcrModel]
-    weights: Weights
+    prefixes: tuple[tuple[str, str], ...]
+    """(ours, published) beginnings of the weights' names; the first that fits counts."""
+    own: str
+    """Beginning of published names that no other model has: it tells the model where config.json does not."""
     vision: tuple[VisionStage, ...]
     """In the order they run, before the tokens are put into the prompt."""
+    taps: tuple[StageTaps, ...]
+    """Those of vision's stages."""
     presets: Mapping[str, Preset]
     preset: str
     """The usual one."""
     newline: bool
     """True where a learned token ends each row of a view, and tiles are woven into rows of the page."""
     decoding: Decoding
-    taps: Callable[[Any], tuple[Tap, ...]]
-    """Taps before the decoder, at our modules."""
-    tap_weights: Mapping[str, Parts]
-    """Weights that act at the taps of each vision stage."""
+    buffers: Callable[[Any], Mapping[str, tuple[int, ...]]] = field(default=lambda config: {})
+    """Shapes of what a checkpoint may hold beside its weights, which is not read."""
     views: tuple[int, ...] = ()
     """Sides in pixels of the only views that it takes; empty: any."""
     hypotheses: tuple[Hypothesis, ...] = ()
@@ -132,8 +115,6 @@ class Family:
     exact_rotary: bool = False
     """True where the published loading leaves the rotary frequencies in float32."""
     markup: Markup = "ref"
-    fast: bool = False
-    """True where the fast engine has its vision."""
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -144,3 +125,8 @@ class Family:
     def computed(self) -> tuple[Stage, ...]:
         """Its stages with work of the model in them, in the order they run."""
         return (*(stage.name for stage in self.vision), Stage.VISION_FUSION, Stage.PREFILL, Stage.DECODE)
+
+    def published_name(self, name: str) -> str:
+        """The published code's name for a module or weight of ours, or the beginning of one."""
+        ours, theirs = next(pair for pair in self.prefixes if name.startswith(pair[0]))
+        return theirs + name.removeprefix(ours)

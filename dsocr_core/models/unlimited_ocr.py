@@ -1,0 +1,126 @@
+"""Unlimited-OCR (Baidu, June 2026): DeepSeek-OCR's modules, of whose new tokens the last 128 are remembered.
+
+Its prompt takes many pages, a page up to 32 tiles, and its rotary frequencies are not rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+from dsocr_core.models.config import WINDOW_FIELDS, Section
+from dsocr_core.models.deepseek_ocr import DEEPSEEK_OCR, DeepseekOcrConfig
+from dsocr_core.models.deepseek_ocr import parse as parse_deepseek_ocr
+from dsocr_core.models.hypotheses import OF_ALL, ROLES, Group, Hypothesis, ngram_hypothesis
+from dsocr_core.models.resolution import Preset, by_name
+from dsocr_core.models.spec import Decoding, Published, Served
+
+
+@dataclass(frozen=True)
+class UnlimitedOcrConfig(DeepseekOcrConfig):
+    """DeepSeek-OCR's sizes and a window in the decoder."""
+
+    family: ClassVar[str] = "unlimited_ocr"
+
+
+def parse(root: Section) -> UnlimitedOcrConfig:
+    """The sizes of a config.json. Raises ConfigError."""
+    like = parse_deepseek_ocr(Section(_windowless(root.data), root.source, root.path))
+    name = next((name for name in WINDOW_FIELDS if root.data.get(name)), WINDOW_FIELDS[-1])
+    decoder = replace(like.decoder, window=root.integer(name))
+    values = {each.name: getattr(like, each.name) for each in fields(like)}
+    return UnlimitedOcrConfig(**{**values, "decoder": decoder})
+
+
+def _windowless(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's fields without the window, which DeepSeek-OCR does not have."""
+    nested = data.get("language_config")
+    more = {"language_config": _windowless(nested)} if isinstance(nested, Mapping) else {}
+    return {name: value for name, value in data.items() if name not in WINDOW_FIELDS} | more
+
+
+PROMPTS = {"markdown": "<image>document parsing.", "pages": "<image>Multi page parsing."}
+
+PRESETS = by_name(
+    Preset("base", 1024, 1024, crop_mode=False, max_tiles=32),
+    Preset("gundam", 1024, 640, crop_mode=True, max_tiles=32),
+)
+
+OTHERS = by_name(
+    *(Preset(f"gundam-{most}", 1024, 640, crop_mode=True, max_tiles=most) for most in (9, 6)),
+)
+"""With DeepSeek-OCR's most tiles, and those of its vLLM code."""
+
+
+def _each(group: Group, *rows: tuple[str, str, dict[str, object]]) -> tuple[Hypothesis, ...]:
+    return tuple(Hypothesis(name, words, group, change) for name, words, change in rows)
+
+
+HYPOTHESES = (
+    *_each(
+        "window",
+        ("full-attention", "full attention in place of the ring", {"span": "all"}),
+        ("window-1", "a window of one token less", {"window": -1}),
+        ("window+1", "a window of one token more", {"window": 1}),
+        ("window-half", "half the window", {"window": "half"}),
+        ("window-double", "twice the window", {"window": "double"}),
+        ("window-over-prompt", "a window that the prompt slides out of", {"span": "sliding"}),
+    ),
+    ngram_hypothesis(0),
+    ngram_hypothesis(35),
+    ngram_hypothesis(35, 1024),
+    ngram_hypothesis(35, 128),
+    *_each(
+        "ngram",
+        ("ngram-new-tokens", "an n-gram window over new tokens alone", {"rule_over_prompt": False}),
+    ),
+    ngram_hypothesis(35, 90),
+    ngram_hypothesis(30, 90),
+    ngram_hypothesis(20),
+    *_each(
+        "prompt",
+        ("newline", "a newline after <image>", {"template": "newline"}),
+        ("grounding", "<|grounding|> in the prompt", {"template": "grounding"}),
+        ("newline-grounding", "a newline and <|grounding|> in the prompt", {"template": "newline_grounding"}),
+    ),
+    ROLES,
+    *_each("pages", ("page-order", "the pages in the opposite order", {"reversed": True})),
+    *_each(
+        "views",
+        ("tiles-9", "at most 9 tiles", {"preset": "gundam-9"}),
+        ("tiles-6", "at most 6 tiles", {"preset": "gundam-6"}),
+        ("no-tiles", "one 1024 px view, no tiles", {"preset": "base"}),
+        ("tiles-32", "tiles of 640 px, up to 32", {"preset": "gundam"}),
+    ),
+    *_each("rotary", ("rotary-bf16", "rotary frequencies in bfloat16", {"rotary": "bfloat16"})),
+    *_each("window", ("time-order", "keys in the order of time", {"span": "time"})),
+    *OF_ALL,
+)
+"""Sources: docs/why.md."""
+
+UNLIMITED_OCR = replace(
+    DEEPSEEK_OCR,
+    name="unlimited_ocr",
+    title="Unlimited-OCR",
+    architectures=("UnlimitedOCRForCausalLM",),
+    parse=parse,
+    presets=PRESETS,
+    decoding=Decoding(
+        PROMPTS,
+        ngram_size=35,
+        ngram_size_eval=35,
+        ngram_window=128,
+        ngram_window_of_pages=1024,
+        window_over_prompt=True,
+        new_tokens=None,
+        images=119,
+    ),
+    hypotheses=HYPOTHESES,
+    others=OTHERS,
+    served=Served(rule=None, placeholder=("vllm",)),
+    published=Published(("eager",), ("no_repeat_ngram_size", "ngram_window"), "4.46.3 to 4.57.1"),
+    exact_rotary=True,
+    markup="det",
+)
+"""Its names of weights are DeepSeek-OCR's: config.json alone tells the two apart."""
