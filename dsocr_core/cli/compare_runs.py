@@ -107,7 +107,7 @@ def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, st
     path = Path(name)
     if is_output(name):
         from dsocr_core.base.temporary import Temporary
-        from dsocr_core.runs.importers.sharded_run import take_sharded_run
+        from dsocr_core.runs.importers.own_run import take_sharded_run
 
         folder = Path(stack.enter_context(Temporary("compare")))
         return str(folder), take_sharded_run(name, folder)

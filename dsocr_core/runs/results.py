@@ -15,6 +15,7 @@ from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
 from dsocr_core.runs.history import History
+from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
 from dsocr_core.runs.record import RunRecord, tolerance_of
 from dsocr_core.runs.rows import request_of, result_of, timings_of
@@ -87,7 +88,7 @@ class Stored:
 
 def readings_in(directory: Path) -> Readings:
     """Results and failures of a run by its directory, which may be anybody's. Raises InvalidFile."""
-    run = read_own_run(directory)
+    [run] = read_own_run(RunFiles(directory))
     table = run.tables.get("readings")
     rows = table.to_pylist() if isinstance(table, pa.Table) else []
     return _collected(run.record, rows)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers.detect import FILES, unsupported_reason
-from dsocr_core.runs.importers.imported import ImportedRun
+from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.reading import FileProbe
 from dsocr_core.runs.schema import rows_to_table
 from tests.hostile.damage import damaged
@@ -75,11 +75,10 @@ def attempt(random: Random, folder: Path) -> str | None:
     file = folder / random.choice(("a.csv", "a.json", "a.txt", "a.sqlite", "a.nsys-rep", "é.jsonl"))
     file.write_bytes(content)
     probe = FileProbe.of(file)
-    kind = next((kind for kind in FILES if kind.recognises(probe)), None)
+    kind = next((kind for kind in FILES if kind.looks_like(probe)), None)
     if kind is None:
         raise InvalidFile(unsupported_reason(probe))
-    found = kind.reads(file)
-    for run in [found] if isinstance(found, ImportedRun) else found:
+    for run in kind.read(RunFiles(file)):
         for table, rows in run.tables.items():
             if not isinstance(rows, pa.Table):
                 rows_to_table(table, run.record.id, rows)

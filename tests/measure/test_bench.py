@@ -26,6 +26,7 @@ from dsocr_core.models.family import FIRST, load_config
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.records import VENDOR, StageTiming
 from dsocr_core.runs.history import History
+from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.torch_trace import read_trace
 from dsocr_core.settings import Settings, SettingsError
 from tests.support.results import make_result
@@ -111,7 +112,7 @@ def test_a_profile_has_the_stages_of_one_more_page(
     trace = tmp_path / "new" / "trace.json"
     found = bench(plan(checkpoint, profile=trace))
     assert len(found.results["eager"]) == 2
-    imported = read_trace(trace)
+    imported = read_trace(RunFiles(trace))[0]
     stages = {row["stage"] for row in imported.tables["timings"]}
     assert {"preprocess", "prefill", "sam", "decode", "postprocess"} <= stages
     with pytest.raises(DsocrError, match=r"trace.json/below: the trace cannot be written"):

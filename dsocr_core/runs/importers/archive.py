@@ -20,11 +20,9 @@ from dsocr_core.runs.importers.reading import MIB
 
 DEPTH_LIMIT = 24
 _ENTRY_LIMIT, _BYTES_LIMIT, _FILE_BYTES = 100_000, 4096 * MIB, 1024 * MIB
-_OF_THE_MACHINE = frozenset({
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EMFILE, errno.ENFILE,
-})  # fmt: skip
-"""Errors of writing that no name or content of an archive brings about."""
-_BROKEN = (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
+_OF_THE_ENTRY = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.EILSEQ)
+"""Errors of writing that an entry's own name brings about; others are the machine's."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError)
 
 
 def is_archive(file: Path) -> bool:
@@ -34,7 +32,6 @@ def is_archive(file: Path) -> bool:
 @contextmanager
 def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     """A temporary directory with an archive's files, and those that were left out. Raises InvalidFile."""
-    skipped: list[Skipped] = []
     if not file.is_file():  # a pipe would be waited on for ever
         raise InvalidFile("not a regular file")
     try:
@@ -44,14 +41,18 @@ def unpacked(file: Path) -> Iterator[tuple[Path, list[Skipped]]]:
     with temporary as name:
         try:
             with zipfile.ZipFile(file) as archive:
-                _unpack(archive, file, Path(name), skipped)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+                skipped = _unpack(archive, file, Path(name))
+        except (zipfile.BadZipFile, OSError, ValueError) as error:
             why = " ".join(str(error).split())[:120]
             raise InvalidFile(f"not a zip archive that can be read ({why})") from error
+        except NotImplementedError as error:
+            raise InvalidFile(f"not a zip archive that can be read ({error})") from error
         yield Path(name), skipped
 
 
-def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Skipped]) -> None:
+def _unpack(archive: zipfile.ZipFile, file: Path, target: Path) -> list[Skipped]:
+    """Unpack what is sound; returns the rest. Raises InvalidFile where the machine cannot write."""
+    skipped: list[Skipped] = []
     entries = archive.infolist()
     if len(entries) > _ENTRY_LIMIT:
         raise InvalidFile(f"{len(entries):,} entries; at most {_ENTRY_LIMIT:,} are unpacked")
@@ -61,12 +62,13 @@ def _unpack(archive: zipfile.ZipFile, file: Path, target: Path, skipped: list[Sk
             continue
         try:
             left -= _unpack_one(archive, entry, target / _place(entry), min(_FILE_BYTES, left))
-        except (InvalidFile, *_BROKEN) as error:
-            if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        except (InvalidFile, OSError, *_BROKEN) as error:
+            if isinstance(error, OSError) and error.errno not in (*_OF_THE_ENTRY, None):
                 # Not one file's fault: a run would be taken without its pictures.
                 raise InvalidFile(f"cannot be unpacked ({error.strerror})") from error
             reason = str(error) if isinstance(error, InvalidFile) else f"cannot be unpacked ({error})"
             skipped.append(Skipped(file / paired(entry.filename)[:4096].lstrip("/"), reason))
+    return skipped
 
 
 def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
@@ -82,15 +84,14 @@ def _place(entry: zipfile.ZipInfo) -> PurePosixPath:
 
 def _unpack_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
     """Returns the bytes written; what an entry says of its size is not believed."""
-    written = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with archive.open(entry) as source, target.open("xb") as handle:
             while chunk := source.read(MIB):
-                written += len(chunk)
-                if written > limit:
+                if handle.tell() + len(chunk) > limit:
                     raise InvalidFile(f"more than {limit:,} bytes")
                 handle.write(chunk)
+            written = handle.tell()
         moment = calendar.timegm((*entry.date_time, 0, 0, 0))
         os.utime(target, (moment, moment))
     except BaseException:

@@ -1,4 +1,4 @@
-"""Form in which an importer gives foreign files, before they are written, and the report of an import.
+"""Files of a run as an importer takes them, the run that it makes of them, and the report of an import.
 
 The run's id is a hash of the files that were taken, each under the name of what it is and not of where it
 lay, so the same content is the same run wherever it comes from, today and after the importers change.
@@ -6,24 +6,24 @@ lay, so the same content is the same run wherever it comes from, today and after
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.base.sanitise import paired
-from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, PICTURE_LIMIT, file_time
+from dsocr_core.runs.importers.reading import FILE_TIME_NOTE, TABLE_LIMIT, as_text, digest, file_time
 from dsocr_core.runs.record import RunRecord, Source
 from dsocr_core.runs.run_directory import RunDirectory
 
 Row = Mapping[str, Any]
+Parsed = TypeVar("Parsed")
 WORDS = {
     "dsocr": "runs of this project",
     "llm-perf-opt": "runs of llm-perf-opt",
@@ -47,6 +47,56 @@ class Skipped:
     """The source of the run that it is part of, empty for none."""
 
 
+@dataclass
+class RunFiles:
+    """The files of one run: each is read once, and either taken with its digest or named with a reason."""
+
+    place: Path
+    """The folder or the file that the run is in."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the files that were taken, by what they are."""
+    skipped: list[Skipped] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+    """Files that were taken, or named in `skipped`."""
+
+    def take(self, role: str, file: Path, parse: Callable[[str], Parsed], limit: int) -> Parsed | None:
+        """What a text says; None where it is refused, with the reason in `skipped`."""
+        self.seen.add(file)
+        try:
+            content = read_bytes(file, limit)
+            parsed = parse(as_text(content))
+        except InvalidFile as error:
+            self.skip(file, str(error))
+            return None
+        self.digests[role] = digest(content)
+        return parsed
+
+    def skip(self, file: Path, reason: str) -> None:
+        self.seen.add(file)
+        self.skipped.append(Skipped(file, reason))
+
+    def content_id(self, source: str) -> str:
+        """The id of a run from the SHA-256 of each file taken, by what the file is."""
+        canonical = json.dumps({"source": source, "files": self.digests}, sort_keys=True, ensure_ascii=True)
+        return f"{source}-{digest(canonical.encode())[:24]}"
+
+    def profile(self, source: Source, notes: str, tables: Tables, **more: Any) -> ImportedRun:
+        """The run of a profile that knows its file alone: by its time, with notes that say so."""
+        backends = (source,) if "timings" in tables else ()
+        record = RunRecord(
+            id=self.content_id(source), created=file_time(self.place), source=source, profiled=True,
+            notes=f"{notes} {FILE_TIME_NOTE}", backends=backends, **more,
+        )  # fmt: skip
+        return ImportedRun(record, self.place, tables)
+
+    @property
+    def name(self) -> str:
+        return paired(self.place.name)[:200]
+
+
+Tables = Mapping[str, Sequence[Row] | pa.Table]
+
+
 @dataclass(frozen=True)
 class ImportedRun:
     """One run found in foreign files."""
@@ -54,55 +104,24 @@ class ImportedRun:
     record: RunRecord
     origin: Path
     """The folder or file it was found in."""
-    tables: Mapping[str, Sequence[Row] | pa.Table]
+    tables: Tables
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
     """Files kept with the run by their place in it: a content, or the file it is copied from."""
-    skipped: tuple[Skipped, ...] = ()
-    """Files of the run's own folder that were not taken."""
-    looked_at: frozenset[Path] = frozenset()
-    """Files of the run's own folder that were taken, or named in `skipped`."""
 
-
-class EmptyImport(InvalidFile):
-    """A folder of which nothing could be taken, with the reasons for its files."""
-
-    def __init__(self, reason: str, skipped: Iterable[Skipped]) -> None:
-        super().__init__(reason)
-        self.skipped = tuple(skipped)
-
-
-def write_run(run: ImportedRun, writer: RunDirectory) -> None:
-    """Write a run, or nothing of it. Raises DsocrError, OSError, ArrowException."""
-    try:
-        with writer:
-            for table, rows in run.tables.items():
-                writer.add_rows(table, rows)
-            for place, content in run.files.items():
-                target = writer.directory / place
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(
-                    read_bytes(content, PICTURE_LIMIT) if isinstance(content, Path) else content
-                )
-    except BaseException:
-        shutil.rmtree(writer.directory, ignore_errors=True)
-        raise
-
-
-def content_id(source: str, digests: Mapping[str, str]) -> str:
-    """The id of a run from the SHA-256 of each file taken, by what the file is."""
-    canonical = json.dumps({"source": source, "files": dict(digests)}, sort_keys=True, ensure_ascii=True)
-    return f"{source}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
-
-
-def file_record(source: Source, digests: Mapping[str, str], file: Path, notes: str, **more: Any) -> RunRecord:
-    """The record of a profile that knows its file alone: by its time, with notes that say so."""
-    return RunRecord(
-        id=content_id(source, digests), created=file_time(file), source=source, profiled=True,
-        notes=f"{notes} {FILE_TIME_NOTE}", **more,
-    )  # fmt: skip
-
-
-# --- the report -------------------------------------------------------------------------------------
+    def write(self, writer: RunDirectory) -> None:
+        """Write the run, or nothing of it. Raises DsocrError, OSError, ArrowException."""
+        try:
+            with writer:
+                for table, rows in self.tables.items():
+                    writer.add_rows(table, rows)
+                for place, content in self.files.items():
+                    target = writer.directory / place
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    whole = read_bytes(content, TABLE_LIMIT) if isinstance(content, Path) else content
+                    target.write_bytes(whole)
+        except BaseException:
+            shutil.rmtree(writer.directory, ignore_errors=True)
+            raise
 
 
 @dataclass(frozen=True)
@@ -141,21 +160,21 @@ class ImportReport:
             counts = [sum(run.source == source for run in runs) for runs in (self.imported, self.known)]
             counted = zip(counts, ("imported", "there already"), strict=True)
             parts = [f"{number} {word}" for number, word in counted if number]
-            reasons = Counter(item.reason for item in self.skipped if item.kind == source)
-            if count := reasons.total():
-                most = reasons.most_common(_MOST_REASONS)
-                more = count - sum(number for _, number in most)
-                said = [f"{number} {reason}" for reason, number in most]
-                said += [f"{more} for other reasons"] if more else []
-                parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(said)})")
+            reasons = Counter(item.reason for item in self.skipped if item.kind == source).most_common()
+            if reasons:
+                most = [f"{number} {reason}" for reason, number in reasons[:_MOST_REASONS]]
+                more = sum(number for _, number in reasons[_MOST_REASONS:])
+                most += [f"{more} for other reasons"] if more else []
+                count = sum(number for _, number in reasons)
+                parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(most)})")
             lines += [f"{words}: {', '.join(parts)}"] if parts else []
         return lines
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""
-        imported, known = (
-            [asdict(run) | {"origin": paired(str(run.origin))} for run in runs]
-            for runs in (self.imported, self.known)
-        )
+        runs = {
+            state: [asdict(run) | {"origin": paired(str(run.origin))} for run in found]
+            for state, found in (("imported", self.imported), ("known", self.known))
+        }
         skipped = [{"path": paired(str(item.path)), "reason": item.reason} for item in self.skipped]
-        return {"imported": imported, "known": known, "skipped": skipped}
+        return {**runs, "skipped": skipped}

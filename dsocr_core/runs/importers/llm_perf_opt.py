@@ -14,127 +14,102 @@ Traps of the format, and what is made of them:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.reading.records import VENDOR
-from dsocr_core.runs.importers.gallery import (
+from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
+from dsocr_core.runs.importers.llm_perf_pages import (
     PAGE_LIMIT,
     Page,
     join,
-    page_files,
     page_names,
-    read_gallery,
+    read_folder,
     read_predictions,
 )
-from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Row, Skipped, content_id
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY, kernels_of, shares_note
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
-    PICTURE_LIMIT,
     TABLE_LIMIT,
     TEXT_LIMIT,
+    Fields,
     as_json,
-    as_text,
     as_yaml,
-    digest,
     file_time,
-    mapping,
-    number,
-    text_or_none,
-    whole,
 )
 from dsocr_core.runs.importers.stages import kernel_rows, stage_of_range
-from dsocr_core.runs.importers.summary import Summary, read_metrics, read_summary
 from dsocr_core.runs.record import RunRecord
 
 Parsed = TypeVar("Parsed")
-
+Spread = dict[str, float | None]
+"""`mean` and `std` over the pages of a run."""
 
 BACKEND = VENDOR
 """llm-perf-opt runs the published modelling code, under a loop of its own."""
-
-VISION = "vision"
-"""Their name for sam, clip and projector together."""
-
 _WORKLOAD = "tmp/workload/torch_profiler"
 PLACES: Mapping[str, tuple[str, ...]] = {
-    "env.json": ("env.json", "torch_profiler/env.json"),
-    "config.yaml": ("config.yaml",),
-    "inputs.yaml": ("inputs.yaml", "torch_profiler/inputs.yaml"),
-    "metrics.json": ("torch_profiler/metrics.json", "metrics.json", f"{_WORKLOAD}/metrics.json"),
-    "stakeholder_summary.md": (
-        "stakeholder_summary.md",
-        "torch_profiler/stakeholder_summary.md",
-        f"{_WORKLOAD}/stakeholder_summary.md",
-    ),
-    "predictions.jsonl": (
-        "torch_profiler/pred/predictions.jsonl",
-        "torch_profiler/predictions.jsonl",
-        "predictions.jsonl",
-        f"{_WORKLOAD}/pred/predictions.jsonl",
-    ),
-    "static_compute.json": ("static_analysis/static_compute.json", "static_compute.json"),
-    KERNEL_SUMMARY: (f"nsys/{KERNEL_SUMMARY}",),
-    "cmd.txt": ("nsys/cmd.txt",),
+    "env.json": ("", "torch_profiler"),
+    "config.yaml": ("",),
+    "inputs.yaml": ("", "torch_profiler"),
+    "metrics.json": ("torch_profiler", "", _WORKLOAD),
+    "stakeholder_summary.md": ("", "torch_profiler", _WORKLOAD),
+    "predictions.jsonl": ("torch_profiler/pred", "torch_profiler", "", f"{_WORKLOAD}/pred"),
+    "static_compute.json": ("static_analysis", ""),
+    KERNEL_SUMMARY: ("nsys",),
+    "cmd.txt": ("nsys",),
 }
-"""Places of each file of a run, by what it is; the first that can be read is taken."""
-
+"""Folders of each file of a run; the first that can be read is taken."""
 _GALLERIES = ("torch_profiler/viz", "viz", f"{_WORKLOAD}/viz")
-_MARKS = (
-    "torch_profiler/metrics.json",
-    "stakeholder_summary.md",
-    f"nsys/{KERNEL_SUMMARY}",
-    "torch_profiler/pred/predictions.jsonl",
-    "static_analysis/static_compute.json",
-)
-OWN_FOLDERS = ("torch_profiler", "static_analysis", "nsys", "ncu", "tmp", "viz")
-"""Folders of a run directory that are part of it; others are looked at for runs of their own."""
-
-_WITHOUT_FIGURES = {
-    "report.md": "repeats figures of the summary",
-    "operators.md": "operators are not kept in the history",
-    "static_compute.md": "repeats static_compute.json",
-    "assumptions.md": "repeats config.yaml",
-    "kernels.md": "repeats the kernel summary",
-    "sections.txt": "lists what Nsight Compute could measure, not what it did",
-}
+_COMMON = frozenset({"env.json", "config.yaml", "inputs.yaml", "cmd.txt"})
+"""Files that others than runs have; any of the rest in the first of its folders makes a run."""
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _STAMP = re.compile(r"(?<!\d)(\d{8}-\d{6})(?!\d)")
-_INSIDE = frozenset(stage.value for stage in inside_prefill()) | {VISION}
+_INSIDE = frozenset(stage.value for stage in inside_prefill()) | {"vision"}
+"""`vision` is their name for sam, clip and projector together."""
 _FLOP_KINDS = {"flops": "traced", "flops_isolated": "traced_isolated", "flops_analytic": "analytic"}
+_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?")
+_VISION = re.compile(r"Vision ≈ (\S+) ± (\S+) ms; do not add to prefill")
+_GENERATED = re.compile(r"- Generated: (\S+)")
 
 
 def is_run(directory: Path) -> bool:
     """Tell whether a folder holds a run: a file that only a run has, or the three that every run has."""
-    return any((directory / mark).is_file() for mark in _MARKS) or all(
+    marks = PLACES.keys() - _COMMON
+    return any((directory / PLACES[name][0] / name).is_file() for name in marks) or all(
         (directory / name).is_file() for name in ("env.json", "config.yaml", "inputs.yaml")
     )
 
 
-def read_run(directory: Path) -> ImportedRun:
+def read_run(run: RunFiles) -> list[ImportedRun]:
     """The run in a folder for which `is_run` is true.
 
-    A file that cannot be taken is named in `skipped` and the rest is read without it. Raises EmptyImport
-    when nothing is left that says what was measured or read.
+    A file that cannot be taken is named in `run` and the rest is read without it. Raises InvalidFile when
+    nothing is left that says what was measured or read.
     """
-    files = _Files(directory)
-    environment = files.take("env.json", as_json) or {}
-    config = files.take("config.yaml", as_yaml) or {}
-    inputs = files.take("inputs.yaml", lambda text: _inputs(as_yaml(text))) or []
-    metrics = files.take("metrics.json", read_metrics)
-    summary = files.take("stakeholder_summary.md", read_summary) or Summary()
-    flops = files.take("static_compute.json", _flops) or []
-    command = files.take("cmd.txt", _nsight_command)
-    pages = _pages(files)
-    kernels = files.take(KERNEL_SUMMARY, kernels_of, TABLE_LIMIT)
+    kept: dict[str, bytes | Path] = {}
+
+    def take(role: str, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT) -> Parsed | None:
+        return _take(run, kept, role, parse, limit)
+
+    environment = take("env.json", as_json) or Fields(None)
+    config = take("config.yaml", as_yaml) or Fields(None)
+    inputs = take("inputs.yaml", _inputs) or []
+    metrics = take("metrics.json", _metrics)
+    summary = take("stakeholder_summary.md", read_summary) or Summary()
+    flops = take("static_compute.json", _flops) or []
+    command = take("cmd.txt", _nsight_command)
+    predictions, left_out = take("predictions.jsonl", read_predictions, TABLE_LIMIT) or ([], [])
+    for reason in left_out:
+        run.skip(Path(str(kept["imported/predictions.jsonl"])), reason)
+    pages = join(predictions, _gallery(run, kept))
+    kernels = take(KERNEL_SUMMARY, kernels_of, TABLE_LIMIT)
     figures = metrics or summary  # the metrics are not rounded
     model, pipeline = _section(config, "model"), _section(config, "pipeline")
     preset, dtype, device = _preset(_section(model, "preprocess")), model.get("dtype"), config.get("device")
@@ -145,18 +120,19 @@ def read_run(directory: Path) -> ImportedRun:
         "kernels": [] if kernels is None else kernel_rows(kernels, _captured(command, pipeline)),
     }
     if not any(tables.values()):
-        raise EmptyImport("no times, kernels, FLOPs or pages could be read", files.skipped)
+        raise InvalidFile("no times, kernels, FLOPs or pages could be read")
     # A profiler's trace lies with it, or its settings asked for one.
     asked = any(_section(pipeline, tool).get("enable") is True for tool in ("nsys", "ncu"))
-    traced = kernels is not None or any((directory / tool).is_dir() for tool in ("nsys", "ncu"))
-    created, note = _created(directory, summary, command)
+    traced = kernels is not None or any((run.place / tool).is_dir() for tool in ("nsys", "ncu"))
+    created, note = _created(run.place, summary, command)
     gpu = environment.get("gpu") or summary.device
     versions = {name: value for name, value in environment.items() if name != "gpu"}
+    workload = next((item["path"] for item in inputs if _is_command(item)), "")
     record = RunRecord(
-        id=content_id("llm-perf-opt", files.digests),
+        id=run.content_id("llm-perf-opt"),
         created=created,
         source="llm-perf-opt",
-        command=command or " ".join(next(filter(_is_command, inputs), {"path": ""})["path"].split()) or None,
+        command=command or " ".join(workload.split()) or None,
         backends=(BACKEND,),
         engine="llm-perf-opt",
         device=device if isinstance(device, str) else None,
@@ -166,114 +142,51 @@ def read_run(directory: Path) -> ImportedRun:
         attention="flash_attention_2" if config.get("use_flash_attn") is True else None,
         preset=preset,
         profiled=traced or asked or command is not None,
-        settings=config,
+        settings=dict(config),
         environment={"reported": figures.reported} if figures.reported else {},
         notes=" ".join(filter(None, (note, "" if kernels is None else shares_note(kernels)))) or None,
     )
-    found = {name: rows for name, rows in tables.items() if rows}
-    looked_at = frozenset(files.looked_at)
-    return ImportedRun(record, directory, found, files.kept, tuple(files.skipped), looked_at)
+    return [ImportedRun(record, run.place, {name: rows for name, rows in tables.items() if rows}, kept)]
 
 
-def unread_reason(file: Path) -> str:
-    """Why a file in a run's folder that has no place in `PLACES` is not taken."""
-    if file.suffix == ".log":
-        return "a log"
-    return _WITHOUT_FIGURES.get(file.name, "not a file that the history takes from a run of llm-perf-opt")
-
-
-@dataclass
-class _Files:
-    """The files of one run: each is read once, and either hashed and kept or named with a reason."""
-
-    directory: Path
-    digests: dict[str, str] = field(default_factory=dict)
-    kept: dict[str, bytes | Path] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
-    looked_at: set[Path] = field(default_factory=set)
-
-    def take(self, role: str, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT) -> Parsed | None:
-        """Read what the first readable file of a role says, None when there is none."""
-        taken: Parsed | None = None
-        for place in PLACES[role]:
-            file = self.directory / place
-            if not (file.is_file() or file.is_symlink()) or _has_link(self.directory, place):
-                continue
-            self.looked_at.add(file)
-            if taken is not None:
-                self.skip(file, f"the run has another {role}")
-                continue
-            try:
-                content = read_bytes(file, limit)
-                taken = parse(as_text(content))
-                self.keep(role, f"imported/{role}", content)
-            except InvalidFile as error:
-                self.skip(file, str(error))
-        return taken
-
-    def keep(self, role: str, place: str, content: bytes | Path) -> None:
-        """Count a file to the run's content and keep it at that place of the run."""
-        whole = read_bytes(content, PICTURE_LIMIT) if isinstance(content, Path) else content
-        self.digests[role], self.kept[place] = digest(whole), content
-
-    def skip(self, file: Path, reason: str) -> None:
-        self.looked_at.add(file)
-        self.skipped.append(Skipped(file, reason))
+def _take(
+    run: RunFiles, kept: dict[str, bytes | Path], role: str, parse: Callable[[str], Parsed], limit: int
+) -> Parsed | None:
+    """Read what the first readable file of a role says, None when there is none."""
+    taken: Parsed | None = None
+    for folder in PLACES[role]:
+        file = run.place / folder / role
+        if not (file.is_file() or file.is_symlink()) or _has_link(run.place, folder):
+            continue
+        if taken is not None:
+            run.skip(file, f"the run has another {role}")
+        elif (taken := run.take(role, file, parse, limit)) is not None:
+            kept[f"imported/{role}"] = file
+    return taken
 
 
 def _has_link(directory: Path, place: str) -> bool:
-    """Tell whether a folder on the way from a directory to a place below it is a link."""
-    return any((directory / folder).is_symlink() for folder in list(PurePath(place).parents)[:-1])
+    """Tell whether a folder on the way from a directory to one below it is a link."""
+    return any(
+        (directory / folder).is_symlink() for folder in [PurePath(place), *PurePath(place).parents][:-1]
+    )
+
+
+def _gallery(run: RunFiles, kept: dict[str, bytes | Path]) -> list[Page]:
+    shown: list[Page] = []
+    galleries = [run.place / place for place in _GALLERIES if not _has_link(run.place, place)]
+    folders = [each for gallery in galleries if gallery.is_dir() for each in sorted(gallery.iterdir())]
+    for folder in folders[:PAGE_LIMIT]:
+        if folder.is_symlink() or not (folder / "info.json").is_file():
+            continue
+        if (found := read_folder(run, folder)) is not None:
+            page, files = found
+            shown.append(page)
+            kept |= {f"vendor/{place}": file for place, file in files.items()}
+    return shown
 
 
 # --- rows -------------------------------------------------------------------------------------------
-
-
-def _pages(files: _Files) -> list[Page]:
-    """The readings of a run from its predictions and its gallery."""
-    left_out: list[str] = []
-
-    def predictions(text: str) -> list[Page]:
-        pages, reasons = read_predictions(text)
-        if not pages:
-            raise InvalidFile(f"no page could be read: {reasons[0]}" if reasons else "empty")
-        left_out.extend(reasons)
-        return pages
-
-    pages = files.take("predictions.jsonl", predictions, TABLE_LIMIT) or []
-    places = (files.directory / place for place in PLACES["predictions.jsonl"])
-    file = next((file for file in places if file in files.looked_at), files.directory)
-    files.skipped.extend(Skipped(file, reason) for reason in left_out)
-    return join(pages, _gallery(files))
-
-
-def _gallery(files: _Files) -> list[Page]:
-    shown: list[Page] = []
-    galleries = [
-        files.directory / place
-        for place in _GALLERIES
-        if (files.directory / place).is_dir() and not _has_link(files.directory, f"{place}/info.json")
-    ]
-    for folder in [each for gallery in galleries for each in sorted(gallery.iterdir())][:PAGE_LIMIT]:
-        info = folder / "info.json"
-        if folder.is_symlink() or not info.is_file():
-            continue
-        try:
-            page, content = read_gallery(folder)
-            if f"viz/{page.folder}/info.json" in files.digests:
-                raise InvalidFile("the run has another folder of this page")
-        except InvalidFile as error:
-            files.skip(info, str(error))
-            continue
-        pictures, refused = page_files(folder)
-        for name, file in ({"info.json": info} | pictures).items():
-            files.looked_at.add(file)
-            place = f"viz/{page.folder}/{name}"
-            files.keep(place, f"vendor/{place}", content if file == info else file)
-        for picture, reason in refused:
-            files.skip(picture, reason)
-        shown.append(page)
-    return shown
 
 
 def _readings(pages: list[Page], inputs: list[dict[str, Any]], preset: str | None) -> list[Row]:
@@ -281,16 +194,14 @@ def _readings(pages: list[Page], inputs: list[dict[str, Any]], preset: str | Non
     known = {item["path"]: item for item in inputs}
     read = {page.image for page in pages}
     unread = [path for path, item in known.items() if path not in read and not _is_command(item)]
-    images = [*(page.image for page in pages), *unread]
+    everything = [*pages, *(Page(path, None, {}) for path in unread)]
     rows: list[Row] = []
-    for place, (name, image) in enumerate(zip(page_names(images), images, strict=True)):
-        row = {"preset": preset, "backend": BACKEND, "page": name, "path": image} | known.get(image, {})
-        if place < len(pages):
-            page = pages[place]
-            row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
-            row["boxes"] = [{"number": index, **box} for index, box in enumerate(page.boxes)] or None
-            times = page.times.items()
-            row["times"] = [{"stage": stage, "milliseconds": taken} for stage, taken in times] or None
+    for name, page in zip(page_names(page.image for page in everything), everything, strict=True):
+        row: dict[str, Any] = {"preset": preset, "backend": BACKEND, "page": name, "path": page.image}
+        row |= known.get(page.image, {})
+        row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
+        row["boxes"] = [{"number": index, **box} for index, box in enumerate(page.boxes)] or None
+        row["times"] = [{"stage": of, "milliseconds": taken} for of, taken in page.times.items()] or None
         rows.append(row)
     return rows
 
@@ -315,21 +226,15 @@ def _timings(pages: list[Page], figures: Summary) -> list[Row]:
     ]  # fmt: skip
 
 
-def _inputs(data: dict[str, Any]) -> list[dict[str, Any]]:
+def _inputs(text: str) -> list[dict[str, Any]]:
     """Path, bytes, width and height of each input. Raises InvalidFile."""
-    listed = data.get("inputs", data.get("images", []))
-    if not isinstance(listed, list):
-        raise InvalidFile("inputs is not a list")
+    data = as_yaml(text)
     inputs: list[dict[str, Any]] = []
-    for index, item in enumerate(listed):
-        line = mapping(item, f"input {index}")
-        if (path := text_or_none(line.get("path"), f"path of input {index}")) is None:
-            raise InvalidFile(f"input {index} has no path")
-        sizes = ("bytes", "width", "height")
-        inputs.append(
-            {"path": path} | {name: whole(line.get(name), f"{name} of input {index}") for name in sizes}
-        )
-    if data.get("count") is not None and whole(data["count"], "count") != len(inputs):
+    for line in data.objects("inputs" if "inputs" in data else "images"):
+        if (path := line.text("path")) is None:
+            raise InvalidFile(f"{line.name} has no path")
+        inputs.append({"path": path} | {name: line.whole(name) for name in ("bytes", "width", "height")})
+    if data.get("count") is not None and data.whole("count") != len(inputs):
         raise InvalidFile(f"says {data['count']} inputs and lists {len(inputs)}")
     return inputs
 
@@ -343,13 +248,129 @@ def _is_command(item: Mapping[str, Any]) -> bool:
 def _flops(text: str) -> list[Row]:
     """Rows of `static_compute.json`: 0 means that fvcore could not see the stage."""
     rows: list[Row] = []
-    for stage, value in mapping(as_json(text).get("stages"), "stages").items():
+    stages = as_json(text).object("stages")
+    for stage in stages:
         for name, kind in _FLOP_KINDS.items():
-            if flops := number(mapping(value, stage).get(name), f"{name} of {stage}"):
+            if flops := stages.object(stage).number(name):
                 # Their decode is counted for one new token, ours for a page.
                 kind = "analytic_per_token" if stage == "decode" and kind == "analytic" else kind
                 rows.append({"backend": BACKEND, "stage": stage, "flops": flops, "kind": kind})
     return rows
+
+
+# --- the summary of a run: metrics.json, or under Nsight stakeholder_summary.md alone ----------------
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Summary of a run as a whole. Times in ms; a stage that it does not name was not measured."""
+
+    stages: Mapping[str, Spread] = field(default_factory=dict)
+    """By their stage names, `vision` among them where the note below the table gives it."""
+    reported: Mapping[str, Any] = field(default_factory=dict)
+    """Figures of no table of the history: tokens, tokens_per_s, mfu by scope (0..1), peak_tflops."""
+    generated: str | None = None
+    """ISO 8601 time in UTC."""
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        # A stage of 0 ms did not run or was not timed: its writer has no other way to say so.
+        timed = {stage: spread for stage, spread in self.stages.items() if spread["mean"]}
+        object.__setattr__(self, "stages", timed)
+        object.__setattr__(self, "reported", {name: each for name, each in self.reported.items() if each})
+
+
+def _metrics(text: str) -> Summary:
+    """The figures of a `metrics.json`. Raises InvalidFile."""
+    data = as_json(text)
+    aggregates = data.object("aggregates")
+    stages, per_stage, dims = (
+        aggregates.object("stage_ms"), data.object("mfu_per_stage"), data.object("model_dims")
+    )  # fmt: skip
+
+    def spread(of: Fields, name: str) -> Spread:
+        pair = {each: of.object(name).number(each) for each in ("mean", "std")}
+        if pair["mean"] is None:
+            raise InvalidFile(f"{name} has no mean")
+        return pair
+
+    found = {stage: spread(aggregates, f"{stage}_ms") for stage in ("prefill", "decode")
+             if aggregates.get(f"{stage}_ms") is not None}  # fmt: skip
+    found |= {stage: spread(stages, stage) for stage in stages if stages[stage] is not None}
+    figures: dict[str, Any] = {
+        name: spread(aggregates, name) for name in ("tokens", "tokens_per_s") if name in aggregates
+    }
+    mfu = {"model-level": data.number("mfu_model_level")} | {
+        name: per_stage.number(name) for name in per_stage
+    }
+    figures["mfu"] = {scope: value for scope, value in mfu.items() if value}
+    figures["peak_tflops"] = data.number("peak_tflops")
+    figures["model_dims"] = {name: dims.whole(name) for name in dims}
+    return Summary(found, figures)
+
+
+def read_summary(text: str) -> Summary:
+    """The figures of a `stakeholder_summary.md`. Raises InvalidFile for a cut or a contradiction."""
+    sections = _sections(text)
+    if "Aggregates" not in sections or list(sections)[-1:] in ([], ["MFU"]) or "MFU" not in sections:
+        raise InvalidFile("cut short: no section 'Aggregates', or none that follows 'MFU'")
+    aggregates = {name: _spread(name, cells) for name, cells in sections["Aggregates"].items()}
+    timings = sections.get("Per-Stage Timings (ms)", {})
+    stages = {name: _spread(name, cells) for name, cells in timings.items()}
+    for stage in ("prefill", "decode"):
+        overall = aggregates.get(f"{stage.capitalize()} ms")
+        if overall is not None and stages.setdefault(stage, overall) != overall:
+            raise InvalidFile(f"two times for {stage}: {stages[stage]['mean']} and {overall['mean']} ms")
+    if vision := _VISION.search(text):
+        stages.setdefault("vision", _spread("vision", [vision[1], vision[2]]))
+    environment = {name: cells[0] for name, cells in sections.get("Environment", {}).items()}
+    peak = environment.get("Peak TFLOPs (est.)")
+    mfu = {scope.lower(): _figure(cells[0], scope) for scope, cells in sections["MFU"].items()}
+    figures = {
+        "tokens": aggregates.get("Tokens"), "tokens_per_s": aggregates.get("Tokens/s"),
+        "mfu": {scope: value for scope, value in mfu.items() if value},
+        "peak_tflops": _figure(peak, "peak TFLOPs") if peak else None,
+    }  # fmt: skip
+    generated = _GENERATED.search(text)
+    made = None if generated is None else _moment(generated[1])
+    return Summary(stages, figures, made, environment.get("Device") or None)
+
+
+def _sections(text: str) -> dict[str, dict[str, list[str]]]:
+    """Rows of the tables by the heading above and their first cell. Raises InvalidFile for one cut short."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        name, *lines = part.splitlines()
+        table = [line.strip() for line in lines if line.lstrip().startswith("|")]
+        rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
+        for line, cells in zip(table, rows, strict=True):
+            if not line.endswith("|") or not 2 <= len(cells) == len(rows[0]):
+                raise InvalidFile(f"a table row that is not whole: '{line[:60]}'")
+        found = {cells[0]: cells[1:] for cells in rows[2:]}
+        if name.strip() in sections or len(found) < len(rows[2:]):
+            raise InvalidFile(f"two sections '{name[:40]}', or two rows of one name in it")
+        sections[name.strip()] = found
+    return sections
+
+
+def _spread(name: str, cells: Sequence[str]) -> Spread:
+    if len(cells) != 2:
+        raise InvalidFile(f"{name[:40]} has no mean and deviation")
+    return {"mean": _figure(cells[0], name), "std": _figure(cells[1], name) if cells[1] else None}
+
+
+def _figure(cell: str, name: str) -> float:
+    if not _NUMBER.fullmatch(cell):
+        raise InvalidFile(f"{name[:40]}: '{cell[:40]}' is not a number")
+    return float(cell)
+
+
+def _moment(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    except (ValueError, OverflowError):
+        raise InvalidFile(f"'{text[:40]}' is not a time") from None
 
 
 # --- the record -------------------------------------------------------------------------------------

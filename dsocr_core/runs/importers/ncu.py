@@ -16,16 +16,14 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from dsocr_core.base.bounded_json import InvalidFile, Missing, read_bytes
-from dsocr_core.base.sanitise import paired
-from dsocr_core.runs.importers.imported import EmptyImport, ImportedRun, Skipped, content_id, file_record
+from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.importers.reading import (
     FILE_TIME_NOTE,
     TABLE_LIMIT,
     TEXT_LIMIT,
-    as_text,
+    Fields,
     as_yaml,
-    digest,
     file_time,
 )
 from dsocr_core.runs.importers.stages import stage_of_range
@@ -34,7 +32,6 @@ from dsocr_core.runs.importers.tables import (
     NCU_RAW,
     NCU_SUMMARY,
     Table,
-    decimal_comma,
     figures,
     find_tables,
 )
@@ -44,7 +41,6 @@ DETAILS = "ncu.details.csv"
 KERNEL_LIMIT, LAUNCH_LIMIT, METRIC_LIMIT = 2_000, 20_000, 2_000_000
 """Folders of a profile; launches and their metrics of a table."""
 _KERNEL_FOLDER = re.compile(r"kernel_(\d{1,6})_[0-9a-f]{32}")
-_DIGESTS = frozenset({"classification_summary.csv", "metrics_summary.csv", "all_metrics_long.csv"})
 _KEY = ["process", "id"]
 _LAUNCH = {
     "Process ID": "process", "ID": "id", "Kernel Name": "kernel", "Block Size": "block", "Grid Size": "grid",
@@ -125,11 +121,12 @@ def read_launches(tables: Sequence[Table]) -> Launches:
     if len(first) > LAUNCH_LIMIT or len(metrics) > METRIC_LIMIT:
         raise InvalidFile(f"more than {LAUNCH_LIMIT:,} launches or {METRIC_LIMIT:,} metrics")
     written = pd.concat([metrics["text"], rules["speedup"]])
-    comma = decimal_comma(written, [*metrics["unit"], *[None] * len(rules)], _COUNTS)
+    plain = figures(written, [*metrics["unit"], *[None] * len(rules)], _COUNTS)
+    values = pd.to_numeric(plain, errors="coerce").where(lambda value: value.abs() <= 1e18).to_numpy()
     return Launches(
         first[[*_LAUNCH.values(), "stage"]],
-        metrics.assign(value=figures(metrics["text"], comma)),
-        rules.assign(speedup_percent=figures(rules["speedup"], comma)).drop(columns="speedup"),
+        metrics.assign(value=values[: len(metrics)]),
+        rules.assign(speedup_percent=values[len(metrics) :]).drop(columns="speedup"),
     )
 
 
@@ -185,120 +182,102 @@ def _metrics(cells: pd.DataFrame) -> pd.DataFrame:
 # --- runs -------------------------------------------------------------------------------------------
 
 
-def read_table(file: Path, text: str, tables: Sequence[Table]) -> ImportedRun:
+def read_table(files: RunFiles, tables: Sequence[Table]) -> ImportedRun:
     """A table that lies by itself. Raises InvalidFile."""
     found = read_launches(_only(tables))
-    notes = f"Nsight Compute, {found.count()} in {paired(file.name)[:200]}."
-    record = file_record("ncu", {DETAILS: digest(text.encode())}, file, notes)
-    return ImportedRun(record, file, found.tables())
+    return files.profile("ncu", f"Nsight Compute, {found.count()} in {files.name}.", found.tables())
 
 
 def is_profile(directory: Path) -> bool:
     """Tell whether a folder is one kernel's, or has kernels' folders in it."""
-    return _is_kernel(directory) or bool(kernel_folders(directory))
+    return bool(_tables_of(directory) or _kernel_folders(directory))
 
 
-def own_folders(directory: Path) -> list[str]:
-    """Folders of a profile that are part of it."""
-    return ["analysis", *(folder.name for folder in kernel_folders(directory))]
-
-
-def unread_reason(file: Path) -> str:
-    """Why a file of a profile's folder is not taken."""
-    if file.name in _DIGESTS:
-        return "a digest of the kernels' tables, which are taken themselves"
-    return "not a file of a Nsight Compute folder"
-
-
-def read_profile(directory: Path) -> ImportedRun:
+def read_profile(files: RunFiles) -> list[ImportedRun]:
     """The kernels' folders of a folder as one run, in their order. Raises InvalidFile for none of use."""
-    folders = kernel_folders(directory) or [directory]
-    skipped = [Skipped(folder, f"more than {KERNEL_LIMIT:,} kernels") for folder in folders[KERNEL_LIMIT:]]
+    directory = files.place
+    folders = _kernel_folders(directory) or [directory]
+    for folder in folders[KERNEL_LIMIT:]:
+        files.skip(folder, f"more than {KERNEL_LIMIT:,} kernels")
     digests: dict[str, str] = {}
     found: list[Launches] = []
     names: dict[str, str] = {}
     for folder in folders[:KERNEL_LIMIT]:
-        launched, taken = _kernel(folder, skipped)
+        launched = _kernel(files, folder)
+        taken, files.digests = files.digests, {}
         if launched is None:
             continue
         same = names.setdefault("".join(sorted(taken.values())), folder.name)
         if same != folder.name:
-            skipped.append(Skipped(folder, f"the same as {same}"))
+            files.skip(folder, f"the same as {same}")
             continue
         # The digests of a folder, under the place that its kernel has in the profile.
         digests |= {f"{len(names)}/{name}": value for name, value in taken.items()}
         found.append(launched)
     if not found:
-        raise EmptyImport("no kernel of it could be read", skipped)
+        raise InvalidFile("no kernel of it could be read")
     parts = (
         pd.concat([getattr(each, part).assign(process=f"{place}") for place, each in enumerate(found)])
         for part in ("launches", "metrics", "rules")
     )
     launches = Launches(*parts)
     command = directory / "command.yaml"
-    created, line, sections = _command(command, skipped)
+    data = files.take("command", command, as_yaml, TEXT_LIMIT) if command.exists() else None
+    data = data or Fields(None)
+    words, sections = (data.get(name) for name in ("launch_command", "sections"))
+    line = " ".join(map(str, words))[:4000] if isinstance(words, list) else None
+    created = _moment(str(data.get("timestamp")))
     notes = f"Nsight Compute, {launches.count()}."
-    notes += f" Sections: {', '.join(sections)}." if sections else ""
+    if isinstance(sections, list) and sections:
+        notes += f" Sections: {', '.join(str(name)[:80] for name in sections[:40])}."
     first = folders[0] / DETAILS
+    files.digests = digests
     record = RunRecord(
-        id=content_id("ncu", digests), source="ncu",
+        id=files.content_id("ncu"), source="ncu",
         created=created or file_time(first if first.exists() else first.parent),
         command=line, profiled=True, notes=notes if created else f"{notes} {FILE_TIME_NOTE}",
     )  # fmt: skip
-    looked_at = frozenset([command, *(file for folder in folders for file in _tables(folder))])
-    return ImportedRun(record, directory, launches.tables(), {}, tuple(skipped), looked_at)
+    return [ImportedRun(record, directory, launches.tables())]
 
 
-def _kernel(folder: Path, skipped: list[Skipped]) -> tuple[Launches | None, dict[str, str]]:
-    """One kernel's launches from all of its tables, and the digests of those that were taken."""
+def _kernel(files: RunFiles, folder: Path) -> Launches | None:
+    """One kernel's launches from all of its tables."""
     launched: Launches | None = None
     tables: list[Table] = []
-    taken: dict[str, str] = {}
-    for file in _tables(folder):
-        try:
-            content = read_bytes(file, TABLE_LIMIT)
-            more = [table for table in find_tables(as_text(content))[0] if table.report in NCU]
-            launched = read_launches([*tables, *more])
-            tables, taken = [*tables, *more], taken | {file.name: digest(content)}
-        except InvalidFile as error:
-            skipped.append(Skipped(file, str(error)))
+
+    def with_table(text: str) -> Launches:
+        more = [table for table in find_tables(text)[0] if table.report in NCU]
+        found = read_launches([*tables, *more])
+        tables.extend(more)
+        return found
+
+    for file in _tables_of(folder):
+        launched = files.take(file.name, file, with_table, TABLE_LIMIT) or launched
     if launched is not None and not (folder / DETAILS).exists():
-        skipped.append(Skipped(folder / DETAILS, "not there; the sections' own files are taken"))
-    return launched, taken
+        files.skip(folder / DETAILS, "not there; the sections' own files are taken")
+    return launched
 
 
-def _command(file: Path, skipped: list[Skipped]) -> tuple[str | None, str | None, list[str]]:
-    """Tell when a profile was taken, the profiled command, the sections; None where nothing says so."""
-    try:
-        data = as_yaml(as_text(read_bytes(file, TEXT_LIMIT)))
-    except Missing:
-        return None, None, []
-    except InvalidFile as error:
-        skipped.append(Skipped(file, str(error)))
-        data = {}
-    words, sections, created = data.get("launch_command"), data.get("sections"), None
-    line = " ".join(map(str, words))[:4000] if isinstance(words, list) else None
+def _moment(text: str) -> str | None:
     with suppress(ValueError, OverflowError):
-        moment = datetime.fromisoformat(str(data.get("timestamp")))
+        moment = datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        created = moment.astimezone(UTC).isoformat(timespec="seconds")
-    return created, line, [str(name)[:80] for name in sections[:40]] if isinstance(sections, list) else []
+        return moment.astimezone(UTC).isoformat(timespec="seconds")
+    return None
 
 
-def kernel_folders(directory: Path) -> list[Path]:
+def _kernel_folders(directory: Path) -> list[Path]:
     """The folders of kernels in a folder, in their order."""
     try:
-        return sorted(path for path in directory.iterdir() if not path.is_symlink() and _is_kernel(path))
+        return sorted(path for path in directory.iterdir() if not path.is_symlink() and _tables_of(path))
     except OSError:
         return []
 
 
-def _is_kernel(directory: Path) -> bool:
-    return _KERNEL_FOLDER.fullmatch(directory.name) is not None and bool(_tables(directory))
-
-
-def _tables(folder: Path) -> list[Path]:
-    """A kernel's tables, the one with everything first."""
+def _tables_of(folder: Path) -> list[Path]:
+    """The tables of a kernel's folder, the one with everything first."""
+    if not _KERNEL_FOLDER.fullmatch(folder.name):
+        return []
     try:
         files = [path for path in folder.glob("ncu.*.csv") if not path.is_symlink()]
     except OSError:

@@ -19,10 +19,10 @@ import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
-from dsocr_core.runs.importers.imported import ImportedRun, file_record
+from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.importers.nsys import BACKEND
-from dsocr_core.runs.importers.reading import FileProbe, file_digest
-from dsocr_core.runs.importers.stages import NO_STAGE, Ranges, kernels_by_stage, stage_of_range
+from dsocr_core.runs.importers.reading import FileProbe, digest
+from dsocr_core.runs.importers.stages import NO_STAGE, Ranges, stage_of_range
 
 MAGIC = b"SQLite format 3\0"
 FILE_LIMIT = 8 * 1024**3
@@ -43,8 +43,9 @@ def is_database(probe: FileProbe) -> bool:
     return probe.start.startswith(MAGIC)
 
 
-def read_database(file: Path) -> ImportedRun:
+def read_database(files: RunFiles) -> list[ImportedRun]:
     """The kernels and stages of an export as a run. Raises InvalidFile."""
+    file = files.place
     size = file.stat().st_size
     if size > FILE_LIMIT:
         raise InvalidFile(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
@@ -58,17 +59,11 @@ def read_database(file: Path) -> ImportedRun:
         raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
         raise InvalidFile(f"a damaged database ({paired(str(error))[:200]})") from error
-    timings = ranges.timings(BACKEND, ranges.threads, ranges.took_on_device(work))
-    found = {"kernels": kernels_by_stage(kernels, ranges.stages), "timings": timings}
-    rows = {name: each for name, each in found.items() if each}
+    rows = ranges.tables(BACKEND, kernels, ranges.threads, ranges.took_on_device(work))
     if not rows:
         raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
-    record = file_record(
-        "nsys", {"export.sqlite": file_digest(file)}, file,
-        f"Nsight Systems, database {paired(file.name)[:200]}.",
-        backends=(BACKEND,) if "timings" in rows else (), gpu=gpu,
-    )  # fmt: skip
-    return ImportedRun(record, file, rows)
+    files.digests["export.sqlite"] = digest(file)
+    return [files.profile("nsys", f"Nsight Systems, database {files.name}.", rows, gpu=gpu)]
 
 
 def _opened(file: Path) -> sqlite3.Connection:

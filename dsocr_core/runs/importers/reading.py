@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
+import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from dsocr_core.base.bounded_json import DEPTH_LIMIT, InvalidFile, parse_json, plain_text
+from dsocr_core.base.bounded_json import InvalidFile, parse_json, plain_text
 from dsocr_core.base.sanitise import paired
 
 MIB = 1024 * 1024
@@ -40,16 +40,9 @@ class FileProbe:
             if not file.is_file():
                 raise InvalidFile("not a regular file")
             with file.open("rb") as handle:
-                start = handle.read(HEAD_BYTES)
-            if start.startswith(GZIP):
-                start = zlib.decompressobj(wbits=31).decompress(start, HEAD_BYTES)
-                if not start:
-                    raise InvalidFile("not a whole gzip file, or an empty one")
+                return cls(file, unpacked(handle.read(HEAD_BYTES), HEAD_BYTES, whole=False))
         except OSError as error:
             raise InvalidFile(f"cannot be read ({error.strerror})") from error
-        except zlib.error as error:
-            raise InvalidFile(f"not a whole gzip file ({error})") from error
-        return cls(file, start)
 
     @cached_property
     def text(self) -> str:
@@ -60,19 +53,19 @@ class FileProbe:
         return self.text.splitlines()[:HEAD_LINES]
 
 
-def unpacked(content: bytes, limit: int) -> bytes:
-    """A file's content, that of a gzip file unpacked, bounded. Raises InvalidFile."""
+def unpacked(content: bytes, limit: int, whole: bool = True) -> bytes:
+    """A file's content, or up to `limit` bytes of it; that of a gzip file unpacked. Raises InvalidFile."""
     if not content.startswith(GZIP):
         return content
     reader = zlib.decompressobj(wbits=31)
     try:
-        data = reader.decompress(content, limit + 1)
+        data = reader.decompress(content, limit + whole)
     except zlib.error as error:
         raise InvalidFile(f"not a whole gzip file ({error})") from error
     if len(data) > limit:
         raise InvalidFile(f"more than {limit:,} bytes when unpacked")
-    if not reader.eof or reader.unused_data:
-        raise InvalidFile("not a whole gzip file")
+    if not data or (whole and (not reader.eof or reader.unused_data)):
+        raise InvalidFile("not a whole gzip file, or an empty one")
     return data
 
 
@@ -87,87 +80,93 @@ def as_text(content: bytes) -> str:
     return text
 
 
-def as_json(text: str) -> dict[str, Any]:
+def as_json(text: str) -> Fields:
     """A JSON object of finite numbers. Raises InvalidFile; NaN, Infinity and repeated keys are refused."""
-    checked: dict[str, Any] = _checked(parse_json(text, repeats=False))
-    return checked
+    data = parse_json(text, repeats=False)
+    return _plain(data) if "\\u" in text else Fields(data)
 
 
-def as_yaml(text: str) -> dict[str, Any]:
+def as_yaml(text: str) -> Fields:
     """A YAML mapping as plain values with text keys. Raises InvalidFile; aliases are refused."""
     try:
         # An alias makes one node appear twice, and twice again inside that: a few lines become gigabytes.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise InvalidFile("YAML with aliases is not read")
-        data = yaml.safe_load(text)
+        return _plain(yaml.safe_load(text))
     except RecursionError as error:
         raise InvalidFile("YAML nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise InvalidFile(f"not YAML ({' '.join(str(error).split())[:200]})") from error
-    if not isinstance(data, dict):
-        raise InvalidFile("not a YAML mapping")
-    checked: dict[str, Any] = _checked(data)
-    return checked
 
 
-def _checked(value: Any, depth: int = 0) -> Any:
-    """A value with JSON types only: numbers finite and of 64 bits, texts that can be encoded."""
-    if depth > DEPTH_LIMIT:
-        raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int | float):
-        if not math.isfinite(value) or not -(2**63) <= value < 2**63:
-            raise InvalidFile(f"{str(value)[:20]} is not a number of 64 bits")
-        return value
-    if isinstance(value, Mapping):
-        return {paired(str(key)): _checked(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_checked(item, depth + 1) for item in value]
-    return paired(str(value))  # a text, or a YAML date
+def _plain(data: Any) -> Fields:
+    """Values that JSON has, with texts that can be encoded: dates as texts, half surrogates as "?"."""
+    return Fields(parse_json(paired(json.dumps(data, ensure_ascii=False, default=str))))
 
 
-def number(value: Any, name: str) -> float | None:
-    """A number of 0..1e18, None for a missing one. Raises InvalidFile for anything else."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidFile(f"{name} is not a number")
-    if not 0 <= value <= _NUMBER_LIMIT:
-        raise InvalidFile(f"{name} is {value:g}: out of all bounds")
-    return float(value)
+class Fields(Mapping[str, Any]):
+    """An object of a file. A field that is missing is None; one of another kind raises InvalidFile."""
+
+    def __init__(self, data: object, name: str = "") -> None:
+        if data is not None and not isinstance(data, Mapping):
+            raise InvalidFile(f"{name} is not an object")
+        self.data, self.name = data or {}, name
+
+    def __getitem__(self, key: str) -> Any:
+        return self.data[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def number(self, key: str) -> float | None:
+        """A number of 0 and more."""
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidFile(f"{self._path(key)} is not a number")
+        if not 0 <= value <= _NUMBER_LIMIT:
+            raise InvalidFile(f"{self._path(key)} is {value:g}: out of all bounds")
+        return float(value)
+
+    def whole(self, key: str) -> int | None:
+        """A whole number of 0 and more."""
+        value = self.number(key)
+        if value is not None and (not value.is_integer() or value >= _COUNT_LIMIT):
+            raise InvalidFile(f"{self._path(key)} is {value}: not a whole number below {_COUNT_LIMIT:,}")
+        return None if value is None else int(value)
+
+    def text(self, key: str) -> str | None:
+        """A text; None for an empty one, too."""
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, str):
+            raise InvalidFile(f"{self._path(key)} is not a text")
+        return value or None
+
+    def object(self, key: str) -> Fields:
+        """An object, empty where it is missing."""
+        return Fields(self.data.get(key), self._path(key))
+
+    def objects(self, key: str) -> list[Fields]:
+        """A list of objects, empty where it is missing."""
+        values = self.data.get(key, [])
+        if not isinstance(values, list):
+            raise InvalidFile(f"{self._path(key)} is not a list")
+        return [Fields(value, f"{self._path(key)}[{place}]") for place, value in enumerate(values)]
+
+    def _path(self, key: str) -> str:
+        return f"{self.name}.{key}"[-200:].lstrip(".")
 
 
-def whole(value: Any, name: str) -> int | None:
-    """A whole number of 0 and more, None for a missing one. Raises InvalidFile for anything else."""
-    result = number(value, name)
-    if result is not None and (not result.is_integer() or result >= _COUNT_LIMIT):
-        raise InvalidFile(f"{name} is {value}: not a whole number below {_COUNT_LIMIT:,}")
-    return None if result is None else int(result)
-
-
-def text_or_none(value: Any, name: str) -> str | None:
-    """A text, None for a missing or empty one. Raises InvalidFile for anything else."""
-    if value is not None and not isinstance(value, str):
-        raise InvalidFile(f"{name} is not a text")
-    return value or None
-
-
-def mapping(value: Any, name: str) -> dict[str, Any]:
-    """An object, empty for a missing one. Raises InvalidFile for anything else."""
-    if value is not None and not isinstance(value, dict):
-        raise InvalidFile(f"{name} is not an object")
-    return value or {}
-
-
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def file_digest(file: Path) -> str:
-    """Hash a file that is too large to be held. Raises InvalidFile."""
+def digest(content: bytes | Path) -> str:
+    """SHA-256 of a content, or of a file that is too large for memory. Raises InvalidFile."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
     try:
-        with file.open("rb") as handle:
+        with content.open("rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         raise InvalidFile(f"cannot be read ({error.strerror})") from error

@@ -36,8 +36,7 @@ def kernel_rows(kernels: pd.DataFrame, stage: str | None = None) -> list[Row]:
 
 def summed(launches: pd.DataFrame) -> pd.DataFrame:
     """Kernels from their launches, which have `name`, `took` and `stage`: in each, what took most first."""
-    keys = ["stage", "name"]
-    found = launches.groupby(keys, sort=False, dropna=False)["took"].agg(
+    found = launches.groupby(["stage", "name"], sort=False, dropna=False)["took"].agg(
         total_ns="sum", instances="count", avg_ns="mean", med_ns="median", min_ns="min", max_ns="max",
         stddev_ns="std",
     )  # fmt: skip
@@ -47,17 +46,11 @@ def summed(launches: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def kernels_by_stage(launches: pd.DataFrame, stages: Sequence[Stage]) -> list[Row]:
-    """Rows of kernels by the stage whose place in `stages` each launch has, NO_STAGE for none."""
-    names = dict(enumerate(stage.value for stage in stages))
-    return kernel_rows(summed(launches.assign(stage=launches["stage"].map(names).astype(object))))
-
-
-def timing_rows(backend: str, stage: Stage, mean: float, deviation: float | None, calls: int) -> list[Row]:
+def timing_rows(backend: str, stage: str, mean: float, deviation: float | None, calls: int) -> list[Row]:
     """A stage's mean and deviation over the pages of a profile, as rows of `timings`."""
-    of = {"backend": backend, "stage": stage.value, "inside_prefill": stage not in TOP_LEVEL, "calls": calls}
+    of = {"backend": backend, "stage": str(stage), "inside_prefill": stage not in TOP_LEVEL, "calls": calls}
     rows: list[Row] = [of | {"milliseconds": mean / 1e6, "aggregate": "mean"}]
-    if deviation is not None and calls > 1:
+    if deviation is not None and not np.isnan(deviation) and calls > 1:
         rows.append(of | {"milliseconds": deviation / 1e6, "aggregate": "std"})
     return rows
 
@@ -105,6 +98,30 @@ class Ranges:
                 took.setdefault(self.stages[stage], []).append(span)
         return took
 
+    def tables(
+        self,
+        backend: str,
+        kernels: pd.DataFrame,
+        threads: Sequence[object],
+        on_device: Mapping[Stage, Sequence[float]],
+    ) -> dict[str, list[Row]]:
+        """Rows of `kernels`, whose `stage` is its place in `stages`, and of the ranges on these threads.
+
+        A stage with as many ranges on the device took what those took: the host only queued its work.
+        """
+        took = self.took(threads)
+        for stage, times in on_device.items():
+            if stage is not Stage.PREPROCESS and len(times) == len(took.get(stage, times)):
+                took[stage] = list(times)
+        timings: list[Row] = []
+        for stage, times in took.items():
+            deviation = float(np.std(times, ddof=1)) if len(times) > 1 else None
+            timings += timing_rows(backend, stage, float(np.mean(times)), deviation, len(times))
+        names = dict(enumerate(stage.value for stage in self.stages))
+        named = kernels.assign(stage=kernels["stage"].map(names).astype(object))
+        found = {"kernels": kernel_rows(summed(named)), "timings": timings}
+        return {name: rows for name, rows in found.items() if rows}
+
     def _inside(self, thread: object, moments: np.ndarray) -> Iterator[tuple[slice, int]]:
         """Those of a thread's sorted moments that lie in each range, in the order in which ranges begin."""
         ranges = sorted(self._ranges.get(thread, ()), key=lambda each: (each[0], -each[1]))
@@ -114,20 +131,3 @@ class Ranges:
             raise InvalidFile(f"more than {_OPEN_AT_ONCE} ranges of stages are open at once")
         for place in np.flatnonzero(first < last):
             yield slice(first[place], last[place]), ranges[place][2]
-
-    def timings(
-        self, backend: str, threads: Sequence[object], on_device: Mapping[Stage, Sequence[float]]
-    ) -> list[Row]:
-        """Rows of `timings` from the ranges on these threads.
-
-        A stage with as many ranges on the device took what those took: the host only queued its work.
-        """
-        took = self.took(threads)
-        for stage, times in on_device.items():
-            if stage is not Stage.PREPROCESS and len(times) == len(took.get(stage, times)):
-                took[stage] = list(times)
-        rows: list[Row] = []
-        for stage, times in took.items():
-            deviation = float(np.std(times, ddof=1)) if len(times) > 1 else None
-            rows += timing_rows(backend, stage, float(np.mean(times)), deviation, len(times))
-        return rows

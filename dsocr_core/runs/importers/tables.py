@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -42,55 +43,71 @@ _MAY_BE_HEAD = re.compile(r"Name|Range|Operation|Event")
 _UNREAD = frozenset({"time", "total", "start", "duration", "range", "count"})
 """First columns of Nsight Systems' other reports."""
 _ANNOUNCED = re.compile(r"Processing \[.*/(\w+)\.py|^\s*\*\* [^(]*\((\w+)\):")
-_SPEAKS = re.compile(r"==|\s*(Processing \[|Generating |Exporting |Using |NOTICE|SKIPPED|WARNING|ERROR|\*\*)")
-"""Begin of lines in which the tools speak of themselves."""
+_SPEAKS = re.compile(
+    r"\s*$|==|\s*(Processing \[|Generating |Exporting |Using |NOTICE|SKIPPED|WARNING|ERROR|\*\*)"
+)
+"""Begin of lines in which the tools speak of themselves, and blank ones."""
 _HEAD_LIMIT, _TEXT_LIMIT = 200_000, 4_000
 """Characters of a head, as a raw page has a column a metric, and of a cell of ncu's."""
+_POINT = r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_COMMA = r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:\.[0-9]{3})+)(?:,[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_DIGITS = r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
 
-_POINT = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
-_COMMA = re.compile(r"[-+]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?([eE][-+]?\d+)?", re.ASCII)
-_DIGITS = re.compile(r"[-+]?\d[\d.,]*([eE][-+]?\d+)?", re.ASCII)
 
-
-@dataclass(frozen=True)
+@dataclass
 class Table:
     """A report's rows as texts, by their line in the file; None where a row is shorter than the head."""
 
     report: str
     """Empty for one of Nsight Systems that is not read."""
+    columns: Sequence[str]
     units: Mapping[str, str]
     """By column, where the head names one."""
-    rows: pd.DataFrame
+    mark: str
+    """What separates cells."""
+    lines: array[int] = field(default_factory=lambda: array("l"))
+    """Numbers of its lines in the text, the first is 0."""
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def has_table(probe: FileProbe, reports: Container[str]) -> bool:
     """Tell whether a file begins with a table of one of these reports, or has it after other lines."""
-    return any((head := _head(line)) is not None and head[0].report in reports for line in probe.lines)
+    return any((table := _head(line)) is not None and table.report in reports for line in probe.lines)
 
 
 def find_tables(text: str) -> tuple[list[Table], list[str]]:
     """The tables of a text in its order, and the names of those not read. Raises InvalidFile."""
     found: list[Table] = []
     unread: dict[str, None] = {}
-    lines, at, announced = text.split("\n"), 0, ""
-    while at < len(lines):
-        if (match := _ANNOUNCED.search(lines[at])) is not None:
-            announced = match[1] or match[2]
-        head, at = _head(lines[at]), at + 1
-        if head is None:
+    table, announced, in_quotes, quoted = None, "", False, False
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if not in_quotes and (head := _head(line)) is not None:
+            table, quoted = head, line.startswith('"')
+            if table.report:
+                found.append(table)
+            else:
+                unread[announced or f"the one with {', '.join(table.columns[:3])}"[:60]] = None
+            announced = ""
             continue
-        table, mark = head
-        end = _end(table, lines, at)
-        if table.report:
-            found.append(_filled(table, mark, lines, range(at, end)))
-        else:
-            unread[announced or f"the one with {', '.join(table.rows.columns[:3])}"[:60]] = None
-        at, announced = end, ""
+        if not in_quotes and (match := _ANNOUNCED.search(line)) is not None:
+            announced = match[1] or match[2]
+        if table is None or in_quotes:
+            pass
+        elif table.report not in NCU:  # its tables end with a blank line or the tool's words
+            table = None if _SPEAKS.match(line) else table
+        elif line.startswith("==") or (quoted and not line.startswith('"')):
+            continue  # a line of the profiled program between rows
+        if table is not None:
+            table.lines.append(number)
+            in_quotes ^= line.count('"') % 2 == 1
+    for table in found:
+        _fill(table, lines)
     return found, list(unread)
 
 
-def _head(line: str) -> tuple[Table, str] | None:
-    """The table without rows that a line is the head of, and what separates cells; None of another line."""
+def _head(line: str) -> Table | None:
+    """The table without rows that a line is the head of; None of another line."""
     if len(line) > _HEAD_LIMIT or not _MAY_BE_HEAD.search(line):
         return None
     mark = "\t" if "\t" in line else ";" if line.count(";") > line.count(",") else ","
@@ -103,97 +120,69 @@ def _head(line: str) -> tuple[Table, str] | None:
     there = set(names)
     report = next((report for report, of in REPORTS.items() if there.issuperset(of.split(","))), None)
     if report in NCU:
-        return Table(report, {}, pd.DataFrame(columns=[cell.strip() for cell in cells])), mark
+        return Table(report, [cell.strip() for cell in cells], {}, mark)
     # A source is what only the events of MPI have, in a table that else looks as one of kernels.
     if report is None or len(there) < len(names) or "source" in there:
         known = len(names) > 3 and names[0] in _UNREAD and any(unit for _, unit in named)
-        return (Table("", {}, pd.DataFrame(columns=cells)), mark) if known else None
-    units = {name: unit for name, (_, unit) in zip(names, named, strict=True) if unit}
-    return Table(report, units, pd.DataFrame(columns=names)), mark
+        return Table("", cells, {}, mark) if known else None
+    return Table(
+        report, names, {name: unit for name, (_, unit) in zip(names, named, strict=True) if unit}, mark
+    )
 
 
-def _end(table: Table, lines: Sequence[str], at: int) -> int:
-    """The line behind a table's last: another head, or for Nsight Systems a blank or its own words."""
-    inside = False
-    for place in range(at, len(lines)):
-        line = lines[place]
-        over = table.report not in NCU and (not line.strip() or _SPEAKS.match(line) is not None)
-        if not inside and (over or _head(line) is not None):
-            return place
-        inside ^= line.count('"') % 2 == 1
-    return len(lines)
-
-
-def _filled(table: Table, mark: str, lines: Sequence[str], places: range) -> Table:
-    """The table with its rows. Lines of a program between ncu's rows, which are quoted, have no quote."""
-    columns, of_ncu = list(table.rows.columns), table.report in NCU
-    if len(set(columns)) < len(columns):
+def _fill(table: Table, lines: Sequence[str]) -> None:
+    """Make rows of a table's lines. Raises InvalidFile."""
+    width = len(table.columns)
+    if len(set(table.columns)) < width:
         raise InvalidFile("a column appears twice")
-    quoted, inside, kept = lines[places.start - 1].startswith('"'), False, []
-    for place in places:
-        if inside or not of_ncu or not (lines[place][:2] == "==" or (quoted and lines[place][:1] != '"')):
-            kept.append(place)
-            inside ^= lines[place].count('"') % 2 == 1
-    reader = csv.reader((lines[place] + "\n" for place in kept), delimiter=mark, strict=True)
+    reader = csv.reader((lines[number] + "\n" for number in table.lines), delimiter=table.mark, strict=True)
     numbers: list[int] = []
     rows: list[list[str | None]] = []
     texts: dict[str, str] = {}  # few texts stand in many cells
     try:
         for row in reader:
-            number, width = kept[reader.line_num - 1] + 1, len(columns)
+            number = table.lines[reader.line_num - 1] + 1
             if not row:
                 continue
             if len(row) > width or (len(row) < width and table.report not in (NCU_DETAILS, NCU_SUMMARY)):
                 raise InvalidFile(f"not whole: row {number} has {len(row)} of {width} cells")
-            cells = (cell.strip()[: _TEXT_LIMIT if of_ncu else None] for cell in row)
+            cells = (cell.strip()[: _TEXT_LIMIT if table.report in NCU else None] for cell in row)
             rows.append([*(texts.setdefault(cell, cell) for cell in cells), *[None] * (width - len(row))])
             numbers.append(number)
     except csv.Error as error:
-        raise InvalidFile(f"not whole: row {(numbers or [places.start])[-1] + 1}: {error}") from error
+        raise InvalidFile(f"not whole: row {(numbers or [table.lines[0]])[-1] + 1}: {error}") from error
     if not rows:
         raise InvalidFile(f"{table.report}: a head and no rows")
-    if places.stop == len(lines) and lines[-1] and rows[-1][-1] is None:
+    if lines[-1] and numbers[-1] == len(lines) and rows[-1][-1] is None:
         raise InvalidFile(f"not whole: row {numbers[-1]} is cut short")
-    return Table(table.report, table.units, pd.DataFrame(rows, numbers, columns, dtype=object))
+    table.rows = pd.DataFrame(rows, numbers, table.columns, dtype=object)
 
 
-def decimal_comma(cells: pd.Series, units: Sequence[str | None], counts: Container[str]) -> bool:
-    """Tell whether figures are written 1.234,5: one way for all, the tools' own unless that cannot be.
+def figures(cells: pd.Series, units: Sequence[str | None], counts: Collection[str]) -> pd.Series:
+    """Texts of numbers as Python writes them, "" for another text; written 1,234.5 or all of them 1.234,5.
 
     Where both can be, no percentage is 1,000 and more, and what is counted, of a unit in `counts`, has no
     decimals. Raises InvalidFile.
     """
-    found = pd.DataFrame({"text": cells.astype(object).fillna(""), "unit": list(units)}, cells.index)
-    found = found[_matches(found["text"], _DIGITS)]
-    point, comma = (_matches(found["text"], pattern) for pattern in (_POINT, _COMMA))
-    if not point.all() and not comma.all():
-        one, other = found[~comma].iloc[0], found[~point].iloc[0]
+    texts = cells.astype(object).fillna("")
+    texts = texts.where(texts.str.len() <= 40, "")
+    digits, point, comma = (texts.str.fullmatch(pattern) for pattern in (_DIGITS, _POINT, _COMMA))
+    one, other = texts[digits & ~comma], texts[digits & ~point]
+    with_comma = one.empty and not other.empty
+    if not one.empty and not other.empty:
         raise InvalidFile(
-            f"row {one.name}: '{one['text'][:40]}' and '{other['text'][:40]}' in row {other.name} are "
-            "figures of different locales"
+            f"row {one.index[0]}: '{one.iloc[0]}' and '{other.iloc[0]}' in row {other.index[0]} are figures "
+            "of different locales"
         )
-    if not point.all() or not comma.all():
-        return not point.all()
-    if (found["text"].str.contains(",") & (found["unit"] == "%")).any():
-        return True
-    for number, text, unit in found.itertuples():
-        if "." in text and unit in counts:
+    if one.empty and other.empty:
+        unit = pd.Series(units, texts.index, dtype=object)
+        with_comma = bool((texts.str.contains(",", regex=False) & digits & (unit == "%")).any())
+        broken = texts[texts.str.contains(".", regex=False) & digits & unit.isin([*counts])]
+        if not with_comma and not broken.empty:
             raise InvalidFile(
-                f"row {number}: '{text[:40]}' is no count, and every figure may have a decimal comma: print "
-                "the table with LC_ALL=C"
+                f"row {broken.index[0]}: '{broken.iloc[0]}' is no count, and every figure may have a decimal "
+                "comma: print the table with LC_ALL=C"
             )
-    return False
-
-
-def figures(cells: pd.Series, comma: bool) -> pd.Series:
-    """Numbers of cells, NaN for a text, nothing, or what is out of all bounds."""
-    texts = cells.astype(object).fillna("").str.slice(0, 41)
-    good = _matches(texts, _COMMA if comma else _POINT) & (texts.str.len() <= 40)
-    plain = texts.str.replace("." if comma else ",", "", regex=False).str.replace(",", ".", regex=False)
-    values = plain.where(good, "nan").astype(float)
-    return values.where(values.abs() <= 1e18)
-
-
-def _matches(cells: pd.Series, pattern: re.Pattern[str]) -> pd.Series:
-    known = {cell: pattern.fullmatch(cell) is not None for cell in cells.unique()}
-    return cells.map(known).astype(bool)
+    thousands, mark = (".", ",") if with_comma else (",", ".")
+    plain = texts.str.replace(thousands, "", regex=False).str.replace(mark, ".", regex=False)
+    return plain.where(comma if with_comma else point, "")

@@ -27,14 +27,14 @@ import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
-from dsocr_core.runs.importers.imported import ImportedRun, Row, file_record
+from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
 from dsocr_core.runs.importers.reading import (
     GZIP,
     MIB,
     FileProbe,
-    file_digest,
+    digest,
 )
-from dsocr_core.runs.importers.stages import Ranges, kernels_by_stage, stage_of_range
+from dsocr_core.runs.importers.stages import Ranges, stage_of_range
 
 TRACE_LIMIT = 1536 * MIB
 """Bytes of a trace, unpacked."""
@@ -63,10 +63,10 @@ def is_trace(probe: FileProbe) -> bool:
     )
 
 
-def read_trace(file: Path) -> ImportedRun:
+def read_trace(files: RunFiles) -> list[ImportedRun]:
     """The kernels and stages of a trace as a run. Raises InvalidFile."""
     found = _Trace()
-    with closing(_Stream(file)) as stream:
+    with closing(_Stream(files.place)) as stream:
         for event in stream.events():
             found.take(event)
     rows = found.tables()
@@ -74,12 +74,9 @@ def read_trace(file: Path) -> ImportedRun:
         raise InvalidFile(
             "a trace without kernels and without ranges of stages; profile with ProfilerActivity.CUDA"
         )
-    record = file_record(
-        "torch", {"trace.json": file_digest(file)}, file,
-        f"torch.profiler, trace {paired(file.name)[:200]}.{stream.left_out}",
-        backends=(BACKEND,) if "timings" in rows else (), gpu=stream.gpu,
-    )  # fmt: skip
-    return ImportedRun(record, file, rows)
+    files.digests["trace.json"] = digest(files.place)
+    notes = f"torch.profiler, trace {files.name}.{stream.left_out}"
+    return [files.profile("torch", notes, rows, gpu=stream.gpu)]
 
 
 class _Trace:
@@ -134,9 +131,7 @@ class _Trace:
         kernels = pd.DataFrame(
             {"name": cleaned.reindex(names).to_numpy(), "stage": stages, "took": times * 1e3}
         )
-        timings = self._ranges.timings(BACKEND, [_HOST], self._ranges.took([None]))
-        found = {"kernels": kernels_by_stage(kernels, self._ranges.stages), "timings": timings}
-        return {name: rows for name, rows in found.items() if rows}
+        return self._ranges.tables(BACKEND, kernels, [_HOST], self._ranges.took([None]))
 
     def _number(self, text: str) -> int:
         return self._names.setdefault(text, len(self._names))

@@ -20,10 +20,11 @@ from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import archive, detect
 from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.imported import RunFiles
+from dsocr_core.runs.importers.llm_perf_opt import read_summary
 from dsocr_core.runs.importers.nsys import KERNEL_SUMMARY
 from dsocr_core.runs.importers.own_run import read_own_run
 from dsocr_core.runs.importers.reading import as_yaml
-from dsocr_core.runs.importers.summary import read_summary
 from tests.support.flat_tables import flat_tables
 from tests.support.made_up_runs import record
 from tests.support.paths import SHARED
@@ -666,7 +667,7 @@ def test_a_small_table_that_stands_for_gigabytes_is_refused_without_holding_them
     )
     assert (folder / "readings.parquet").stat().st_size < 20_000
     with pytest.raises(InvalidFile, match="holds more than"):
-        read_own_run(folder)
+        read_own_run(RunFiles(folder))
     assert pa.default_memory_pool().max_memory() < 2**30
 
 

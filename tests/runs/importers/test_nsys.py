@@ -16,6 +16,7 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers import nsys_sqlite
 from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.llm_perf_opt import _captured
 from dsocr_core.runs.importers.nsys import kernels_of
 from tests.support.flat_tables import flat_tables
@@ -411,7 +412,7 @@ def test_a_database_of_strangers_is_refused(tmp_path: Path, sql: str, reason: st
     with closing(sqlite3.connect(file)) as database:
         database.executescript(sql)
     with pytest.raises(InvalidFile, match=reason):
-        nsys_sqlite.read_database(file)
+        nsys_sqlite.read_database(RunFiles(file))
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,11 +426,11 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(nsys_sqlite, "SECONDS", -1.0)
     monkeypatch.setattr(nsys_sqlite, "_STEPS", 10)
     with pytest.raises(InvalidFile, match=r"takes more than -1 s"):
-        nsys_sqlite.read_database(tmp_path / "x.sqlite")
+        nsys_sqlite.read_database(RunFiles(tmp_path / "x.sqlite"))
     monkeypatch.setattr(nsys_sqlite, "SECONDS", 60.0)
     monkeypatch.setattr(nsys_sqlite, "KERNEL_LIMIT", 100)
     with pytest.raises(InvalidFile, match="more than 100 kernels"):
-        nsys_sqlite.read_database(tmp_path / "x.sqlite")
+        nsys_sqlite.read_database(RunFiles(tmp_path / "x.sqlite"))
     (tmp_path / "torn.sqlite").write_bytes((tmp_path / "x.sqlite").read_bytes()[:9000])
     with pytest.raises(InvalidFile):
-        nsys_sqlite.read_database(tmp_path / "torn.sqlite")
+        nsys_sqlite.read_database(RunFiles(tmp_path / "torn.sqlite"))

@@ -40,7 +40,7 @@ def document(*points: Any, **other: Any) -> str:
 
 
 def test_flops_are_whole_numbers_and_data_is_in_bytes() -> None:
-    model, (eager, flash, counted) = sweeps.points(document(point()), "prefill")
+    model, (eager, flash, counted) = sweeps._points(document(point()), "prefill")
     assert model == "deepseek-ocr-3b"
     assert (eager["engine"], flash["engine"], counted["engine"]) == ("eager", "flash", "counted")
     assert eager["flops"] == 2_496_869_662_208 and eager["other_flops"] == 1_546_890_752
@@ -51,14 +51,14 @@ def test_flops_are_whole_numbers_and_data_is_in_bytes() -> None:
 
 def test_a_point_without_torchs_count_has_none() -> None:
     costs = {"prefill_eager": cost(1.0, 0.5), "prefill_vendor": None}
-    _, rows = sweeps.points(document(point(prefill_stagecost=costs)), "prefill")
+    _, rows = sweeps._points(document(point(prefill_stagecost=costs)), "prefill")
     assert [row["engine"] for row in rows] == ["eager"]
 
 
 def test_a_sweep_of_totals_alone_has_its_flops() -> None:
     totals = {"analytic_eager_tflops": 2.5, "analytic_flash_tflops": 2.25, "vendor_tflops": None}
     alone = {key: value for key, value in point(prefill=totals).items() if key != "prefill_stagecost"}
-    _, rows = sweeps.points(document(alone), "prefill")
+    _, rows = sweeps._points(document(alone), "prefill")
     assert [(row["engine"], row["flops"], row["other_flops"]) for row in rows] == [
         ("eager", 2_500_000_000_000, None), ("flash", 2_250_000_000_000, None),
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_sweep_of_totals_alone_has_its_flops() -> None:
 )
 def test_what_is_no_sweep_is_named(text: str, reason: str) -> None:
     with pytest.raises(InvalidFile, match=reason):
-        sweeps.points(text, "prefill")
+        sweeps._points(text, "prefill")
 
 
 def test_a_folder_is_one_run_and_what_is_left_out_is_named(tmp_path: Path) -> None:
@@ -107,6 +107,6 @@ def test_a_folder_is_one_run_and_what_is_left_out_is_named(tmp_path: Path) -> No
         again = import_paths(history, [file])
     reasons = {item.path.name: item.reason for item in report.skipped}
     assert reasons["e2e_decode_sweep.json"].startswith("not valid JSON")
-    assert reasons["responsive-tflops-by-tpot.json"].startswith("worked out from the sweep's own points")
+    assert reasons["responsive-tflops-by-tpot.json"] == "not a file that is taken from analytic sweeps"
     assert [line.partition(":")[0] for line in report.lines()] == ["analytic sweeps"]
     assert [run.run_id for run in again.known] == [report.imported[0].run_id]

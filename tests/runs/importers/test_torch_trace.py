@@ -12,6 +12,7 @@ import pytest
 
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.runs.importers import torch_trace
+from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.torch_trace import read_trace
 
 
@@ -97,7 +98,7 @@ def test_stages_of_a_page_are_those_of_its_stage_timer() -> None:
     """A page of 12 tokens on an H200: what our NVTX stages mark, and the stage timer of the same page."""
     file = Path(__file__).parent / "data" / "torch-fast-page.json.gz"
     timer = json.loads(gzip.decompress(file.read_bytes()))["stageTimer"]
-    run = read_trace(file)
+    run = read_trace(RunFiles(file))[0]
     found = {row["stage"]: row["milliseconds"] for row in run.tables["timings"] if row["aggregate"] == "mean"}
     assert found.keys() == timer.keys()
     for stage, within in {"sam": 2, "clip": 2, "prefill": 2, "decode": 3, "preprocess": 3}.items():
@@ -112,7 +113,7 @@ def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(t
     ]
     for events, stage in ((plain, "decode"), (on_device, "sam")):
         (tmp_path / "t.json").write_text(trace(events))
-        run = read_trace(tmp_path / "t.json")
+        run = read_trace(RunFiles(tmp_path / "t.json"))[0]
         assert [row["stage"] for row in run.tables["kernels"]] == [stage]  # type: ignore[index]
 
 
@@ -166,7 +167,7 @@ def test_an_event_that_cannot_be_mended_is_left_out_and_its_place_said(
 def test_a_trace_that_is_not_whole_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(InvalidFile, match=reason):
-        read_trace(tmp_path / "t.json")
+        read_trace(RunFiles(tmp_path / "t.json"))
 
 
 def test_a_trace_of_gigabytes_is_refused_within_its_limit(
@@ -184,8 +185,8 @@ def test_a_trace_of_gigabytes_is_refused_within_its_limit(
     (tmp_path / "parts.json.gz").write_bytes(packed + gzip.compress(b" "))  # the end tells of its last part
     for name in ("t.json.gz", "plain.json", "parts.json.gz"):
         with pytest.raises(InvalidFile, match=r"more than 12 MiB unpacked: profile fewer steps"):
-            read_trace(tmp_path / name)
+            read_trace(RunFiles(tmp_path / name))
     monkeypatch.setattr(torch_trace, "EVENT_LIMIT", 5)
     (tmp_path / "t.json").write_text(trace())
     with pytest.raises(InvalidFile, match="more than 5 events"):
-        read_trace(tmp_path / "t.json")
+        read_trace(RunFiles(tmp_path / "t.json"))

@@ -1,0 +1,168 @@
+"""Pages of a run of llm-perf-opt: `predictions.jsonl` and the folders `viz/<md5>/`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+
+from dsocr_core.base.bounded_json import InvalidFile, read_bytes
+from dsocr_core.reading.artifacts import INFO, RESULT_IMAGE, RESULT_MMD, folder_key
+from dsocr_core.runs.importers.imported import Row, RunFiles
+from dsocr_core.runs.importers.reading import PICTURE_LIMIT, TEXT_LIMIT, Fields, as_json, as_text, digest
+
+STAGES = ("prefill", "decode", "vision", "sam", "clip", "projector")
+PAGE_LIMIT = 100_000
+_NAME_DEPTH = 8
+"""Folders of a path that a page's name may need; beyond, it is the whole path."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One reading of one image. Times in ms by their stage names; a stage that is missing was not timed."""
+
+    image: str
+    """The image's path as the run had it."""
+    text_raw: str | None
+    times: Mapping[str, float]
+    tokens: int | None = None
+    boxes: tuple[Row, ...] = ()
+    error: str | None = None
+    """Why it could not be read, where the file says so."""
+
+
+def _page(data: Fields, image: str, times: Fields, suffix: str = "") -> Page:
+    if (path := data.text(image)) is None:
+        raise InvalidFile("names no image")
+    found = {stage: times.number(f"{stage}{suffix}") for stage in STAGES}
+    timed = {stage: value for stage, value in found.items() if value}  # their writer puts 0 where none was
+    boxes = tuple(map(_box, data.objects("boxes")))
+    return Page(path, data.text("text_raw"), timed, data.whole("tokens") or None, boxes, data.text("error"))
+
+
+def _box(values: Fields) -> Row:
+    for name in ("x", "y", "w", "h"):
+        if isinstance(values.get(name), bool) or not isinstance(values.get(name), int | float):
+            raise InvalidFile(f"{values.name} has no number {name}")
+    x, y, w, h = (float(values[name]) for name in ("x", "y", "w", "h"))
+    words = {name: values.text(name) for name in ("text", "label")}
+    return {"x1": x, "y1": y, "x2": x + w, "y2": y + h, **words}
+
+
+def read_predictions(text: str) -> tuple[list[Page], list[str]]:
+    """The pages of a `predictions.jsonl`, and why lines were left out. Raises InvalidFile for no page."""
+    pages: list[Page] = []
+    left_out: list[str] = []
+    for count, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            if len(pages) >= PAGE_LIMIT:
+                raise InvalidFile(f"more than {PAGE_LIMIT:,} pages")
+            data = as_json(line)
+            pages.append(_page(data, "image", data, "_ms"))
+        except InvalidFile as error:
+            left_out.append(f"line {count}: {error}")
+    if not pages:
+        raise InvalidFile(f"no page could be read: {left_out[0]}" if left_out else "empty")
+    return pages, left_out
+
+
+def read_folder(run: RunFiles, folder: Path) -> tuple[Page, dict[str, Path]] | None:
+    """A page of the gallery and its files by their place; None where it is refused, which `run` then says."""
+    page = run.take(str(folder), folder / INFO, _shown, TEXT_LIMIT)
+    if page is None:
+        return None
+    digests, files = {INFO: run.digests.pop(str(folder))}, {INFO: folder / INFO}
+    # Theirs is the MD5 of the image's path.
+    name = folder.name if re.fullmatch(r"[0-9a-f]{32}", folder.name) else folder_key(page.image)
+    if f"viz/{name}/{INFO}" in run.digests:
+        run.skip(folder / INFO, "the run has another folder of this page")
+        return None
+    images = folder / "images"
+    crops = [] if images.is_symlink() else sorted(images.glob("*.jpg"))
+    for file in (folder / RESULT_MMD, folder / RESULT_IMAGE, *crops):
+        if not file.exists() and not file.is_symlink():
+            continue
+        place = file.relative_to(folder).as_posix()
+        try:
+            digests[place] = _digest_of_picture(file, file in crops)
+            files[place] = file
+            run.seen.add(file)
+        except InvalidFile as error:
+            run.skip(file, str(error))
+    run.digests |= {f"viz/{name}/{place}": value for place, value in digests.items()}
+    return page, {f"viz/{name}/{place}": file for place, file in files.items()}
+
+
+def _shown(text: str) -> Page:
+    data = as_json(text)
+    return _page(data, "source_image", data.object("timings_ms"))
+
+
+def _digest_of_picture(file: Path, is_crop: bool) -> str:
+    """The digest of what the published `save_results` writes for a page. Raises InvalidFile."""
+    if is_crop and not re.fullmatch(r"\d{1,6}\.jpg", file.name):
+        raise InvalidFile("not a numbered crop")
+    content = read_bytes(file, TEXT_LIMIT if file.name == RESULT_MMD else PICTURE_LIMIT)
+    if file.name == RESULT_MMD:
+        as_text(content)
+    elif not content.startswith(b"\xff\xd8\xff"):
+        raise InvalidFile("not a JPEG picture")
+    return digest(content)
+
+
+def join(predictions: list[Page], shown: Iterable[Page]) -> list[Page]:
+    """Every reading once: a page of the gallery is the last prediction of its image with its text.
+
+    A run that cycles over its images reads some of them again, but keeps one folder for each.
+    """
+    pages = list(predictions)
+    for each in shown:
+        same = [
+            index
+            for index, page in enumerate(pages)
+            if page.image == each.image and page.text_raw in (each.text_raw, None)
+        ]
+        if not same:
+            pages.append(each)
+            continue
+        page = pages[same[-1]]
+        pages[same[-1]] = replace(
+            each, times={**each.times, **page.times}, tokens=page.tokens, error=page.error or each.error
+        )
+    return pages
+
+
+def page_names(images: Iterable[str]) -> list[str]:
+    """A name for each image: its file name, longer where two would be equal; its second reading is
+    `name (2)`.
+
+    The name pairs the page with the same page of other runs, so it does not hold the folder of a machine
+    unless it must.
+    """
+    images = list(images)
+    parts = {image: _parts(image) for image in images}
+    names: dict[str, str] = {}
+    for depth in range(1, _NAME_DEPTH + 1):
+        ends = Counter(each[-depth:] for each in parts.values())
+        for image, each in parts.items():
+            if ends[each[-depth:]] == 1:
+                names.setdefault(image, "/".join(each[-depth:]))
+    result: dict[str, None] = {}
+    readings: Counter[str] = Counter()
+    for image in images:
+        name = names.get(image, image)
+        while name in result:
+            readings[image] += 1
+            name = f"{names.get(image, image)} ({readings[image] + 1})"
+        result[name] = None
+    return list(result)
+
+
+def _parts(image: str) -> tuple[str, ...]:
+    windows = re.match(r"[A-Za-z]:\\|\\\\", image) is not None
+    path: PurePath = PureWindowsPath(image) if windows else PurePosixPath(image)
+    return tuple(part for part in path.parts if part not in ("/", "..")) or (image,)
