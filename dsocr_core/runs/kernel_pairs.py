@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from dsocr_core.base.formatting import amount, plural, signed, significant
+from dsocr_core.base.formatting import amount, plural, significant
 from dsocr_core.runs.history import History
-from dsocr_core.runs.kernel_names import kernel_names
-from dsocr_core.runs.kernel_profiles import plain_name
+from dsocr_core.runs.kernel_names import plain_name
 from dsocr_core.runs.profiled import by_kernel, profile_rows
 
 BOTH, NEW, GONE = "in both", "new", "gone"
@@ -50,28 +47,6 @@ class KernelPairs:
             "is that of one launch, times A's launches; what is new or gone comes last and may be what was "
             "not profiled."
         )
-
-    def cells(self, most: int) -> Iterator[list[str]]:
-        """Write the rows of a table with HEADS, the first `most`; of a figure A's and B's."""
-        rows = self.rows.head(most)
-        for name, row in zip(kernel_names(rows["kernel"].tolist()), rows.to_dict("records"), strict=True):
-            each = (row[f"each_s_{side}"] for side in "ab")
-            yield [
-                name, row["stage"] or "all", _both(row, "calls"),
-                *(amount(seconds, "s") if seconds == seconds else "" for seconds in each),
-                signed(row["change_s"], "s"), *(_both(row, figure) for figure in FIGURES), row["found"],
-            ]  # fmt: skip
-
-
-HEADS = (
-    "Kernel", "Stage", "Calls", "Each A", "Each B", "Change", "SM %", "Memory %", "DRAM %", "Occupancy %",
-    "Found",
-)  # fmt: skip
-
-
-def _both(row: Mapping[Hashable, Any], name: str) -> str:
-    words = [f"{value:.3g}" if value == value else "–" for value in (row[f"{name}_a"], row[f"{name}_b"])]
-    return " → ".join(words) if {*words} != {"–"} else ""
 
 
 def kernel_pairs(history: History, a: str, b: str, stage: str | None = None) -> KernelPairs:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-Class = Literal["memory", "compute", "latency"]
 CLASS_RULE = (
     "as Nsight Compute's rule: memory: a cache or DRAM reaches 60 % of its peak with the SMs no busier; "
     "compute: the SMs reach 60 %; latency: neither does"
@@ -96,8 +95,6 @@ _LABEL = re.compile(r"Predicated-On ([DFH](?:ADD|MUL)) Thread Instructions Execu
 """The other rates of the section on the details page."""
 _TENSOR_INSTRUCTIONS = re.compile(r"sm__inst_executed_pipe_tensor[a-z0-9_]*\.sum")
 """FLOPs of one depend on the card: where there are some, FLOPs were not counted whole."""
-_OF_ONE = {"7.0": 512}
-"""FLOPs of a tensor instruction by compute capability: Volta's cores know one kind."""
 _PREFIX = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BASES = {"s": "s", "second": "s", "sec": "s", "hz": "Hz", "Hz": "Hz", "byte": "B", "B": "B"}
 _RATES = {None: "", "/second": "/s", "/s": "/s", "/cycle": "/cycle"}
@@ -118,9 +115,7 @@ def in_unit(value: float, unit: str | None, wanted: str) -> float | None:
     return value * _PREFIX[match[1]]
 
 
-def figures(
-    metrics: Iterable[Mapping[str, Any]], capability: str | None = None
-) -> dict[str, float | str | None]:
+def figures(metrics: Iterable[Mapping[str, Any]]) -> dict[str, float | str | None]:
     """The figures of one launch from its metrics (metric, value, unit). None is not measured.
 
     With them `limiter`, what holds back its occupancy; `tensor_flops`, `flops` (those and float32's) and
@@ -143,15 +138,13 @@ def figures(
     row["limiter"] = _limiter({name: values[0][0] for name, values in found.items()})
     if row["duration_s"] is None and row["cycles"] and row["frequency"]:
         row["duration_s"] = float(row["cycles"]) / float(row["frequency"])
-    row |= _flops(counted, row, _OF_ONE.get(capability or ""))
+    row |= _flops(counted, row)
     row["bytes"] = _moved(row)
     row["class"] = class_of(row)
     return row
 
 
-def _flops(
-    metrics: Mapping[str, float], row: Mapping[str, Any], of_one: int | None
-) -> dict[str, float | None]:
+def _flops(metrics: Mapping[str, float], row: Mapping[str, Any]) -> dict[str, float | None]:
     """FLOPs of the tensor cores and of all; None where nothing was counted, or only what was not used."""
     seconds = row["duration_s"]
     cycles = row["frequency"] * seconds if row["frequency"] and seconds else row["cycles"]
@@ -168,8 +161,6 @@ def _flops(
             if match := pattern.fullmatch(name):
                 kind = next(filter(None, match.groups())).lower() + fused
                 others.setdefault(f"op_{kind}_pred_on", value * cycles)
-    if of_one and not tensor and (count := metrics.get("sm__inst_executed_pipe_tensor.sum")) is not None:
-        tensor["instructions"] = of_one * count
     unknown = any(value for name, value in metrics.items() if _TENSOR_INSTRUCTIONS.fullmatch(name))
     whole = bool(tensor) or not unknown
     return {
@@ -178,7 +169,7 @@ def _flops(
     }
 
 
-def class_of(row: Mapping[str, Any]) -> Class | None:
+def class_of(row: Mapping[str, Any]) -> str | None:
     """The class by `CLASS_RULE`; None where the SMs' or DRAM's share was not measured."""
     sm, dram = row["sm"], row["dram"]
     if sm is None or dram is None:
@@ -219,42 +210,3 @@ def _moved(row: Mapping[str, Any]) -> float | None:
     if row["bandwidth"] is not None and row["duration_s"] is not None:
         return float(row["bandwidth"]) * float(row["duration_s"])
     return None
-
-
-# --- names ----------------------------------------------------------------------------------------
-
-CASTS = re.compile(r"\((?:bool|int|unsigned|long|char|short|[a-z_]+_t| )+\)")
-_UNNAMED = re.compile(r"\(anonymous namespace\)::|(?<!\w)<unnamed>::|\bunnamed>::")
-_LEFT_OUT = re.compile(r"\b(?:const|void)\b|\w+>?::|[\s\[\]:]+")
-
-
-def without_unnamed(name: str) -> str:
-    """A name without its unnamed namespaces, of which Nsight Compute prints some as `unnamed>::`."""
-    return _UNNAMED.sub("", name)
-
-
-def plain_name(name: str) -> str:
-    """A kernel's name as Nsight Systems and Nsight Compute both spell it: no namespaces, casts, spaces."""
-    return _LEFT_OUT.sub("", CASTS.sub("", without_unnamed(name)))
-
-
-def matched(kernels: Sequence[str], summed: Sequence[str]) -> list[int | None]:
-    """For each profiled kernel the place of the summed one of its name, the longest first.
-
-    Where the two tools spell a name differently its base has to be the same, and kernels of one base
-    come in the order of their sums. Several launches of one kernel have one place.
-    """
-    places: dict[str, int] = {}
-    for place, name in enumerate(summed):
-        places.setdefault(plain_name(name), place)
-    found = {kernel: places.get(plain_name(kernel)) for kernel in dict.fromkeys(kernels)}
-    free = [place for place in range(len(summed)) if place not in found.values()]
-    for kernel in [kernel for kernel, place in found.items() if place is None]:
-        base = _base(kernel)
-        found[kernel] = next((place for place in free if _base(summed[place]) == base), None)
-        free = [place for place in free if place != found[kernel]]
-    return [found[kernel] for kernel in kernels]
-
-
-def _base(name: str) -> str:
-    return re.split(r"[<(]", plain_name(name), maxsplit=1)[0]

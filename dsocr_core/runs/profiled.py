@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from dsocr_core.runs.history import History
-from dsocr_core.runs.kernel_profiles import class_of, figures, matched
-from dsocr_core.runs.timings import in_order
+from dsocr_core.runs.kernel_names import plain_name
+from dsocr_core.runs.kernel_profiles import class_of, figures
 
 _DEVICE_NAME = "device__attribute_display_name"
 
@@ -24,7 +24,7 @@ def profile_rows(launches: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
     rows = pd.DataFrame(
         [
             {"number": row["number"], "kernel": row["kernel"], "stage": row["stage"]}
-            | figures(of_launch.get(row["number"], ()), row.get("compute_capability"))
+            | figures(of_launch.get(row["number"], ()))
             for row in launches.to_dict("records")
         ]
     )
@@ -82,35 +82,20 @@ def known(value: Any) -> Any:
 
 
 def joined(history: History, rows: pd.DataFrame, run: str) -> list[str]:
-    """Fill in each kernel's share and stage from the summary that has most of the kernels."""
+    """Fill in each kernel's share of a run from the summary that has most of the kernels."""
     runs = [other for other in history.runs_with("kernels") if other != run][:20]
     if not runs:
         return []
     summed, sql = history.query("kernels", run_ids=runs, top=100_000)
-    best: tuple[int, str, list[int | None]] = (0, "", [])
-    kernels = rows["kernel"].tolist()
-    for other, part in summed.groupby("run_id", sort=False):
-        if part["stage"].notna().any():
-            continue  # of one stage only: no shares of a whole run
-        places = matched(kernels, part["name"].tolist())
-        count = sum(place is not None for place in places)
-        if count > best[0]:
-            best = (count, str(other), places)
-    if 2 * best[0] < len(rows):
+    names = rows["kernel"].map(plain_name)
+    best, shares = "", pd.Series(dtype=float)
+    whole = summed.groupby("run_id").filter(lambda part: part["stage"].isna().all())  # not of one stage
+    for other, part in whole.groupby("run_id", sort=False):
+        of_name = part.groupby(part["name"].map(plain_name))["share"].max()
+        if names.isin(of_name.index).sum() > names.isin(shares.index).sum():
+            best, shares = str(other), of_name
+    if 2 * names.isin(shares.index).sum() < len(rows):
         return []
-    part = summed[summed["run_id"] == best[1]].reset_index(drop=True)
-    rows["run_share"] = [float("nan") if place is None else part["share"][place] for place in best[2]]
-    rows["run"] = [None if place is None else best[1] for place in best[2]]
-    stages = _stages_by_name(summed)
-    names = [None if place is None else part["name"][place] for place in best[2]]
-    rows["stage"] = [
-        stage if isinstance(stage, str) else stages.get(name)
-        for stage, name in zip(rows["stage"], names, strict=True)
-    ]
+    rows["run_share"] = names.map(shares)
+    rows["run"] = [best if name in shares.index else None for name in names]
     return [sql]
-
-
-def _stages_by_name(summed: pd.DataFrame) -> dict[str | None, str]:
-    """The one stage, or the stages, whose own summaries have a kernel of that name."""
-    staged = summed[summed["stage"].notna()]
-    return {str(name): ", ".join(in_order(part["stage"])) for name, part in staged.groupby("name")}
