@@ -24,7 +24,8 @@ from dsocr_core.base.error_log import unforeseen
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.engine.source import Prefetch, Work
 from dsocr_core.engine.threads import wait_politely
-from dsocr_core.reading.records import OcrRequest, OcrResult, to_jsonable
+from dsocr_core.reading.jsonable import to_jsonable
+from dsocr_core.reading.records import OcrRequest, OcrResult
 
 if TYPE_CHECKING:
     from dsocr_core.cluster.local_files import LocalFiles

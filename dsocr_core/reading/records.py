@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import name_text, text_name
+from dsocr_core.base.sanitise import name_text
 from dsocr_core.models.family import FIRST, MODELS, ModelSpec, all_stages, family_named, preset_named
 from dsocr_core.models.resolution import MAX_TILES, TILE_SIZE, Preset, cut
 from dsocr_core.models.stages import TOP_LEVEL, Stage
+from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.markup import Box, Form, Span, page_boxes, page_notes, parse
 
 GROUNDING_PROMPT = FIRST.decoding.prompts["markdown"]
@@ -397,100 +398,36 @@ class SilentObserver:
 CancelToken = threading.Event
 
 
-# --- to JSON and back ---------------------------------------------------------------------------
-
-
-def to_jsonable(record: Any) -> Any:
-    """A record of this module as JSON-ready values: paths as text, tuples as lists.
-
-    One pass, for it runs once a page beside a fast engine: `dataclasses.asdict` takes several times as long.
-    """
-
-    def convert(value: Any) -> Any:
-        if value is None or isinstance(value, (str, int, float)):  # nearly all: tokens and logits
-            return value
-        if isinstance(value, (list, tuple)):
-            return [convert(item) for item in value]
-        if isinstance(value, dict):
-            return {key: convert(item) for key, item in value.items()}
-        if isinstance(value, Path):
-            return name_text(value)
-        names = getattr(type(value), "__dataclass_fields__", None)
-        return value if names is None else {name: convert(getattr(value, name)) for name in names}
-
-    return convert(record)
-
-
-def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
-    """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data."""
-    request = dict(data["request"])
-    request["image"] = Path(text_name(request["image"]))
-    request["ngram_whitelist"] = tuple(request.get("ngram_whitelist", ()))
-    _known_fields(request)
-    request["more"] = tuple(Path(text_name(path)) for path in request.get("more", ()))
-    if (file := request.get("file")) is not None:
-        request["file"] = _page_file(file)
-    request["more_files"] = tuple(map(_page_file, request.get("more_files", ())))
-    tokens, inputs = data["token_ids"], data["inputs"]
-    environment = {str(key): str(value) for key, value in data["environment"].items()}
-    plain = environment.pop(BOXES_NOT_KNOWN, None) is not None
-    if data["finish_reason"] not in (*get_args(FinishReason), None):
-        raise ValueError(f"finish reason '{str(data['finish_reason'])[:40]}'")
-    return OcrResult(
-        backend=str(data["backend"]),
-        request=OcrRequest(**request),
-        image_size=(int(data["image_size"][0]), int(data["image_size"][1])),
-        text_raw=str(data["text_raw"]),
-        token_ids=None if tokens is None else tuple(int(token) for token in tokens),
-        token_texts=tuple(str(text) for text in data["token_texts"]),
-        finish_reason=data["finish_reason"],
-        inputs=None if inputs is None else _inputs(inputs),
-        timings=tuple(
-            StageTiming(_stage(row["stage"]), float(row["milliseconds"]), int(row["calls"]))
-            for row in data["timings"]
-        ),
-        environment=environment,
-        top_two=_steps(data.get("top_two", ())),
-        text_tokens=None if (count := data.get("text_tokens")) is None else int(count),
-        more_sizes=tuple((int(width), int(height)) for width, height in data.get("more_sizes", ())),
-        boxes_known=bool(data.get("boxes_known", True)) and not plain,
-    )
-
+# --- from JSON ------------------------------------------------------------------------------------
 
 BOXES_NOT_KNOWN = "boxes_not_known"
 """Name under which a stored environment says that a result does not know its boxes."""
 
 
-def _known_fields(request: dict[str, Any]) -> None:
-    """Make None of the fields that an earlier record lists as unknown; no limit was null there."""
+def result_from_jsonable(data: dict[str, Any]) -> OcrResult:
+    """The OcrResult that `to_jsonable` wrote. Raises KeyError, TypeError or ValueError on foreign data.
+
+    An earlier record lists the fields of its request that are unknown, and has no limit as null.
+    """
+    request, environment, top_two = {**data["request"]}, {**data["environment"]}, data.get("top_two", ())
     if (unknown := request.pop("unknown", None)) is not None:
         if request["max_new_tokens"] is None:
             request["max_new_tokens"] = UNLIMITED
         request |= dict.fromkeys(tuple(unknown))
+    known = environment.pop(BOXES_NOT_KNOWN, None) is None and data.get("boxes_known", True)
+    values = data | {"request": request, "environment": environment, "boxes_known": known, "top_two": []}
+    ids, logits = ([each for step in top_two for each in step[name]] for name in ("ids", "logits"))
+    return replace(from_jsonable(OcrResult, values, _STAGES), top_two=top_two_steps(ids, logits))
 
 
-def _page_file(data: Mapping[str, Any]) -> PageFile:
-    return PageFile(int(data["bytes"]), str(data["sha256"]))
-
-
-def _stage(name: str) -> Stage:
+def stage_named(name: str) -> Stage:
+    """The stage of some model. Raises ValueError."""
     if name not in all_stages():
         raise ValueError(f"stage '{name[:40]}'")
     return Stage(name)
 
 
-def _inputs(data: Mapping[str, Any]) -> ModelInputs:
-    mask = tuple((int(start), int(length)) for start, length in data["image_mask"])
-    names = ("prompt_ids", "grid", "global_shape", "tiles_shape")
-    numbers = {name: tuple(int(value) for value in data[name]) for name in names}
-    exempt = tuple(str(text) for text in data.get("ngram_whitelist", ()))  # older records have none
-    return ModelInputs(**{**data, **numbers, "image_mask": mask, "ngram_whitelist": exempt})
-
-
-def _steps(steps: Sequence[dict[str, Any]]) -> tuple[TopTwo, ...]:
-    ids = [token for step in steps for token in step["ids"]]
-    return top_two_steps(ids, [logit for step in steps for logit in step["logits"]])
-
+_STAGES = {Stage: stage_named}
 
 _LARGEST = 3.5e38
 """Limit above the largest float32: a logit beyond it is invalid."""

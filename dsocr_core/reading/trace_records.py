@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 CauseKind = Literal[
@@ -101,34 +100,3 @@ class TraceSummary:
             "first": None if self.first is None else self.first.document(),
             "causes": [asdict(cause) for cause in self.causes],
         }
-
-    def to_jsonable(self) -> dict[str, Any]:
-        """Everything, to be kept; tensors as columns."""
-        columns = {
-            item.name: [getattr(row, item.name) for row in self.tensors] for item in fields(TensorDifference)
-        }
-        return {**asdict(self), "tensors": columns}
-
-
-def summary_from_jsonable(data: Mapping[str, Any]) -> TraceSummary:
-    """The inverse of `to_jsonable`. Raises ValueError for anything else."""
-    try:
-        columns = data["tensors"]
-        names = [item.name for item in fields(TensorDifference)]
-        rows = zip(*(columns[name] for name in names), strict=True)
-        first = data["first"]
-        return TraceSummary(
-            page=str(data["page"]),
-            a=str(data["a"]),
-            b=str(data["b"]),
-            steps=int(data["steps"]),
-            tensors=tuple(TensorDifference(**dict(zip(names, row, strict=True))) for row in rows),
-            first=None if first is None else TensorDifference(**first),
-            causes=tuple(Cause(**cause) for cause in data["causes"]),
-            sentence=str(data["sentence"]),
-            routers=tuple(RouterChange(**change) for change in data["routers"]),
-            only_a=tuple(data["only_a"]),
-            only_b=tuple(data["only_b"]),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a trace's summary ({str(error)[:80]})") from error

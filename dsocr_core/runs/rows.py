@@ -17,6 +17,7 @@ from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import files_of
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.parity import to_row
 from dsocr_core.reading.parity_records import Difference, ParityReport
 from dsocr_core.reading.records import (
@@ -32,7 +33,6 @@ from dsocr_core.reading.records import (
     Side,
     StageTiming,
     result_from_jsonable,
-    to_jsonable,
     top_two_steps,
 )
 from dsocr_core.runs.schema import TABLES, SchemaError, encodable_value

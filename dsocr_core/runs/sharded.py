@@ -28,11 +28,11 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.sanitise import encodable
 from dsocr_core.models.stages import Stage
 from dsocr_core.reading.input_parity import KNOWN_INPUT
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import (
     POSTPROCESS_ERROR,
     OcrResult,
     StageTiming,
-    to_jsonable,
     top_two_steps,
 )
 from dsocr_core.runs.parquet import read_rows

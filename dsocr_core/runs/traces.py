@@ -8,8 +8,9 @@ from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.models.family import MODELS
+from dsocr_core.reading.jsonable import from_jsonable
 from dsocr_core.reading.records import OcrResult
-from dsocr_core.reading.trace_records import TensorDifference, TraceSummary, summary_from_jsonable
+from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.labels import short
 
@@ -89,15 +90,15 @@ def summary_of(history: History, kept: KeptTrace) -> TraceSummary:
     """The whole summary. Raises HistoryError when the run does not hold it."""
     try:
         table = history.tables(kept.run_id)["trace_tensors"]
-        columns = {item.name: table[item.name].to_pylist() for item in fields(TensorDifference)}
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        rows = table.select([item.name for item in fields(TensorDifference)]).to_pylist()
         first = next((row for row in rows if row["differing_share"] > 0), None)
         details = parse_json(kept.row["details"], any_number=True)
-        return summary_from_jsonable(
+        return from_jsonable(
+            TraceSummary,
             {
                 "page": kept.page, "a": kept.a, "b": kept.b, "steps": kept.steps, "sentence": kept.sentence,
-                "tensors": columns, "first": first, **details,
-            }
+                "tensors": rows, "first": first, **details,
+            },
         )  # fmt: skip
     except (InvalidFile, KeyError, ValueError, TypeError) as error:
         raise HistoryError(f"run {kept.run_id}: its trace cannot be read ({str(error)[:80]})") from error

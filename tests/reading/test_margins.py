@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.margins import TIE_ULPS, margins, margins_row, ulp
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import Margins
-from dsocr_core.reading.records import OcrResult, TopTwo, to_jsonable, top_two_steps
+from dsocr_core.reading.records import OcrResult, TopTwo, top_two_steps
 from tests.support.results import make_result
 
 BF16 = ("bfloat16", "bfloat16")

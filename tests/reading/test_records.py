@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import all_stages
 from dsocr_core.models.stages import Stage
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import (
     UNLIMITED,
     ModelInputs,
@@ -19,7 +20,6 @@ from dsocr_core.reading.records import (
     PageFile,
     StageTiming,
     result_from_jsonable,
-    to_jsonable,
 )
 from tests.support.results import make_result
 

@@ -29,7 +29,8 @@ from typing import Any, BinaryIO
 from dsocr_core.cluster import reader_process
 from dsocr_core.cluster.reader_process import Message, ReaderProcess
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming, to_jsonable
+from dsocr_core.reading.jsonable import to_jsonable
+from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming
 from dsocr_core.settings import InferSettings, settings_of
 
 HELD: list[Any] = []

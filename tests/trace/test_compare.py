@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from dsocr_core.models.taps.files import Dump, DumpError, DumpWriter, fingerprint
+from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 from dsocr_core.reading.trace_curve import block_errors
-from dsocr_core.reading.trace_records import summary_from_jsonable
+from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.trace.compare import compare_tensors
 from dsocr_core.trace.run import compare_directories
 
@@ -185,4 +186,4 @@ def test_the_curve_carries_each_blocks_error_into_the_next(tmp_path: Path) -> No
     assert (first.carried, first.error) == (0.0, pytest.approx(0.5))
     assert (second.carried, second.error) == (pytest.approx(0.5), pytest.approx(0.75))
     assert second.added == pytest.approx(0.25) and (second.outputs, second.differing) == (2, 1)
-    assert summary_from_jsonable(json.loads(json.dumps(summary.to_jsonable()))) == summary
+    assert from_jsonable(TraceSummary, json.loads(json.dumps(to_jsonable(summary)))) == summary

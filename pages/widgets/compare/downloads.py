@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.artifacts import write_page
-from dsocr_core.reading.records import to_jsonable
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.labels import short
 from pages.widgets.pair import tables
 from pages.widgets.pair.shown import Pairing
