@@ -23,15 +23,18 @@ and a program may read before its wait only what kernels up to c(n) wrote. `unre
 whole order of kernels. Nothing can block: kernel n starts only when every program of n - 1 has started.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+Arguments = ParamSpec("Arguments")
 
 FLOATS = (torch.float32, torch.bfloat16)
 LATE, EARLY = 1, 2
@@ -55,9 +58,7 @@ class Launch:
     programs: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (("rows", self.rows), ("warps", self.warps)):
-            if value < 1 or value & (value - 1):
-                raise ValueError(f"{name} {value} is not a power of two")
+        _expect_powers(1, rows=self.rows, warps=self.warps)
         if self.programs < 0:
             raise ValueError(f"{self.programs} programs")
 
@@ -67,6 +68,58 @@ class Launch:
         options: dict[str, Any] = {"PDL": order, "num_warps": self.warps}
         # The interpreter does not know this one.
         return options | {"launch_pdl": True} if self.dependent else options
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A program's tile of a matrix product: `rows` by `columns` outputs, `depth` of the sum a step.
+
+    Of attention in windows these are queries and keys. Powers of two.
+    """
+
+    rows: int = 64
+    columns: int = 64
+    depth: int = 64
+    warps: int = 4
+    stages: int = 4
+
+    def __post_init__(self) -> None:
+        _expect_powers(16, rows=self.rows, columns=self.columns, depth=self.depth)
+
+    def options(self) -> dict[str, Any]:
+        """The launch's keywords beside the kernel's own sizes."""
+        return {
+            "ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth,
+            "num_warps": self.warps, "num_stages": self.stages,
+        }  # fmt: skip
+
+
+def _expect_powers(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least or value & (value - 1):
+            raise ValueError(f"{name} {value} is not a power of two from {least} on")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels by their functions: themselves, or `plain` their references in torch.
+
+    A reference stands beside its kernel, has its name with `_reference` behind it, and its arguments. It is
+    what a step is tested with where every program of a kernel would run in an interpreter.
+    """
+
+    plain: bool = False
+
+    def __call__(self, kernel: Callable[Arguments, None]) -> Callable[Arguments, None]:
+        if not self.plain:
+            return kernel
+        found: Callable[Arguments, None] = getattr(
+            sys.modules[kernel.__module__], f"{kernel.__name__}_reference"
+        )
+        return found
+
+
+TRITON, PLAIN = Kernels(), Kernels(plain=True)
 
 
 @lru_cache
@@ -159,8 +212,8 @@ def expect(
 
 
 def expect_all(dtype: torch.dtype, device: torch.device, **tensors: tuple[Tensor, tuple[int, ...]]) -> None:
-    """`expect` for tensors of one floating dtype, given by name with their shapes."""
-    if dtype not in FLOATS:
+    """`expect` for tensors of one dtype, given by name with their shapes; no other floats than two."""
+    if dtype.is_floating_point and dtype not in FLOATS:
         raise ValueError(f"dtype {dtype} is not supported: float32 or bfloat16")
     for name, (tensor, shape) in tensors.items():
         expect(name, tensor, shape, dtype, device)

@@ -135,8 +135,3 @@ def standing_reference(states: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     each = states.repeat(rows // slots, 1)
     positions = each[:, POSITION] + ahead
     return positions, (each[:, DONE] == 0) & (positions < each[:, LAST])
-
-
-def position(state: Tensor) -> int:
-    """For references and tests: reading it waits for the device."""
-    return int(state[POSITION])

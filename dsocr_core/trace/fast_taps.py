@@ -23,7 +23,7 @@ from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.engine.fast.weights import LayerWeights
-from dsocr_core.kernels.prefill import route_tokens
+from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.taps.hooks import key_rows
@@ -88,10 +88,7 @@ class TappedOps(Ops):
         outputs, weights = super().experts(x, layer, each, scaling)
         # Which experts they were stays inside: the same kernel says it again.
         ids = x.new_empty(len(x), each, dtype=torch.int32)
-        if self.kernels:
-            route_tokens.route_tokens(x, layer.router, ids, torch.empty_like(weights), scaling)
-        else:
-            ids, _ = route_tokens.route_tokens_reference(x, layer.router, each, scaling)
+        self.kernels(route_tokens)(x, layer.router, ids, torch.empty_like(weights), scaling)
         self.note("experts", ids=ids, weights=weights, outputs=outputs)
         return outputs, weights
 

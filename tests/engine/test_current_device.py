@@ -18,9 +18,9 @@ from dsocr_core.engine import stage_timer
 from dsocr_core.engine.again import decoding_again, prefill
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure import bench
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import SAMPLES

@@ -12,9 +12,9 @@ from rich.console import Console
 import dsocr_core.measure.device as measure_device
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine.fast.batch_decode import GroupTime
-from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.fast.weights import pack
+from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure.bench import BenchPlan, bench
 from dsocr_core.measure.bench_batch import full_groups
 from dsocr_core.measure.bench_record import record_bench

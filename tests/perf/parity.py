@@ -37,10 +37,10 @@ from dsocr_core.base.temporary import Temporary
 from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON
 from dsocr_core.engine.fast.batch_reader import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.kernels.launch import PLAIN, TRITON
 from dsocr_core.measure.synthetic_page import draw_page
 from dsocr_core.page.documents import expand
 from dsocr_core.reading.differences import character_error_rate

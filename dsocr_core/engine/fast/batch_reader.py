@@ -32,7 +32,6 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, ToPrefill
 from dsocr_core.engine.fast.batch_cache import position_bytes
 from dsocr_core.engine.fast.batch_decode import GROUP, BatchDecoder, Decoded, GroupTime
-from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import (
     BatchLaunches,
     BatchStep,
@@ -46,6 +45,7 @@ from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.engine.source import OnResult, Source, Work
 from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.kernels.launch import TRITON, Kernels
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.resolution import Preset
 from dsocr_core.models.stages import Stage
@@ -129,7 +129,7 @@ class BatchReader:
         slots: int = MOST_SLOTS,
         ignore_eos: bool = False,
         group: int = GROUP,
-        kernels: BatchKernels = TRITON,
+        kernels: Kernels = TRITON,
         launches: BatchLaunches | None = None,
     ) -> None:
         if slots < 1:

@@ -27,17 +27,26 @@ from torch import Tensor
 from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.fast.batch_cache import SlotCaches, position_bytes
 from dsocr_core.engine.fast.batch_drafts import MOST_DRAFTED, draft_rows
-from dsocr_core.engine.fast.batch_kernels import TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_rows import BatchRows
 from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
 from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.weights import DecoderWeights, Experts, LayerWeights
 from dsocr_core.kernels import state as decode_state
-from dsocr_core.kernels.batch.drafts import DRAFT_SIZE, LENGTH
-from dsocr_core.kernels.batch.embed import Drafts
+from dsocr_core.kernels.batch.attention import attend_rows, join_rows
+from dsocr_core.kernels.batch.drafts import DRAFT_SIZE, LENGTH, accept
+from dsocr_core.kernels.batch.embed import Drafts, embed_rows
+from dsocr_core.kernels.batch.head import ban_repeats, best_of_parts, take_best_rows
+from dsocr_core.kernels.batch.rotary import rotary_rows
+from dsocr_core.kernels.batch.router import gated_rows, route_rows
 from dsocr_core.kernels.decode.embed_token import matched_at_start
-from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_launches
+from dsocr_core.kernels.launch import TRITON, Kernels, Launch, Tile
+from dsocr_core.kernels.prefill.add_norm import add_and_norm
+from dsocr_core.kernels.prefill.expert_order import order_by_expert
+from dsocr_core.kernels.prefill.grouped_experts import (
+    grouped_down,
+    grouped_gate_up,
+    grouped_launches,
+)
 from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
@@ -70,8 +79,8 @@ class BatchLaunches:
     """Launch of kernels that read a few numbers a program."""
     best: Launch = field(default=Launch(2048, 4))
     accept: Launch = field(default=Launch(512, 8))
-    gate_up: GroupedLaunch | None = None
-    down: GroupedLaunch | None = None
+    gate_up: Tile | None = None
+    down: Tile | None = None
 
     def splits_for(self, slots: int, heads: int) -> int:
         if self.splits is not None:
@@ -121,7 +130,7 @@ class BatchStep:
         rotary_dtype: torch.dtype,
         eos_token_id: int,
         launches: BatchLaunches | None = None,
-        kernels: BatchKernels = TRITON,
+        kernels: Kernels = TRITON,
         held: int | None = None,
         drafted: bool = False,
         precision: Precision = "off",
@@ -259,7 +268,7 @@ class BatchStep:
             yield "own text", self._draft_own_text
         yield (
             "embed",
-            lambda: kernels.embed_rows(self.tokens, self.states, drafts, weights.embedding, b.x, at.rows),
+            lambda: kernels(embed_rows)(self.tokens, self.states, drafts, weights.embedding, b.x, at.rows),
         )
         yield "norm", self._norm(b, weights.layers[0].attention_norm, None)
         gains = [layer.attention_norm for layer in weights.layers[1:]] + [weights.norm]
@@ -271,11 +280,11 @@ class BatchStep:
         yield "head", self._product(b.y, weights.head, b.logits)
         yield (
             "rule",
-            lambda: kernels.ban_repeats(self.tokens, self.states, self._matched, b.logits, at.rows),
+            lambda: kernels(ban_repeats)(self.tokens, self.states, self._matched, b.logits, at.rows),
         )
         yield (
             "best",
-            lambda: kernels.best_of_parts(b.logits, self.states, b.best_logit, b.best_token, at.best),
+            lambda: kernels(best_of_parts)(b.logits, self.states, b.best_logit, b.best_token, at.best),
         )
         yield "take", lambda: self._append(b)
 
@@ -288,9 +297,9 @@ class BatchStep:
         kernels, at, best = self.kernels, self.launches, (b.best_logit, b.best_token)
         eos, vocabulary = self.eos_token_id, self.config.vocab_size
         if self.drafts is None:
-            kernels.take_best_rows(*best, self.tokens, self.states, eos, vocabulary, at.small)
+            kernels(take_best_rows)(*best, self.tokens, self.states, eos, vocabulary, at.small)
         else:
-            kernels.accept(best, self.tokens, self.states, self.drafts, (eos, vocabulary), at.accept)
+            kernels(accept)(best, self.tokens, self.states, self.drafts, (eos, vocabulary), at.accept)
 
     def _norm(
         self, b: BatchRows, gain: Tensor, mixture: LayerWeights | None, added: Tensor | None = None
@@ -299,7 +308,7 @@ class BatchStep:
         routes = mixture is not None and mixture.experts is not None
         experts = {"routed": b.routed, "weights": b.weights} if routes else {}
         eps = self.config.rms_norm_eps
-        return lambda: self.kernels.add_and_norm(b.x, gain, b.y, eps, added=added, **experts)
+        return lambda: self.kernels(add_and_norm)(b.x, gain, b.y, eps, added=added, **experts)
 
     def _attention(
         self, b: BatchRows, number: int, layer: LayerWeights
@@ -310,7 +319,7 @@ class BatchStep:
         yield "qkv", self._product(b.y, layer.qkv, b.qkv)
         yield (
             "rotary",
-            lambda: kernels.rotary_rows(
+            lambda: kernels(rotary_rows)(
                 b.qkv,
                 self.rotary.cos,
                 self.rotary.sin,
@@ -325,7 +334,7 @@ class BatchStep:
         )
         yield (
             "attention",
-            lambda: kernels.attend_rows(
+            lambda: kernels(attend_rows)(
                 b.q,
                 keys,
                 values,
@@ -339,34 +348,34 @@ class BatchStep:
                 self.spare,
             ),
         )
-        yield "join", lambda: kernels.join_rows(b.partial, b.log_sums, b.mixed, at.small)
+        yield "join", lambda: kernels(join_rows)(b.partial, b.log_sums, b.mixed, at.small)
         yield "output", self._product(b.mixed, layer.o, b.added)
 
     def _mlp(self, b: BatchRows, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
         at, kernels, routed = self.launches, self.kernels, layer.experts
         if routed is None:
             yield "dense gate/up", self._product(b.y, layer.wide, b.dense_wide)
-            yield "gated", lambda: kernels.gated_rows(b.dense_wide, 0, b.dense, at.rows)
+            yield "gated", lambda: kernels(gated_rows)(b.dense_wide, 0, b.dense, at.rows)
             yield "dense down", self._product(b.dense, layer.down, b.added)
             return
         experts = self.config.routed_experts
         yield "router, shared gate/up", self._product(b.y, layer.wide, b.wide)
         yield (
             "route",
-            lambda: kernels.route_rows(
+            lambda: kernels(route_rows)(
                 b.wide, experts, self.states, b.chosen, b.weights, self.config.routed_scaling_factor, at.rows
             ),
         )
-        yield "order", lambda: kernels.order_by_expert(b.chosen, b.order, b.starts)
+        yield "order", lambda: kernels(order_by_expert)(b.chosen, b.order, b.starts)
         gate_up, down = self._tiles_for(b, routed)
         shared_down = self._product(b.shared, layer.down, b.added)
 
         def shared() -> None:
-            kernels.gated_rows(b.wide, experts, b.shared, at.rows)
+            kernels(gated_rows)(b.wide, experts, b.shared, at.rows)
             shared_down()
 
         def gate_and_up() -> None:
-            kernels.grouped_gate_up(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up)
+            kernels(grouped_gate_up)(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up)
 
         def both() -> None:
             self._beside.run(shared, gate_and_up)
@@ -374,7 +383,7 @@ class BatchStep:
         yield "experts gate/up, shared down", both
         yield (
             "experts down",
-            lambda: kernels.grouped_down(b.gated, b.order, b.starts, routed.down, b.routed, down),
+            lambda: kernels(grouped_down)(b.gated, b.order, b.starts, routed.down, b.routed, down),
         )
 
     def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
@@ -415,8 +424,8 @@ class BatchStep:
     ) -> None:
         """Ban, choose and append, for the slots of these rows."""
         at, kernels = self.launches, self.kernels
-        kernels.ban_repeats(tokens, states, matched, logits, at.rows)
-        kernels.best_of_parts(logits, states, best_logit, best_token, at.best)
-        kernels.take_best_rows(
+        kernels(ban_repeats)(tokens, states, matched, logits, at.rows)
+        kernels(best_of_parts)(logits, states, best_logit, best_token, at.best)
+        kernels(take_best_rows)(
             best_logit, best_token, tokens, states, self.eos_token_id, self.config.vocab_size, at.small
         )

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.weights import Experts
+from dsocr_core.kernels.launch import Tile
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
-from dsocr_core.kernels.prefill.grouped_experts import GroupedLaunch, grouped_down, grouped_gate_up
+from dsocr_core.kernels.prefill.grouped_experts import grouped_down, grouped_gate_up
 
-Tiles = tuple[GroupedLaunch, GroupedLaunch]
+Tiles = tuple[Tile, Tile]
 """Launches of the experts' gate and up, and of down."""
 
 

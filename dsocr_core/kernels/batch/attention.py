@@ -193,15 +193,22 @@ def attend_rows(
     `q` (R, h, D), `keys` and `values` (S, h, P, D), `states` (S, SIZE) int32; `launch.rows` positions are
     read at a time, 16 at least, `stages` of them in flight; `ring` slots behind each prompt are taken in
     turn, and have `spare` places more in memory; `scales` (S, h) float32 are those of keys and of values that
-    are float8_e4m3fn. Raises ValueError when these do not fit each other.
+    are float8_e4m3fn.
     """
-    _check(q, keys, values, states, partial, log_sums, scales)
     slots, heads, capacity, head_dim = keys.shape
+    rows, splits = len(q), partial.shape[1]
+    if not rows or rows % slots or rows > TILE * slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)))
+    expect_cache(q, keys, values, scales)
+    expect("states", states, (slots, SIZE), torch.int32, q.device)
+    expect("partial", partial, (rows, splits, heads, head_dim), torch.float32, q.device)
+    expect("log_sums", log_sums, (rows, splits, heads), torch.float32, q.device)
     scale = math.log2(math.e) / math.sqrt(head_dim)
-    _attend_rows[(heads, partial.shape[1], slots)](
+    _attend_rows[(heads, splits, slots)](
         q, keys, values, states, partial, log_sums, scale, capacity, slots, *scales,
         HEAD_DIM=head_dim, EVERY_DIM=max(16, triton.next_power_of_2(head_dim)), BLOCK=launch.rows,
-        STAGES=stages, ROWS=len(q) // slots, TILE=TILE, RING=ring, SPARE=spare, num_warps=launch.warps,
+        STAGES=stages, ROWS=rows // slots, TILE=TILE, RING=ring, SPARE=spare, num_warps=launch.warps,
         **overlapping(q.device),
     )  # fmt: skip
 
@@ -220,7 +227,6 @@ def attend_rows_reference(
     spare: int = 0,
 ) -> None:
     """All of a row's positions as its first part; the other parts stay empty."""
-    _check(q, keys, values, states, partial, log_sums, scales)
     partial.zero_()
     log_sums.fill_(float("-inf"))
     _, live = standing_reference(states, len(q))
@@ -237,12 +243,11 @@ def attend_rows_reference(
 
 
 def join_rows(partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch) -> None:
-    """Weigh the parts together: `partial` (R, N, h, D), `log_sums` (R, N, h) into `mixed` (R, h D).
-
-    Raises ValueError when these do not fit each other.
-    """
-    _check_join(partial, log_sums, mixed)
+    """Weigh the parts together: `partial` (R, N, h, D), `log_sums` (R, N, h) into `mixed` (R, h D)."""
     slots, splits, heads, head_dim = partial.shape
+    expect_all(mixed.dtype, mixed.device, mixed=(mixed, (slots, heads * head_dim)))
+    expect("partial", partial, (slots, splits, heads, head_dim), torch.float32, mixed.device)
+    expect("log_sums", log_sums, (slots, splits, heads), torch.float32, mixed.device)
     _join_rows[(heads, slots)](
         partial, log_sums, mixed,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits,
@@ -254,33 +259,5 @@ def join_rows_reference(
     partial: Tensor, log_sums: Tensor, mixed: Tensor, launch: Launch | None = None
 ) -> None:
     """The same in plain torch."""
-    _check_join(partial, log_sums, mixed)
     weights = torch.softmax(log_sums * math.log(2), dim=1).nan_to_num(0.0)  # (S, N, h)
     mixed.copy_((partial * weights.unsqueeze(-1)).sum(dim=1).view_as(mixed))
-
-
-def _check(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    states: Tensor,
-    partial: Tensor,
-    log_sums: Tensor,
-    scales: Scales,
-) -> None:
-    slots, heads, _, head_dim = keys.shape
-    rows, splits = len(q), partial.shape[1]
-    if not rows or rows % slots or rows > TILE * slots:
-        raise ValueError(f"{rows} rows for {slots} slots")
-    expect_all(q.dtype, q.device, q=(q, (rows, heads, head_dim)))
-    expect_cache(q, keys, values, scales)
-    expect("states", states, (slots, SIZE), torch.int32, q.device)
-    expect("partial", partial, (rows, splits, heads, head_dim), torch.float32, q.device)
-    expect("log_sums", log_sums, (rows, splits, heads), torch.float32, q.device)
-
-
-def _check_join(partial: Tensor, log_sums: Tensor, mixed: Tensor) -> None:
-    slots, splits, heads, head_dim = partial.shape
-    expect_all(mixed.dtype, mixed.device, mixed=(mixed, (slots, heads * head_dim)))
-    expect("partial", partial, (slots, splits, heads, head_dim), torch.float32, mixed.device)
-    expect("log_sums", log_sums, (slots, splits, heads), torch.float32, mixed.device)

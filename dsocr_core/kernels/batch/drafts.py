@@ -30,7 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, expect
+from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
 from dsocr_core.kernels.state import (
     AT_DONE,
     AT_LAST,
@@ -159,11 +159,18 @@ def accept(
 
     `best` are the candidates' logits (K S, N) float32 and ids (K S, N) int32, row r S + s is r tokens ahead
     in slot s; `tokens` (S, T), `states` (S, SIZE), `drafts` tokens (S, D) and states (S, DRAFT_SIZE), int32;
-    `ids` are the end token's and the size of the vocabulary. Raises ValueError when these do not fit each
-    other.
+    `ids` are the end token's and the size of the vocabulary.
     """
-    _check_accept(best, tokens, states, drafts)
-    (slots, held), (rows, count), (draft, draft_states) = tokens.shape, best[0].shape, drafts
+    (rows, count), (slots, held), device = best[0].shape, tokens.shape, tokens.device
+    draft, draft_states = drafts
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect("best_logit", best[0], (rows, count), torch.float32, device)
+    expect_all(
+        torch.int32, device, best_token=(best[1], (rows, count)), tokens=(tokens, (slots, held)),
+        states=(states, (slots, SIZE)), draft=(draft, (slots, draft.shape[-1])),
+        draft_states=(draft_states, (slots, DRAFT_SIZE)),
+    )  # fmt: skip
     _accept[(slots,)](
         *best, tokens, states, draft, draft_states, count, ids[0], ids[1] - 1, held, draft.shape[1],
         K=rows // slots, SPAN=launch.rows,
@@ -181,7 +188,6 @@ def accept_reference(
     launch: Launch | None = None,
 ) -> None:
     """The same in plain torch."""
-    _check_accept(best, tokens, states, drafts)
     slots = len(tokens)
     rows = len(best[0]) // slots
     for slot in range(slots):
@@ -223,20 +229,3 @@ def _placed_reference(tokens: list[int], draft: list[int], shift: int) -> int:
         if run >= (LEAST_NEAR if away <= NEAR else LEAST_FAR):
             best = max(best, (run, -away, place - newest), key=lambda found: found[:2])
     return best[2]
-
-
-def _check_accept(
-    best: tuple[Tensor, Tensor],
-    tokens: Tensor,
-    states: Tensor,
-    drafts: tuple[Tensor, Tensor],
-) -> None:
-    (rows, count), (slots, held), device = best[0].shape, tokens.shape, tokens.device
-    if rows % slots:
-        raise ValueError(f"{rows} rows for {slots} slots")
-    expect("best_logit", best[0], (rows, count), torch.float32, device)
-    expect("best_token", best[1], (rows, count), torch.int32, device)
-    expect("tokens", tokens, (slots, held), torch.int32, device)
-    expect("states", states, (slots, SIZE), torch.int32, device)
-    expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, device)
-    expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, device)

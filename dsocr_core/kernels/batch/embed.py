@@ -50,10 +50,16 @@ def embed_rows(
     """Write the rows' embeddings to `x` (R, C), and what is drafted behind each live slot's current token.
 
     `tokens` (S, T) int32, `states` (S, SIZE) int32, `table` (V, C); without `drafts` there is a row a slot.
-    Raises ValueError when these do not fit each other.
     """
-    _check_embed(tokens, states, drafts, table, x)
     (slots, held), (rows, width) = tokens.shape, x.shape
+    if rows % slots or (drafts is None and rows > slots):
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(table.dtype, x.device, table=(table, (table.shape[0], width)), x=(x, (rows, width)))
+    expect("tokens", tokens, (slots, held), torch.int32, x.device)
+    expect("states", states, (slots, SIZE), torch.int32, x.device)
+    if drafts is not None:
+        expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, x.device)
+        expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, x.device)
     draft, draft_states = drafts or (tokens, states)  # read by rows ahead alone
     _embed_rows[(rows,)](
         tokens, states, draft, draft_states, table, x, held, draft.shape[1], slots,
@@ -71,7 +77,6 @@ def embed_rows_reference(
     launch: Launch | None = None,
 ) -> None:
     """The same in plain torch."""
-    _check_embed(tokens, states, drafts, table, x)
     slots = tokens.shape[0]
     positions, live = standing_reference(states, x.shape[0])
     for row, position in enumerate(positions.tolist()):
@@ -84,15 +89,3 @@ def embed_rows_reference(
             if live[row]:
                 tokens[slot, position] = token
         x[row] = table[token]
-
-
-def _check_embed(tokens: Tensor, states: Tensor, drafts: Drafts | None, table: Tensor, x: Tensor) -> None:
-    slots, (rows, width) = tokens.shape[0], x.shape
-    if rows % slots or (drafts is None and rows > slots):
-        raise ValueError(f"{rows} rows for {slots} slots")
-    expect_all(table.dtype, x.device, table=(table, (table.shape[0], width)), x=(x, (rows, width)))
-    expect("tokens", tokens, (slots, tokens.shape[-1]), torch.int32, x.device)
-    expect("states", states, (slots, SIZE), torch.int32, x.device)
-    if drafts is not None:
-        expect("draft", drafts[0], (slots, drafts[0].shape[-1]), torch.int32, x.device)
-        expect("draft_states", drafts[1], (slots, DRAFT_SIZE), torch.int32, x.device)

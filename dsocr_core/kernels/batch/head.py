@@ -81,16 +81,9 @@ def _better(logit, token, other, other_token):
 
 @triton.jit
 def _best_of_parts(
-    logits,
-    states,
-    best_logit,
-    best_token,
-    vocabulary,
-    slots,
-    PART: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    logits, states, best_logit, best_token, vocabulary, slots,
+    PART: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     await_previous(PDL)
     part, number = tl.program_id(0), tl.program_id(1)
     _, live = standing(states, number % slots, number // slots)
@@ -145,10 +138,17 @@ def ban_repeats(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor,
     """Set `logits` (R, V) of what may not follow to -inf; bring `matched` (S, M, T) up to date, M above K.
 
     `tokens` (S, T) int32 with each slot's current token at its position and its drafted ones behind, `states`
-    (S, SIZE) int32. Raises ValueError when these do not fit each other.
+    (S, SIZE) int32.
     """
-    _check_ban(tokens, states, matched, logits)
     (slots, held), (rows, vocabulary), ring = tokens.shape, logits.shape, matched.shape[1]
+    device = tokens.device
+    if rows % slots or ring <= rows // slots:
+        raise ValueError(f"{rows} rows for {slots} slots and {ring} rows of matches")
+    expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
+    expect_all(
+        torch.int32, device, tokens=(tokens, (slots, held)), states=(states, (slots, SIZE)),
+        matched=(matched, (slots, ring, held)),
+    )  # fmt: skip
     _ban_repeats[(triton.cdiv(held, launch.rows), slots)](
         tokens, states, matched, logits, held, vocabulary, slots,
         K=rows // slots, RING=ring, BLOCK=launch.rows, num_warps=launch.warps, **overlapping(logits.device),
@@ -159,7 +159,6 @@ def ban_repeats_reference(
     tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor, launch: Launch | None = None
 ) -> None:
     """The same in plain torch."""
-    _check_ban(tokens, states, matched, logits)
     slots, ring = matched.shape[:2]
     for number, live in enumerate(standing_reference(states, len(logits))[1].tolist()):
         slot = number % slots
@@ -178,13 +177,18 @@ def best_of_parts(
 ) -> None:
     """Write the best logit of each part of a row and its token, (R, N) float32 and int32.
 
-    `logits` (R, V), `states` (S, SIZE) int32; the lowest id wins a tie. Raises ValueError when these do not
-    fit each other.
+    `logits` (R, V), `states` (S, SIZE) int32; the lowest id wins a tie.
     """
-    _check_best(logits, states, best_logit, best_token)
-    rows, vocabulary = logits.shape
+    (rows, vocabulary), slots, device = logits.shape, states.shape[0], logits.device
+    candidates = (rows, head_parts(vocabulary))
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
+    expect("states", states, (slots, SIZE), torch.int32, device)
+    expect("best_logit", best_logit, candidates, torch.float32, device)
+    expect("best_token", best_token, candidates, torch.int32, device)
     _best_of_parts[(head_parts(vocabulary), rows)](
-        logits, states, best_logit, best_token, vocabulary, states.shape[0],
+        logits, states, best_logit, best_token, vocabulary, slots,
         PART=PART, BLOCK=launch.rows, num_warps=launch.warps, **overlapping(logits.device),
     )  # fmt: skip
 
@@ -193,7 +197,6 @@ def best_of_parts_reference(
     logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor, launch: Launch | None = None
 ) -> None:
     """The same in plain torch."""
-    _check_best(logits, states, best_logit, best_token)
     live = standing_reference(states, len(logits))[1]
     for part in range(best_logit.shape[1]):
         logit, index = logits[:, part * PART : (part + 1) * PART].max(dim=1)  # (R,) each
@@ -212,11 +215,15 @@ def take_best_rows(
 ) -> None:
     """Append each live slot's best candidate to `tokens` (S, T) int32 and move its state on.
 
-    `best_logit` (S, N) float32, `best_token` (S, N) int32, `states` (S, SIZE) int32. Raises ValueError when
-    these do not fit each other.
+    `best_logit` (S, N) float32, `best_token` (S, N) int32, `states` (S, SIZE) int32.
     """
-    _check_take(best_logit, best_token, tokens, states)
-    (slots, held), parts = tokens.shape, best_logit.shape[1]
+    (slots, held), parts, device = tokens.shape, best_logit.shape[1], tokens.device
+    candidates = slots, parts
+    expect("best_logit", best_logit, candidates, torch.float32, device)
+    at = states, (slots, SIZE)
+    expect_all(
+        torch.int32, device, best_token=(best_token, candidates), tokens=(tokens, (slots, held)), states=at
+    )
     _take_best_rows[(slots,)](
         best_logit, best_token, tokens, states, held, parts, eos, vocabulary - 1,
         BLOCK=triton.next_power_of_2(parts), num_warps=launch.warps, **overlapping(tokens.device),
@@ -233,7 +240,6 @@ def take_best_rows_reference(
     launch: Launch | None = None,
 ) -> None:
     """The same in plain torch."""
-    _check_take(best_logit, best_token, tokens, states)
     for slot, state in enumerate(states.tolist()):
         if state[DONE]:
             continue
@@ -244,38 +250,3 @@ def take_best_rows_reference(
             states[slot, DONE] = 1
         else:
             states[slot, POSITION] = after
-
-
-def _check_ban(tokens: Tensor, states: Tensor, matched: Tensor, logits: Tensor) -> None:
-    (slots, held), device, (rows, vocabulary), ring = (
-        tokens.shape,
-        tokens.device,
-        logits.shape,
-        matched.shape[1],
-    )
-    if rows % slots or ring <= rows // slots:
-        raise ValueError(f"{rows} rows for {slots} slots and {ring} rows of matches")
-    expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
-    expect("tokens", tokens, (slots, held), torch.int32)
-    expect("states", states, (slots, SIZE), torch.int32, device)
-    expect("matched", matched, (slots, ring, held), torch.int32, device)
-
-
-def _check_best(logits: Tensor, states: Tensor, best_logit: Tensor, best_token: Tensor) -> None:
-    (rows, vocabulary), slots, device = logits.shape, states.shape[0], logits.device
-    candidates = (rows, head_parts(vocabulary))
-    if rows % slots:
-        raise ValueError(f"{rows} rows for {slots} slots")
-    expect_all(logits.dtype, device, logits=(logits, (rows, vocabulary)))
-    expect("states", states, (slots, SIZE), torch.int32, device)
-    expect("best_logit", best_logit, candidates, torch.float32, device)
-    expect("best_token", best_token, candidates, torch.int32, device)
-
-
-def _check_take(best_logit: Tensor, best_token: Tensor, tokens: Tensor, states: Tensor) -> None:
-    (slots, held), device = tokens.shape, tokens.device
-    candidates = (slots, best_logit.shape[1])
-    expect("best_logit", best_logit, candidates, torch.float32, device)
-    expect("best_token", best_token, candidates, torch.int32, device)
-    expect("tokens", tokens, (slots, held), torch.int32)
-    expect("states", states, (slots, SIZE), torch.int32, device)

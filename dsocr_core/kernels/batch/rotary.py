@@ -101,12 +101,21 @@ def rotary_rows(
 
     `qkv` (R, 3 h D) products of the normed rows; `cos`, `sin` (T, D); `states` (S, SIZE) int32; `ring` slots
     behind each prompt are taken in turn; `scales` (S, h) float32 are those of keys and of values that are
-    float8_e4m3fn. `q` of a row that does not count is undefined. Raises ValueError when these do not fit each
-    other.
+    float8_e4m3fn. `q` of a row that does not count is undefined.
     """
-    _check(qkv, cos, sin, states, q, keys, values, scales)
     slots, heads, capacity, head_dim = keys.shape
-    _rotary_rows[(len(qkv), heads)](
+    if head_dim % 2:
+        raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
+    table, rows = (cos.shape[0], head_dim), qkv.shape[0]
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    expect_all(
+        q.dtype, q.device, qkv=(qkv, (rows, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
+        q=(q, (rows, heads, head_dim)),
+    )  # fmt: skip
+    expect_cache(q, keys, values, scales)
+    expect("states", states, (slots, SIZE), torch.int32, q.device)
+    _rotary_rows[(rows, heads)](
         qkv, cos, sin, states, q, keys, values, capacity, slots, *scales,
         HEADS=heads, HEAD_DIM=head_dim, EVERY=triton.next_power_of_2(head_dim // 2), RING=ring,
         num_warps=launch.warps, **overlapping(q.device),
@@ -126,7 +135,6 @@ def rotary_rows_reference(
     scales: Scales = NO_SCALES,
 ) -> None:
     """The same in plain torch."""
-    _check(qkv, cos, sin, states, q, keys, values, scales)
     slots, heads, _, head_dim = keys.shape
     position, live = standing_reference(states, len(qkv))  # (R,)
     position = torch.where(live, position, 0).long()
@@ -144,27 +152,3 @@ def rotary_rows_reference(
         for row, at in zip(rows.tolist(), own, strict=True):
             by = None if scale is None else scale[row % slots, :, None]
             half[row % slots, :, at] = as_cached(new[row], by)
-
-
-def _check(
-    qkv: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    states: Tensor,
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scales: Scales,
-) -> None:
-    slots, heads, _, head_dim = keys.shape
-    if head_dim % 2:
-        raise ValueError(f"head dim {head_dim} is odd: rotary positions turn pairs")
-    table, rows = (cos.shape[0], head_dim), qkv.shape[0]
-    if rows % slots:
-        raise ValueError(f"{rows} rows for {slots} slots")
-    expect_all(
-        q.dtype, q.device, qkv=(qkv, (rows, 3 * heads * head_dim)), cos=(cos, table), sin=(sin, table),
-        q=(q, (rows, heads, head_dim)),
-    )  # fmt: skip
-    expect_cache(q, keys, values, scales)
-    expect("states", states, (slots, SIZE), torch.int32, q.device)

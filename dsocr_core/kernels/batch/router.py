@@ -65,12 +65,18 @@ def route_rows(
 
     The first `experts` columns of `products` (R, ...) are the router's logits; the weights are float32
     softmax of all of them, scaled and not normalised again. A row that does not count gets the first k and 0.
-    Raises ValueError when these do not fit each other.
     """
-    _check_route(products, experts, states, ids, weights)
-    rows, chosen = ids.shape
+    (rows, chosen), slots, device = ids.shape, states.shape[0], ids.device
+    if rows % slots:
+        raise ValueError(f"{rows} rows for {slots} slots")
+    if not 1 <= chosen <= experts <= products.shape[1]:
+        raise ValueError(f"{chosen} experts a token of {experts}, in {products.shape[1]} columns")
+    expect_all(products.dtype, ids.device, products=(products, (rows, products.shape[1])))
+    expect("states", states, (slots, SIZE), torch.int32, device)
+    expect("ids", ids, (rows, chosen), torch.int32)
+    expect("weights", weights, (rows, chosen), torch.float32, ids.device)
     _route_rows[(rows,)](
-        products, states, ids, weights, scaling, products.shape[1], states.shape[0],
+        products, states, ids, weights, scaling, products.shape[1], slots,
         EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen, num_warps=launch.warps,
         **overlapping(ids.device),
     )  # fmt: skip
@@ -86,7 +92,6 @@ def route_rows_reference(
     launch: Launch | None = None,
 ) -> None:
     """The same in plain torch."""
-    _check_route(products, experts, states, ids, weights)
     for slot, row in enumerate(products[:, :experts].to(torch.float32)):
         ids[slot], weights[slot] = route_reference(row, ids.shape[1], scaling)
     done = ~standing_reference(states, len(ids))[1]
@@ -97,48 +102,22 @@ def route_rows_reference(
 def gated_rows(products: Tensor, first: int, gated: Tensor, launch: Launch) -> None:
     """Write SiLU of one product times the other to `gated` (S, I).
 
-    Gate is `products[:, first : first + I]`, up the I columns after it. Raises ValueError when these do
-    not fit each other.
+    Gate is `products[:, first : first + I]`, up the I columns after it.
     """
-    _check_gated(products, first, gated)
-    slots, inner = gated.shape
-    _gated_rows[(triton.cdiv(inner, launch.rows), slots)](
-        products,
-        gated,
-        products.shape[1],
-        first,
-        INNER=inner,
-        BLOCK=launch.rows,
-        num_warps=launch.warps,
-        **overlapping(gated.device),
-    )
-
-
-def gated_rows_reference(products: Tensor, first: int, gated: Tensor, launch: Launch | None = None) -> None:
-    """The same in plain torch."""
-    _check_gated(products, first, gated)
-    inner = gated.shape[1]
-    gate, up = products[:, first : first + 2 * inner].chunk(2, dim=1)  # (S, I) each
-    gated.copy_(F.silu(gate) * up)
-
-
-def _check_route(products: Tensor, experts: int, states: Tensor, ids: Tensor, weights: Tensor) -> None:
-    rows, chosen = ids.shape
-    if rows % states.shape[0]:
-        raise ValueError(f"{rows} rows for {states.shape[0]} slots")
-    if not 1 <= chosen <= experts <= products.shape[1]:
-        raise ValueError(f"{chosen} experts a token of {experts}, in {products.shape[1]} columns")
-    expect_all(products.dtype, ids.device, products=(products, (rows, products.shape[1])))
-    expect("states", states, (states.shape[0], SIZE), torch.int32, ids.device)
-    expect("ids", ids, (rows, chosen), torch.int32)
-    expect("weights", weights, (rows, chosen), torch.float32, ids.device)
-
-
-def _check_gated(products: Tensor, first: int, gated: Tensor) -> None:
-    slots, inner = gated.shape
-    columns = products.shape[1]
+    (slots, inner), columns = gated.shape, products.shape[1]
     if first < 0 or first + 2 * inner > columns:
         raise ValueError(f"gate and up of {inner} columns from {first} on do not fit {columns}")
     expect_all(
         gated.dtype, gated.device, products=(products, (slots, columns)), gated=(gated, (slots, inner))
     )
+    _gated_rows[(triton.cdiv(inner, launch.rows), slots)](
+        products, gated, columns, first,
+        INNER=inner, BLOCK=launch.rows, num_warps=launch.warps, **overlapping(gated.device),
+    )  # fmt: skip
+
+
+def gated_rows_reference(products: Tensor, first: int, gated: Tensor, launch: Launch | None = None) -> None:
+    """The same in plain torch."""
+    inner = gated.shape[1]
+    gate, up = products[:, first : first + 2 * inner].chunk(2, dim=1)  # (S, I) each
+    gated.copy_(F.silu(gate) * up)

@@ -19,45 +19,6 @@ from dsocr_core.kernels.state import AT_POSITION, SIZE, place
 
 
 @triton.jit
-def filled_parts(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Number of the last split that has positions."""
-    return tl.maximum(tl.cdiv(position, positions_a_part(position, SPLITS, AT_ONCE)), 1) - 1
-
-
-@triton.jit
-def load_parts(
-    sums, parts, partial, log_sums, first, last,
-    HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
-    """Columns `first` to `first + CHUNK` of every split appended to the tuples `sums` and `parts`."""
-    WIDTH: tl.constexpr = HEADS * HEAD_DIM
-    cols = first + tl.arange(0, CHUNK)
-    inside = cols < WIDTH
-    for s in tl.static_range(SPLITS):
-        # For an empty split the last one again, which is in flight already.
-        part = tl.minimum(s, last)
-        sum_at = log_sums + part * HEADS + cols // HEAD_DIM
-        sums = extended(sums, tl.load(sum_at, mask=inside, other=0.0))
-        parts = extended(parts, tl.load(partial + part * WIDTH + cols, mask=inside, other=0.0))
-    return sums, parts
-
-
-@triton.jit
-def merged(sums, parts, last, c: tl.constexpr, SPLITS: tl.constexpr, CHUNK: tl.constexpr):
-    """Chunk `c` of what `load_parts` has loaded: all splits together, (CHUNK,) float32."""
-    top = tl.full([CHUNK], float("-inf"), tl.float32)
-    for s in tl.static_range(SPLITS):
-        top = tl.maximum(top, sums[c * SPLITS + s])
-    total = tl.zeros([CHUNK], tl.float32)
-    mixed = tl.zeros([CHUNK], tl.float32)
-    for s in tl.static_range(SPLITS):
-        share = tl.where(s <= last, tl.exp2(sums[c * SPLITS + s] - top), 0.0)
-        total += share
-        mixed += share * parts[c * SPLITS + s]
-    return mixed / total
-
-
-@triton.jit
 def _attention_output(
     partial, log_sums, weight, x, state, out_width,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr,
@@ -71,19 +32,33 @@ def _attention_output(
     rows = load_rows(weight + row.to(tl.int64) * WIDTH, live, WIDTH, CHUNK)
     position = tl.load(state + AT_POSITION, cache_modifier=".cg")
     _, held = place(position, state, RING)
-    last = filled_parts(held, SPLITS, AT_ONCE)
+    # Number of the last split that has positions.
+    last = tl.maximum(tl.cdiv(held, positions_a_part(held, SPLITS, AT_ONCE)), 1) - 1
 
     await_previous(PDL)
     # All loads before the first sum: one L2 round trip, not one a chunk.
     residual = tl.load(x + row, mask=live, other=0.0).to(tl.float32)
     sums, parts = (), ()
     for c in tl.static_range(COUNT):
-        sums, parts = load_parts(
-            sums, parts, partial, log_sums, c * CHUNK, last, HEADS, HEAD_DIM, SPLITS, CHUNK
-        )
+        cols = c * CHUNK + tl.arange(0, CHUNK)
+        inside = cols < WIDTH
+        for s in tl.static_range(SPLITS):
+            # For an empty split the last one again, which is in flight already.
+            part = tl.minimum(s, last)
+            sum_at = log_sums + part * HEADS + cols // HEAD_DIM
+            sums = extended(sums, tl.load(sum_at, mask=inside, other=0.0))
+            parts = extended(parts, tl.load(partial + part * WIDTH + cols, mask=inside, other=0.0))
     chunks = ()
     for c in tl.static_range(COUNT):
-        chunks = extended(chunks, rounded(merged(sums, parts, last, c, SPLITS, CHUNK), DTYPE))
+        top = tl.full([CHUNK], float("-inf"), tl.float32)
+        for s in tl.static_range(SPLITS):
+            top = tl.maximum(top, sums[c * SPLITS + s])
+        total, mixed = tl.zeros([CHUNK], tl.float32), tl.zeros([CHUNK], tl.float32)
+        for s in tl.static_range(SPLITS):
+            share = tl.where(s <= last, tl.exp2(sums[c * SPLITS + s] - top), 0.0)
+            total += share
+            mixed += share * parts[c * SPLITS + s]
+        chunks = extended(chunks, rounded(mixed / total, DTYPE))
     out = rounded(dot_rows(rows, chunks, COUNT, ROWS, CHUNK), DTYPE)
     tl.store(x + row, (residual + out).to(DTYPE), mask=live)
 
@@ -100,9 +75,8 @@ def attention_output(
 ) -> None:
     """Add attention's output product to `x` (C,) in place.
 
-    `partial` (S, h, D) and `log_sums` (S, h) float32 as `split_attention` leaves them when it reads
-    `at_once` positions at once of a cache with that `ring`, `weight` (C, h D), `state` (SIZE,) int32. Raises
-    ValueError when these do not fit each other.
+    `partial` (S, h, D) and `log_sums` (S, h) float32 as `split_attention` leaves them when it reads `at_once`
+    positions at once of a cache with that `ring`, `weight` (C, h D), `state` (SIZE,) int32.
     """
     splits, heads, head_dim = partial.shape
     width, device = x.shape[0], x.device

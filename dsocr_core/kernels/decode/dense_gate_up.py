@@ -38,7 +38,7 @@ def dense_gate_up(
 ) -> None:
     """Write `gated` (S,).
 
-    `x`, `gain` (C,), `gate` and `up` (S, C). Raises ValueError when these do not fit each other.
+    `x`, `gain` (C,), `gate` and `up` (S, C).
     """
     width, inner = x.shape[0], gate.shape[0]
     expect_all(

@@ -22,16 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
-from dsocr_core.kernels.state import (
-    AT_NGRAM,
-    AT_POSITION,
-    NGRAM,
-    POSITION,
-    SIZE,
-    forbidden,
-    forbidden_reference,
-)
+from dsocr_core.kernels.launch import Launch, await_previous, expect_all
+from dsocr_core.kernels.state import AT_NGRAM, AT_POSITION, SIZE, forbidden
 
 NEVER = -1
 """The stamp of a token that no step has banned."""
@@ -75,36 +67,21 @@ def embed_token(
 ) -> None:
     """Write the current token's embedding to `x` and stamp what may not follow it.
 
-    `tokens` (T,) int32, `state` (SIZE,) int32, `table` (V, C), `x` (C,), `matched` (R, T) int32,
-    `banned_at` (V,) int32. Raises ValueError when these do not fit each other.
+    `tokens` (T,) int32, `state` (SIZE,) int32, `table` (V, C), `x` (C,), `matched` (R, T) int32, `banned_at`
+    (V,) int32.
     """
     vocabulary, width = table.shape
     held, ring, device = tokens.shape[0], matched.shape[0], table.device
     expect_all(table.dtype, device, table=(table, (vocabulary, width)), x=(x, (width,)))
-    expect("tokens", tokens, (held,), torch.int32, device)
-    expect("state", state, (SIZE,), torch.int32, device)
-    expect("matched", matched, (ring, held), torch.int32, device)
-    expect("banned_at", banned_at, (vocabulary,), torch.int32, device)
+    expect_all(
+        torch.int32, device, tokens=(tokens, (held,)), state=(state, (SIZE,)),
+        matched=(matched, (ring, held)), banned_at=(banned_at, (vocabulary,)),
+    )  # fmt: skip
     grid = (triton.cdiv(held, launch.rows),)
     _embed_token[grid](
         tokens, state, table, x, matched, banned_at, held,
         RING=ring, WIDTH=width, COLUMNS=triton.next_power_of_2(width), BLOCK=launch.rows, **launch.options(),
     )  # fmt: skip
-
-
-def embed_token_reference(
-    tokens: Tensor, state: Tensor, table: Tensor, matched: Tensor, banned_at: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The new (x, matched, banned_at)."""
-    position, size = int(state[POSITION]), int(state[NGRAM])
-    current = int(tokens[position])
-    x, matched, banned_at = table[current].clone(), matched.clone(), banned_at.clone()
-    if size > 0:
-        old, new = matched[(position - 1) % len(matched)], matched[position % len(matched)]
-        new[0] = 0
-        new[1 : position + 1] = torch.where(tokens[:position] == current, old[:position] + 1, 0)
-        banned_at[forbidden_reference(tokens, new, state.tolist())] = position
-    return x, matched, banned_at
 
 
 def matched_at_start(tokens: Tensor, size: int) -> Tensor:

@@ -24,17 +24,10 @@ DENSE_SEGMENTS = 8
 def _down(
     routed, shared, ids, gate_weights, routed_weight, shared_weight, x, out_width,
     CHOSEN: tl.constexpr, SHARED_PARTS: tl.constexpr, SEGMENTS: tl.constexpr, PART: tl.constexpr,
-    ROWS: tl.constexpr, CHUNK: tl.constexpr, EVICTION: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (PART + CHUNK - 1) // CHUNK
-    token = tl.program_id(0)
-    x += token * out_width
-    shared += token * (SHARED_PARTS * PART)
-    if CHOSEN > 0:
-        routed += token * (CHOSEN * PART)
-        ids += token * CHOSEN
-        gate_weights += token * CHOSEN
     segment = tl.arange(0, SEGMENTS)
     is_routed = segment < CHOSEN
     live_segment = segment < CHOSEN + SHARED_PARTS
@@ -44,7 +37,7 @@ def _down(
     if CHOSEN > 0:
         share = tl.load(gate_weights + segment, mask=is_routed, other=0.0, cache_modifier=".cg")
         inputs = tl.where(is_routed, routed + segment * PART, inputs)
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = live_segment[:, None] & (row < out_width)[None, :]
     weights = shared_weight + (row.to(tl.int64) * (SHARED_PARTS * PART))[None, :] + shared_at[:, None]
     if CHOSEN > 0:
@@ -53,7 +46,8 @@ def _down(
         weights = tl.where(is_routed[:, None], routed_weight + expert_rows * PART, weights)
     tiles = ()
     for c in tl.static_range(COUNT):
-        tiles = extended(tiles, load_tile(weights, live, c * CHUNK, PART, CHUNK, "", EVICTION))
+        # A weight is read once a token: no cache needs to hold it.
+        tiles = extended(tiles, load_tile(weights, live, c * CHUNK, PART, CHUNK, "", "evict_first"))
 
     await_previous(PDL)
     gated = ()
@@ -79,22 +73,19 @@ def _down(
 
 
 def dense_down(gated: Tensor, weight: Tensor, x: Tensor, launch: Launch) -> None:
-    """Add a dense layer's down product to `x` (C,) in place: `gated` (S,), `weight` (C, S).
-
-    K rows have a first dimension K. Raises ValueError when these do not fit each other.
-    """
-    (width, inner), several = weight.shape, x.shape[:-1]
+    """Add a dense layer's down product to `x` (C,) in place: `gated` (S,), `weight` (C, S)."""
+    width, inner = weight.shape
     expect_all(
-        x.dtype, x.device, gated=(gated, (*several, inner)), weight=(weight, (width, inner)),
-        x=(x, (*several, width)),
+        x.dtype, x.device, gated=(gated, (inner,)), weight=(weight, (width, inner)),
+        x=(x, (width,)),
     )  # fmt: skip
     parts = DENSE_SEGMENTS if inner % DENSE_SEGMENTS == 0 else 1
     part = inner // parts
-    _down[(*(several or (1,)), triton.cdiv(width, launch.rows))](
+    _down[(triton.cdiv(width, launch.rows),)](
         # Without experts nothing of them is read; any tensors do.
         gated, gated, gated, gated, weight, weight, x, width,
         CHOSEN=0, SHARED_PARTS=parts, SEGMENTS=parts, PART=part, ROWS=launch.rows, CHUNK=chunk_width(part),
-        EVICTION=_eviction(several), **launch.options(),
+        **launch.options(),
     )  # fmt: skip
 
 
@@ -112,31 +103,24 @@ def mixture_down(
 
     `routed` (k, I) and `shared` (S,) are the gated activations, `ids` (k,) int32 below E and `weights` (k,)
     float32 as `route` leaves them, `routed_weight` (E, C, I), `shared_weight` (C, S), S a multiple of I.
-    K rows have a first dimension K, weights aside. Raises ValueError when these do not fit each other.
     """
-    (chosen, part), width, inner = routed.shape[-2:], x.shape[-1], shared.shape[-1]
-    several = x.shape[:-1]
+    (chosen, part), width, inner = routed.shape, x.shape[0], shared.shape[0]
     experts, device = routed_weight.shape[0], x.device
     if inner == 0 or inner % part:
         raise ValueError(f"shared width {inner} is not a multiple of the experts' {part}")
     expect_all(
-        x.dtype, device, routed=(routed, (*several, chosen, part)), shared=(shared, (*several, inner)),
+        x.dtype, device, routed=(routed, (chosen, part)), shared=(shared, (inner,)),
         routed_weight=(routed_weight, (experts, width, part)), shared_weight=(shared_weight, (width, inner)),
-        x=(x, (*several, width)),
+        x=(x, (width,)),
     )  # fmt: skip
-    expect("ids", ids, (*several, chosen), torch.int32, device)
-    expect("weights", weights, (*several, chosen), torch.float32, device)
+    expect("ids", ids, (chosen,), torch.int32, device)
+    expect("weights", weights, (chosen,), torch.float32, device)
     parts = inner // part
-    _down[(*(several or (1,)), triton.cdiv(width, launch.rows))](
+    _down[(triton.cdiv(width, launch.rows),)](
         routed, shared, ids, weights, routed_weight, shared_weight, x, width,
         CHOSEN=chosen, SHARED_PARTS=parts, SEGMENTS=triton.next_power_of_2(chosen + parts), PART=part,
-        ROWS=launch.rows, CHUNK=chunk_width(part), EVICTION=_eviction(several), **launch.options(),
+        ROWS=launch.rows, CHUNK=chunk_width(part), **launch.options(),
     )  # fmt: skip
-
-
-def _eviction(several: tuple[int, ...]) -> str:
-    """One row reads a weight once and no cache needs to hold it; the rows of a pass share the L2 cache."""
-    return "" if several else "evict_first"
 
 
 def dense_down_reference(gated: Tensor, weight: Tensor, x: Tensor) -> Tensor:

@@ -105,8 +105,7 @@ def gate_up(
 
     `x`, `gain` (C,), `ids` (k,) int32 below E as `route` leaves them; `shared_gate`, `shared_up` (S, C),
     `routed_gate`, `routed_up` (E, I, C). x and who last read `shared` must be complete when this kernel
-    starts (`launch.unready`). `launch.programs` are those of the chosen experts. Raises ValueError when
-    these do not fit each other.
+    starts (`launch.unready`). `launch.programs` are those of the chosen experts.
     """
     (experts, inner, width), (part,), chosen = routed_gate.shape, shared.shape, routed.shape[0]
     expect_all(

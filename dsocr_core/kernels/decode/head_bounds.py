@@ -92,11 +92,6 @@ def _split_vector(
     x, gain, normed_x, planes, sizes, eps, WIDTH: tl.constexpr, CHUNK: tl.constexpr, PDL: tl.constexpr
 ):
     DTYPE: tl.constexpr = x.dtype.element_ty
-    row = tl.program_id(0)
-    x += row * WIDTH
-    normed_x += row * WIDTH
-    planes += row * 2 * WIDTH
-    sizes += row * 2
     gains = load_vector(gain, WIDTH, CHUNK)
     await_previous(PDL)
     y = normed(load_vector(x, WIDTH, CHUNK), gains, eps, WIDTH, CHUNK, DTYPE)
@@ -219,15 +214,13 @@ def split_vector(
 ) -> None:
     """Write the normed hidden state, and that as two planes of 8 bits with their unit and its norm.
 
-    `x`, `gain`, `normed_x` (C,), `planes` (2, C) int8, `sizes` (2,) float32. K rows have a first dimension
-    K, `gain` aside. Raises ValueError when these do not fit each other.
+    `x`, `gain`, `normed_x` (C,), `planes` (2, C) int8, `sizes` (2,) float32.
     """
-    width, device, several = x.shape[-1], x.device, x.shape[:-1]
-    one = (*several, width)
-    expect_all(x.dtype, device, x=(x, one), gain=(gain, (width,)), normed_x=(normed_x, one))
-    expect("planes", planes, (*several, 2, width), torch.int8, device)
-    expect("sizes", sizes, (*several, 2), torch.float32, device)
-    _split_vector[several or (1,)](
+    width, device = x.shape[0], x.device
+    expect_all(x.dtype, device, x=(x, (width,)), gain=(gain, (width,)), normed_x=(normed_x, (width,)))
+    expect("planes", planes, (2, width), torch.int8, device)
+    expect("sizes", sizes, (2,), torch.float32, device)
+    _split_vector[(1,)](
         x, gain, normed_x, planes, sizes, eps, WIDTH=width, CHUNK=chunk_width(width), **launch.options()
     )
 
@@ -247,16 +240,14 @@ def bound_rows(
 
     `planes` and `sizes` as `split_vector` writes them, `banned_at` (V,) int32, `state` (SIZE,) int32, `lower`
     (M,) and `upper` (V,) float32, -inf where banned; `dtype` is the logits'. In as many programs as `lower`
-    holds. Raises ValueError when these do not fit each other.
+    holds.
     """
     vocabulary, width = head.rows.shape
     programs, device = lower.shape[0], head.rows.device
     expect("planes", planes, (2, width), torch.int8, device)
     expect("sizes", sizes, (2,), torch.float32, device)
-    expect("banned_at", banned_at, (vocabulary,), torch.int32, device)
-    expect("state", state, (SIZE,), torch.int32, device)
-    expect("lower", lower, (programs,), torch.float32, device)
-    expect("upper", upper, (vocabulary,), torch.float32, device)
+    expect_all(torch.int32, device, banned_at=(banned_at, (vocabulary,)), state=(state, (SIZE,)))
+    expect_all(torch.float32, device, lower=(lower, (programs,)), upper=(upper, (vocabulary,)))
     _bound_rows[(programs,)](
         head.rows, head.scale, head.reach, planes, sizes, banned_at, state, lower, upper, vocabulary,
         WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width // 4),

@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect, expect_all, row_blocks
+from dsocr_core.kernels.launch import Launch, await_previous, chunk_width, expect_all, row_blocks
 from dsocr_core.kernels.matvec import dot_rows, load_rows, load_vector, product_reference, rounded
 from dsocr_core.kernels.rms_norm import rms_norm_reference
-from dsocr_core.kernels.state import AT_DONE, AT_LAST, AT_POSITION, DONE, LAST, POSITION, SIZE
+from dsocr_core.kernels.state import AT_DONE, AT_LAST, AT_POSITION, POSITION, SIZE
 
 
 @triton.jit
@@ -27,14 +27,10 @@ def _best_of_bounded(
 ):  # fmt: skip
     DTYPE: tl.constexpr = normed_x.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    program, programs, at = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
-    normed_x += at * WIDTH
-    banned_at += at.to(tl.int64) * vocabulary
-    upper += at.to(tl.int64) * vocabulary
-    lower += at * bounds
+    program, programs = tl.program_id(0), tl.num_programs(0)
     number, every = tl.arange(0, BLOCKS), tl.arange(0, BOUNDS)
     # The first kernel of the step wrote the stamps, the step before the position.
-    position = tl.load(state + AT_POSITION, cache_modifier=".cg") + at
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
     own = (program + number * programs)[:, None] * ROWS + tl.arange(0, ROWS)[None, :]
 
     await_previous(PDL)
@@ -61,8 +57,8 @@ def _best_of_bounded(
         logit = tl.where(better, best, logit)
         waiting = tl.where(number == block, BLOCKS, waiting)
         block = tl.min(waiting, axis=0)
-    tl.store(best_logit + at * programs + program, logit)
-    tl.store(best_token + at * programs + program, token)
+    tl.store(best_logit + program, logit)
+    tl.store(best_token + program, token)
 
 
 @triton.jit
@@ -112,20 +108,19 @@ def best_of_bounded(
     `normed_x` (C,) as `head_bounds.split_vector` writes it, `head` (V, C), `banned_at` (V,) int32, `state`
     (SIZE,) int32, `lower` (M,) and `upper` (V,) float32 as `head_bounds.bound_rows` writes them, `best_logit`
     (N,) float32, `best_token` (N,) int32. The lowest id wins a tie. A program of which no row is left writes
-    -inf and an id past the vocabulary. K rows have a first dimension K, head and state aside. Raises
-    ValueError when these do not fit each other.
+    -inf and an id past the vocabulary.
     """
-    (vocabulary, width), several = head.shape, normed_x.shape[:-1]
-    programs, bounds, device = best_logit.shape[-1], lower.shape[-1], head.device
+    (vocabulary, width), programs = head.shape, best_logit.shape[0]
+    bounds, device = lower.shape[0], head.device
     blocks = triton.cdiv(row_blocks(vocabulary, launch), programs)
-    expect_all(head.dtype, device, normed_x=(normed_x, (*several, width)), head=(head, (vocabulary, width)))
-    expect("banned_at", banned_at, (*several, vocabulary), torch.int32, device)
-    expect("state", state, (SIZE,), torch.int32, device)
-    expect("lower", lower, (*several, bounds), torch.float32, device)
-    expect("upper", upper, (*several, vocabulary), torch.float32, device)
-    expect("best_logit", best_logit, (*several, programs), torch.float32, device)
-    expect("best_token", best_token, (*several, programs), torch.int32, device)
-    _best_of_bounded[(programs, *(several or (1,)))](
+    expect_all(head.dtype, device, normed_x=(normed_x, (width,)), head=(head, (vocabulary, width)))
+    expect_all(
+        torch.int32, device, banned_at=(banned_at, (vocabulary,)), state=(state, (SIZE,)),
+        best_token=(best_token, (programs,)),
+    )  # fmt: skip
+    best = best_logit, (programs,)
+    expect_all(torch.float32, device, lower=(lower, (bounds,)), upper=(upper, (vocabulary,)), best_logit=best)
+    _best_of_bounded[(programs,)](
         normed_x, head, banned_at, state, lower, upper, best_logit, best_token, vocabulary, bounds,
         WIDTH=width, ROWS=launch.rows, CHUNK=chunk_width(width),
         BOUNDS=triton.next_power_of_2(bounds), BLOCKS=triton.next_power_of_2(blocks),
@@ -145,15 +140,14 @@ def take_best(
 ) -> None:
     """Append the best candidate to `tokens` (T,) int32 and move `state` on, unless the sequence is done.
 
-    Its logit goes to `logits` (T,) float32. `best_logit` (N,) float32, `best_token` (N,) int32. Raises
-    ValueError when these do not fit each other.
+    Its logit goes to `logits` (T,) float32. `best_logit` (N,) float32, `best_token` (N,) int32.
     """
     programs, device = best_logit.shape[0], tokens.device
-    expect("best_logit", best_logit, (programs,), torch.float32, device)
-    expect("best_token", best_token, (programs,), torch.int32, device)
-    expect("tokens", tokens, (tokens.shape[0],), torch.int32, device)
-    expect("logits", logits, (tokens.shape[0],), torch.float32, device)
-    expect("state", state, (SIZE,), torch.int32, device)
+    best, held = (programs,), (tokens.shape[0],)
+    expect_all(torch.float32, device, best_logit=(best_logit, best), logits=(logits, held))
+    expect_all(
+        torch.int32, device, best_token=(best_token, best), tokens=(tokens, held), state=(state, (SIZE,))
+    )
     _take_best[(1,)](
         best_logit, best_token, tokens, logits, state, programs, eos, vocabulary - 1,
         BLOCK=min(launch.rows, triton.next_power_of_2(programs)), **launch.options(),
@@ -166,16 +160,3 @@ def logits_reference(
     """(V,) float32, -inf where banned."""
     logits = product_reference(head, rms_norm_reference(x, gain, eps)).to(torch.float32)
     return logits.masked_fill(banned_at == state[POSITION], float("-inf"))
-
-
-def take_best_reference(logits: Tensor, tokens: Tensor, state: Tensor, eos: int) -> tuple[Tensor, Tensor]:
-    """The new (tokens, state)."""
-    tokens, state = tokens.clone(), state.clone()
-    if not state[DONE]:
-        best, after = int(logits.argmax()), int(state[POSITION]) + 1
-        tokens[after] = best
-        if best == eos or after >= int(state[LAST]):
-            state[DONE] = 1
-        else:
-            state[POSITION] = after
-    return tokens, state

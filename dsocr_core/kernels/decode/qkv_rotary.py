@@ -79,8 +79,8 @@ def qkv_rotary(
 ) -> None:
     """Write the turned `q` (h, D) and the current position's row of `keys` and `values` (h, P, D).
 
-    `x`, `gain` (C,); weights (h D, C); `cos`, `sin` (T, D); `state` (SIZE,) int32; `ring` slots
-    behind the prompt are taken in turn. Raises ValueError when these do not fit each other.
+    `x`, `gain` (C,); weights (h D, C); `cos`, `sin` (T, D); `state` (SIZE,) int32; `ring` slots behind the
+    prompt are taken in turn.
     """
     heads, capacity, head_dim = keys.shape
     width, device = x.shape[0], x.device

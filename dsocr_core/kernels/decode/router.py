@@ -42,8 +42,6 @@ def _route(
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     COUNT: tl.constexpr = (WIDTH + CHUNK - 1) // CHUNK
-    x += tl.program_id(0) * WIDTH
-    chosen_at = tl.program_id(0) * CHOSEN
     expert = tl.arange(0, EVERY)
     live = expert < EXPERTS
     rows = load_rows(router + expert * WIDTH, live, WIDTH, CHUNK)
@@ -55,8 +53,8 @@ def _route(
     logit = tl.where(live, logit, float("-inf"))
     rank, share = ranked(expert, expert, logit, logit)
     chosen = live & (rank < CHOSEN)
-    tl.store(ids + chosen_at + rank, expert, mask=chosen)
-    tl.store(weights + chosen_at + rank, share * scaling, mask=chosen)
+    tl.store(ids + rank, expert, mask=chosen)
+    tl.store(weights + rank, share * scaling, mask=chosen)
 
 
 def route(
@@ -72,18 +70,15 @@ def route(
     """Write the best experts in order, `ids` (k,) int32, and their `weights` (k,) float32.
 
     `x`, `gain` (C,), `router` (E, C). A weight is the softmax of all experts, scaled and not normalised
-    again. `launch.rows` does not count. K rows make `x` (K, C), `ids` and `weights` (K, k). Raises
-    ValueError when these do not fit each other.
+    again. `launch.rows` does not count.
     """
-    (experts, width), chosen, device, several = router.shape, ids.shape[-1], x.device, x.shape[:-1]
+    (experts, width), chosen, device = router.shape, ids.shape[0], x.device
     if not 1 <= chosen <= experts:
         raise ValueError(f"{chosen} experts a token of {experts}")
-    expect_all(
-        x.dtype, device, x=(x, (*several, width)), gain=(gain, (width,)), router=(router, (experts, width))
-    )
-    expect("ids", ids, (*several, chosen), torch.int32, device)
-    expect("weights", weights, (*several, chosen), torch.float32, device)
-    _route[several or (1,)](
+    expect_all(x.dtype, device, x=(x, (width,)), gain=(gain, (width,)), router=(router, (experts, width)))
+    expect("ids", ids, (chosen,), torch.int32, device)
+    expect("weights", weights, (chosen,), torch.float32, device)
+    _route[(1,)](
         x, gain, router, ids, weights, eps, scaling,
         WIDTH=width, EXPERTS=experts, EVERY=triton.next_power_of_2(experts), CHOSEN=chosen,
         CHUNK=chunk_width(width), **launch.options(),

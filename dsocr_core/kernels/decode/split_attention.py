@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dsocr_core.kernels.launch import Launch, await_previous, expect, expect_all
 from dsocr_core.kernels.matvec import extended, load_tile, unpacked
-from dsocr_core.kernels.state import AT_POSITION, AT_PROMPT, SIZE, place, stored, stored_reference
+from dsocr_core.kernels.state import AT_POSITION, SIZE, place, stored_reference
 
 
 @triton.jit
@@ -34,17 +34,15 @@ def positions_a_part(position, SPLITS: tl.constexpr, AT_ONCE: tl.constexpr):
 
 @triton.jit
 def _load_tiles(
-    rows, start, end, skip, position, prompt,
+    rows, start, end, skip,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-    RING: tl.constexpr, SPARE: tl.constexpr,
 ):  # fmt: skip
     """Rows of keys or values from `start` on, as tiles (TILE, EVERY_DIM); zeros at `skip`, from `end` on."""
     tiles = ()
     for t in tl.static_range(TILES):
         n = start + t * TILE + tl.arange(0, TILE)
         live = (n < end) & (n != skip)
-        where = rows + stored(n, skip, position, prompt, RING, SPARE) * HEAD_DIM
-        tiles = extended(tiles, load_tile(where, live, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
+        tiles = extended(tiles, load_tile(rows + n * HEAD_DIM, live, 0, HEAD_DIM, EVERY_DIM, ".cg", ""))
     return tiles
 
 
@@ -86,35 +84,23 @@ def _included(
 def _split_attention(
     q, keys, values, state, partial, log_sums, scale, capacity,
     HEAD_DIM: tl.constexpr, EVERY_DIM: tl.constexpr, SPLITS: tl.constexpr, TILE: tl.constexpr,
-    TILES: tl.constexpr, RING: tl.constexpr, SPARE: tl.constexpr, FRESH: tl.constexpr, PDL: tl.constexpr,
+    TILES: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     AT_ONCE: tl.constexpr = TILE * TILES
-    head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    q += row * tl.num_programs(0) * HEAD_DIM
+    head, split = tl.program_id(0), tl.program_id(1)
     dims = tl.arange(0, EVERY_DIM)
-    position = tl.load(state + AT_POSITION, cache_modifier=".cg") + row
-    if FRESH:
-        # The rows before this one in the pass have just been written.
-        await_previous(PDL)
+    position = tl.load(state + AT_POSITION, cache_modifier=".cg")
     slot, held = place(position, state, RING)
-    prompt = slot
-    if SPARE:
-        prompt = tl.load(state + AT_PROMPT, cache_modifier=".cg")
     share = positions_a_part(held, SPLITS, AT_ONCE)
     start = tl.minimum(split * share, held)
     end = tl.minimum(start + share, held)
     key_rows = keys + head.to(tl.int64) * capacity * HEAD_DIM
     value_rows = values + head.to(tl.int64) * capacity * HEAD_DIM
-    some_keys = _load_tiles(
-        key_rows, start, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
-    )
-    if not FRESH:
-        some_values = _load_tiles(
-            value_rows, start, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
-        )
-        await_previous(PDL)
+    some_keys = _load_tiles(key_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    some_values = _load_tiles(value_rows, start, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+    await_previous(PDL)
     query = tl.load(q + head * HEAD_DIM + dims, mask=dims < HEAD_DIM, other=0.0).to(tl.float32) * scale
-    newest = stored(slot, slot, position, prompt, RING, SPARE) * HEAD_DIM + dims
+    newest = slot * HEAD_DIM + dims
     new_key = tl.load(key_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
     new_value = tl.load(value_rows + newest, mask=dims < HEAD_DIM, other=0.0).to(tl.float32)
     has_newest = split == 0
@@ -122,26 +108,17 @@ def _split_attention(
     total = tl.where(has_newest, 1.0, 0.0)
     mixed = tl.where(has_newest, new_value, 0.0)
     scores, new_top = _scored(query, some_keys, start, end, slot, top, TILE, TILES)
-    if FRESH:
-        # Nothing loads ahead of the wait here: keys and values in turn leave registers for a second program.
-        some_values = _load_tiles(
-            value_rows, start, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
-        )
     total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
     top = new_top
     for after in range(start + AT_ONCE, end, AT_ONCE):
-        some_keys = _load_tiles(
-            key_rows, after, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
-        )
-        some_values = _load_tiles(
-            value_rows, after, end, slot, position, prompt, HEAD_DIM, EVERY_DIM, TILE, TILES, RING, SPARE
-        )
+        some_keys = _load_tiles(key_rows, after, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
+        some_values = _load_tiles(value_rows, after, end, slot, HEAD_DIM, EVERY_DIM, TILE, TILES)
         scores, new_top = _scored(query, some_keys, after, end, slot, top, TILE, TILES)
         total, mixed = _included(scores, some_values, new_top, top, total, mixed, EVERY_DIM, TILE, TILES)
         top = new_top
     # A split without positions has no weight: an average of 0 and a maximum of -inf.
     total = tl.where(total == 0.0, 1.0, total)
-    part = (row * SPLITS + split) * tl.num_programs(0) + head
+    part = split * tl.num_programs(0) + head
     tl.store(partial + part * HEAD_DIM + dims, mixed / total, mask=dims < HEAD_DIM)
     tl.store(log_sums + part, top + tl.log2(total))
 
@@ -156,37 +133,32 @@ def split_attention(
     tiles: int,
     launch: Launch,
     ring: int = 0,
-    spare: int = 0,
 ) -> None:
     """Write each split's average to `partial` (S, h, D) and its weight to `log_sums` (S, h), both float32.
 
     `q` (h, D), `keys` and `values` (h, P, D), `state` (SIZE,) int32; `tiles` of `launch.rows` positions are
-    read at once; `ring` slots behind the prompt are taken in turn, and have `spare` places more in memory.
-    For K rows `q`, `partial` and `log_sums` have a first dimension K, and row r attends to the positions up
-    to p + r. Raises ValueError when these do not fit each other.
+    read at once; `ring` slots behind the prompt are taken in turn.
     """
     heads, capacity, head_dim = keys.shape
-    splits, device, several = partial.shape[-3], q.device, q.shape[:-2]
+    splits, device = partial.shape[0], q.device
     cache = (heads, capacity, head_dim)
-    expect_all(
-        q.dtype, device, q=(q, (*several, heads, head_dim)), keys=(keys, cache), values=(values, cache)
-    )
+    expect_all(q.dtype, device, q=(q, (heads, head_dim)), keys=(keys, cache), values=(values, cache))
     expect("state", state, (SIZE,), torch.int32, device)
-    expect("partial", partial, (*several, splits, heads, head_dim), torch.float32, device)
-    expect("log_sums", log_sums, (*several, splits, heads), torch.float32, device)
+    expect("partial", partial, (splits, heads, head_dim), torch.float32, device)
+    expect("log_sums", log_sums, (splits, heads), torch.float32, device)
     scale = math.log2(math.e) / math.sqrt(head_dim)
-    _split_attention[(heads, splits, *several)](
+    _split_attention[(heads, splits)](
         q, keys, values, state, partial, log_sums, scale, capacity,
         HEAD_DIM=head_dim, EVERY_DIM=triton.next_power_of_2(head_dim), SPLITS=splits, TILE=launch.rows,
-        TILES=tiles, RING=ring, SPARE=spare, FRESH=bool(several), **launch.options(),
+        TILES=tiles, RING=ring, **launch.options(),
     )  # fmt: skip
 
 
 def split_attention_reference(
-    q: Tensor, keys: Tensor, values: Tensor, state: Tensor, ring: int = 0, spare: int = 0
+    q: Tensor, keys: Tensor, values: Tensor, state: Tensor, ring: int = 0
 ) -> Tensor:
     """All splits together: softmax attention of `q` (h, D) over what the cache holds, (h, D) float32."""
-    seen = stored_reference(state, ring, spare)
+    seen = stored_reference(state, ring, 0)
     q, keys, values = q.float(), keys[:, seen].float(), values[:, seen].float()
     scores = torch.einsum("hd,hpd->hp", q, keys) / math.sqrt(q.shape[-1])  # (h, P)
     return torch.einsum("hp,hpd->hd", scores.softmax(dim=-1), values)

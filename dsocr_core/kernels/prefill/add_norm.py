@@ -65,7 +65,7 @@ def add_and_norm(
 
     `x`, `y`, `added` (T, C); `routed` (T, k, C) with `weights` (T, k) float32; `gain` (C,). Root-mean-square
     norm, or with a `bias` (C,) layer norm. `y` may be `added`. `x` and `y` may each be float32 where the rest
-    is not. Raises ValueError when these do not fit.
+    is not.
     """
     (tokens, width), device, dtype = x.shape, x.device, gain.dtype
     for name, tensor in {"x": x, "y": y}.items():
@@ -92,22 +92,22 @@ def add_and_norm(
 def add_and_norm_reference(
     x: Tensor,
     gain: Tensor,
+    y: Tensor,
     eps: float,
     added: Tensor | None = None,
     routed: Tensor | None = None,
     weights: Tensor | None = None,
     bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(x, y) as `add_and_norm` leaves them, y in the gain's dtype."""
+) -> None:
+    """The same in plain torch."""
     wide = x.to(torch.float32)
     if added is not None:
         wide = wide + added.to(torch.float32)
     if routed is not None and weights is not None:
         wide = wide + (routed.to(torch.float32) * weights[..., None]).sum(dim=1)
-    summed = wide.to(x.dtype)
-    wide, gains = summed.to(torch.float32), gain.to(torch.float32)
+    x.copy_(wide)
+    wide, gains = x.to(torch.float32), gain.to(torch.float32)
     if bias is None:
-        y = F.rms_norm(wide, gain.shape, gains, eps)
+        y.copy_(F.rms_norm(wide, gain.shape, gains, eps))
     else:
-        y = F.layer_norm(wide, gain.shape, gains, bias.to(torch.float32), eps)
-    return summed, y.to(gain.dtype)
+        y.copy_(F.layer_norm(wide, gain.shape, gains, bias.to(torch.float32), eps))

@@ -43,8 +43,7 @@ def _order_by_expert(
 def order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
     """Write `slots` (T k,) int32, ordered by expert and then as they come, and where each expert's begin.
 
-    `chosen` (T, k) int32, every one below E; `starts` (E + 1,) int32, the last being T k. Raises ValueError
-    when these do not fit each other.
+    `chosen` (T, k) int32, every one below E; `starts` (E + 1,) int32, the last being T k.
     """
     tokens, each = chosen.shape
     expect("chosen", chosen, (tokens, each), torch.int32)
@@ -59,10 +58,9 @@ def order_by_expert(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
     )  # fmt: skip
 
 
-def order_by_expert_reference(chosen: Tensor, experts: int) -> tuple[Tensor, Tensor]:
-    """(slots, starts), as `order_by_expert` writes them."""
+def order_by_expert_reference(chosen: Tensor, slots: Tensor, starts: Tensor) -> None:
+    """The same in plain torch."""
     flat = chosen.flatten()
-    slots = torch.argsort(flat, stable=True)
-    before = torch.arange(experts + 1, dtype=flat.dtype, device=flat.device)
-    starts = (flat[None, :] < before[:, None]).sum(dim=1)
-    return slots.to(torch.int32), starts.to(torch.int32)
+    slots.copy_(torch.argsort(flat, stable=True))
+    before = torch.arange(starts.numel(), dtype=flat.dtype, device=flat.device)
+    starts.copy_((flat[None, :] < before[:, None]).sum(dim=1))

@@ -17,57 +17,28 @@ surplus programs return early.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import await_previous, expect, expect_all, is_roomy, overlapping
+from dsocr_core.kernels.launch import Tile, await_previous, expect, expect_all, is_roomy, overlapping
 from dsocr_core.kernels.matvec import silu
 
 
-@dataclass(frozen=True)
-class GroupedLaunch:
-    """A program's tile: `rows` slots by `columns` outputs, `depth` of the sum a step; powers of two."""
-
-    rows: int = 64
-    columns: int = 64
-    depth: int = 64
-    warps: int = 4
-    stages: int = 4
-
-    def __post_init__(self) -> None:
-        for name in ("rows", "columns", "depth"):
-            value = getattr(self, name)
-            if value < 16 or value & (value - 1):
-                raise ValueError(f"{name} {value} is not a power of two from 16 on")
-
-    def options(self) -> dict[str, Any]:
-        """The launch's keywords beside the kernel's own sizes."""
-        return {
-            "ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth,
-            "num_warps": self.warps, "num_stages": self.stages,
-        }  # fmt: skip
-
-
-def grouped_launches(
-    slots: int, experts: int, dtype: torch.dtype, device: torch.device
-) -> tuple[GroupedLaunch, GroupedLaunch]:
+def grouped_launches(slots: int, experts: int, dtype: torch.dtype, device: torch.device) -> tuple[Tile, Tile]:
     """Tiles for gate and up, and for down, by how many rows an expert has on average."""
     rows, roomy = slots / experts, is_roomy(device) and dtype.itemsize == 2
     if rows > 64 and roomy:  # a wide tile reads rows less often: they come from the device's cache
-        return GroupedLaunch(128, 128, 64, 8, 4), GroupedLaunch(128, 256, 64, 8, 4)
+        return Tile(128, 128, 64, 8, 4), Tile(128, 256, 64, 8, 4)
     if rows > 32 and roomy:
-        return GroupedLaunch(64, 128, 64, 4, 5), GroupedLaunch(64, 128, 64, 4, 3)
+        return Tile(64, 128, 64, 4, 5), Tile(64, 128, 64, 4, 3)
     if rows > 48:  # a prefill: bound by arithmetic as much as by weights
-        return GroupedLaunch(128, 64, 64, 8, 3), GroupedLaunch(128, 128, 64, 8, 3)
+        return Tile(128, 64, 64, 8, 3), Tile(128, 128, 64, 8, 3)
     if rows > 12:  # a batch of decoded tokens: bound by reading every expert once
-        return GroupedLaunch(32, 64, 128, 4, 3), GroupedLaunch(32, 64, 128, 4, 4)
-    return GroupedLaunch(16, 64, 128, 4, 3), GroupedLaunch(16, 64, 128, 4, 4)
+        return Tile(32, 64, 128, 4, 3), Tile(32, 64, 128, 4, 4)
+    return Tile(16, 64, 128, 4, 3), Tile(16, 64, 128, 4, 4)
 
 
 @triton.jit
@@ -160,12 +131,12 @@ def most_tiles(slots: int, experts: int, rows: int) -> int:
 
 
 def grouped_gate_up(
-    x: Tensor, slots: Tensor, starts: Tensor, gate: Tensor, up: Tensor, gated: Tensor, launch: GroupedLaunch
+    x: Tensor, slots: Tensor, starts: Tensor, gate: Tensor, up: Tensor, gated: Tensor, launch: Tile
 ) -> None:
     """Write `gated` (T k, I), SiLU of gate times up, its rows in the order of `slots`.
 
-    `x` (T, C) normed, `slots` (T k,) and `starts` (E + 1,) int32 of `order_by_expert`, `gate` and `up`
-    (E, I, C). Raises ValueError when these do not fit each other.
+    `x` (T, C) normed, `slots` (T k,) and `starts` (E + 1,) int32 of `order_by_expert`, `gate` and `up` (E, I,
+    C).
     """
     (experts, inner, width), (tokens, _), device = gate.shape, x.shape, x.device
     count = slots.shape[0]
@@ -185,12 +156,11 @@ def grouped_gate_up(
 
 
 def grouped_down(
-    gated: Tensor, slots: Tensor, starts: Tensor, down: Tensor, routed: Tensor, launch: GroupedLaunch
+    gated: Tensor, slots: Tensor, starts: Tensor, down: Tensor, routed: Tensor, launch: Tile
 ) -> None:
     """Write `routed` (T, k, C), each slot's expert output, not yet weighted.
 
     `gated` (T k, I) of `grouped_gate_up`, `slots` (T k,) and `starts` (E + 1,) int32, `down` (E, C, I).
-    Raises ValueError when these do not fit each other.
     """
     (experts, width, inner), (tokens, each, _), device = down.shape, routed.shape, gated.device
     count = tokens * each
@@ -214,23 +184,36 @@ def _expect_order(slots: Tensor, starts: Tensor, experts: int, device: torch.dev
     expect("starts", starts, (experts + 1,), torch.int32, device)
 
 
-def grouped_gate_up_reference(x: Tensor, slots: Tensor, starts: Tensor, gate: Tensor, up: Tensor) -> Tensor:
-    """`gated`, (T k, I): a loop over the experts, gate and up in float32."""
+def grouped_gate_up_reference(
+    x: Tensor,
+    slots: Tensor,
+    starts: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    gated: Tensor,
+    launch: Tile | None = None,
+) -> None:
+    """The same by a loop over the experts, gate and up in float32."""
     rows = x[slots.long() // (slots.shape[0] // x.shape[0])].to(torch.float32)  # (T k, C)
     parts = [
         F.silu(part @ g.to(torch.float32).t()) * (part @ u.to(torch.float32).t())
         for part, g, u in zip(torch.split(rows, _counts(starts)), gate, up, strict=True)
     ]
-    return torch.cat(parts).to(x.dtype)
+    gated.copy_(torch.cat(parts))
 
 
-def grouped_down_reference(gated: Tensor, slots: Tensor, starts: Tensor, down: Tensor, each: int) -> Tensor:
-    """`routed`, (T, k, C), of `each` = k slots a token."""
+def grouped_down_reference(
+    gated: Tensor,
+    slots: Tensor,
+    starts: Tensor,
+    down: Tensor,
+    routed: Tensor,
+    launch: Tile | None = None,
+) -> None:
+    """The same by a loop over the experts."""
     parts = torch.split(gated.to(torch.float32), _counts(starts))
     rows = torch.cat([part @ d.to(torch.float32).t() for part, d in zip(parts, down, strict=True)])
-    routed = torch.empty_like(rows)
-    routed[slots.long()] = rows
-    return routed.view(-1, each, down.shape[1]).to(gated.dtype)
+    routed.view(len(rows), -1)[slots.long()] = rows.to(routed.dtype)
 
 
 def _counts(starts: Tensor) -> list[int]:

@@ -80,7 +80,7 @@ def prefix_attention(
 
     `q` (N, h, D); `keys`, `values` (g, N, D); view v has the rows `starts[v]` to `starts[v + 1]`, `longest`
     of them at most; `starts` (V + 1,) int32. Rows of `q`, and rows and heads of keys and values, may lie
-    apart. Raises ValueError when these do not fit each other.
+    apart.
     """
     (rows, heads, head_dim), groups = q.shape, keys.shape[0]
     if heads % groups:
@@ -104,11 +104,10 @@ def prefix_attention(
 
 
 def prefix_attention_reference(
-    q: Tensor, keys: Tensor, values: Tensor, starts: Tensor, halves: bool = True
-) -> Tensor:
-    """`out`, view by view under a mask."""
-    out, bounds = q.new_empty(q.shape), starts.tolist()
-    for start, end in pairwise(bounds):
+    q: Tensor, keys: Tensor, values: Tensor, out: Tensor, starts: Tensor, longest: int, halves: bool = True
+) -> None:
+    """The same view by view, under a mask."""
+    for start, end in pairwise(starts.tolist()):
         seen = None
         if halves:
             at, half = torch.arange(end - start, device=q.device), (end - start) // 2
@@ -118,4 +117,3 @@ def prefix_attention_reference(
         )
         mixed = F.scaled_dot_product_attention(q[start:end].transpose(0, 1), k, v, attn_mask=seen)
         out[start:end] = mixed.transpose(0, 1)
-    return out

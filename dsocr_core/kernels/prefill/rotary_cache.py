@@ -63,7 +63,7 @@ def turn_and_cache(
     """Write the turned `q` (N, h, D), and rows start to start + N of `keys` and `values` (g, P, D).
 
     `qkv` (N, h + 2 g, D): queries, keys, values; `cos`, `sin` (at least start + N, D). Heads of the cache may
-    lie apart; all else is contiguous. Raises ValueError when these do not fit each other.
+    lie apart; all else is contiguous.
     """
     (tokens, heads, head_dim), (groups, positions, _), device = q.shape, keys.shape, qkv.device
     if head_dim % 2:
@@ -88,10 +88,11 @@ def turn_and_cache(
 
 
 def turn_and_cache_reference(
-    qkv: Tensor, cos: Tensor, sin: Tensor, groups: int, start: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(q, key rows, value rows), (N, h, D) and twice (N, g, D)."""
-    end = start + qkv.shape[0]
+    qkv: Tensor, cos: Tensor, sin: Tensor, q: Tensor, keys: Tensor, values: Tensor, start: int
+) -> None:
+    """The same in plain torch."""
+    (tokens, heads, _), groups = q.shape, len(keys)
+    end = start + tokens
     turn_cos, turn_sin = (table[start:end, None].to(torch.float32) for table in (cos, sin))  # (N, 1, D)
 
     def turn(x: Tensor) -> Tensor:
@@ -99,5 +100,6 @@ def turn_and_cache_reference(
         turned = x.to(torch.float32) * turn_cos + torch.cat([-second, first], dim=-1) * turn_sin
         return turned.to(x.dtype)
 
-    q, k, v = qkv.split([qkv.shape[1] - 2 * groups, groups, groups], dim=1)
-    return turn(q), turn(k), v
+    own, k, v = qkv.split([heads, groups, groups], dim=1)
+    q.copy_(turn(own))
+    keys[:, start:end], values[:, start:end] = turn(k).transpose(0, 1), v.transpose(0, 1)

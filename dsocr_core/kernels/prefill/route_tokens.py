@@ -59,7 +59,7 @@ def _route_tokens(
 def route_tokens(x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, scaling: float) -> None:
     """Write the best experts of each token, `chosen` (T, k) int32, best first, and their `weights`, float32.
 
-    `x` (T, C) normed, `router` (E, C). Raises ValueError when these do not fit each other.
+    `x` (T, C) normed, `router` (E, C).
     """
     (tokens, each), (experts, width), device = chosen.shape, router.shape, x.device
     if not 1 <= each <= experts:
@@ -76,9 +76,9 @@ def route_tokens(x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, sca
 
 
 def route_tokens_reference(
-    x: Tensor, router: Tensor, experts_per_token: int, scaling: float
-) -> tuple[Tensor, Tensor]:
-    """(chosen, weights), each (T, k)."""
+    x: Tensor, router: Tensor, chosen: Tensor, weights: Tensor, scaling: float
+) -> None:
+    """The same in plain torch."""
     logits = x.to(torch.float32) @ router.to(torch.float32).t()  # (T, E)
-    rows = [route_reference(row, experts_per_token, scaling) for row in logits]
-    return torch.stack([ids for ids, _ in rows]).to(torch.int32), torch.stack([w for _, w in rows])
+    for token, row in enumerate(logits):
+        chosen[token], weights[token] = route_reference(row, chosen.shape[1], scaling)

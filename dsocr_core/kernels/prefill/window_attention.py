@@ -17,50 +17,28 @@ Global attention is one window of the whole grid.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from dsocr_core.kernels.launch import await_previous, expect_all, overlapping
+from dsocr_core.kernels.launch import Tile, await_previous, expect_all, overlapping
 
 BEYOND = tl.constexpr(-1e30)
 """The term of no key: its weight is 0."""
 
 
-@dataclass(frozen=True)
-class WindowLaunch:
-    """A program's `queries`, the `keys` it reads at a time, warps and stages. Powers of two, 16 and up.
-
-    `registers` a thread at most, None for as many as the compiler likes: fewer let two programs share a core.
-    """
-
-    queries: int = 64
-    keys: int = 128
-    warps: int = 4
-    stages: int = 3
-    registers: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("queries", "keys"):
-            value = getattr(self, name)
-            if value < 16 or value & (value - 1):
-                raise ValueError(f"{name} {value} is not a power of two from 16 on")
-
-
-def window_launch(side: int, roomy: bool = False) -> WindowLaunch:
-    """The default for windows of that side: whole key rows, at most a quarter of a block empty.
+def window_launch(side: int, roomy: bool = False) -> Tile:
+    """A tile of queries and keys for windows of that side: whole key rows, a quarter of a block empty.
 
     Of large blocks a third stage needs a `roomy` device.
     """
     for keys in (32, 64):
         if side <= keys and keys % side <= keys // 4:
-            return WindowLaunch(keys=keys)
+            return Tile(64, keys, stages=3)
     keys = max(128, triton.next_power_of_2(side))
-    return WindowLaunch(keys=keys, stages=3 if roomy and keys == 128 else 2)
+    return Tile(64, keys, stages=3 if roomy and keys == 128 else 2)
 
 
 @triton.jit
@@ -152,7 +130,7 @@ def _window_attention(
 
 
 def window_attention(
-    qkv: Tensor, bias: Tensor, terms: Tensor, out: Tensor, grid_side: int, window: int, launch: WindowLaunch
+    qkv: Tensor, bias: Tensor, terms: Tensor, out: Tensor, grid_side: int, window: int, launch: Tile
 ) -> None:
     """Write `out` (B N, C), every patch's attention inside its window.
 
@@ -167,16 +145,16 @@ def window_attention(
     )  # fmt: skip
     if three != 3 or not tokens or tokens % grid_side**2:
         raise ValueError(f"{tokens} patches are no views of {grid_side} x {grid_side}")
-    if window > launch.keys or window > grid_side:
-        raise ValueError(f"a window side of {window} in a grid of {grid_side}, {launch.keys} keys a block")
+    if window > launch.columns or window > grid_side:
+        raise ValueError(f"a window side of {window} in a grid of {grid_side}, {launch.columns} keys a block")
     across = triton.cdiv(grid_side, window)
-    grid = (triton.cdiv(window**2, launch.queries), heads, tokens // grid_side**2 * across**2)
+    grid = (triton.cdiv(window**2, launch.rows), heads, tokens // grid_side**2 * across**2)
     _window_attention[grid](
         qkv, bias, terms, out, tokens, grid_side, across, head_dim**-0.5,
         SIDE=window, HEADS=heads, HEAD_DIM=head_dim, DIMS=max(16, triton.next_power_of_2(head_dim)),
-        PADDED=grid_side % window != 0, ROWS=max(16, triton.next_power_of_2(launch.keys // window)),
-        QUERIES=launch.queries, KEYS=launch.keys, num_warps=launch.warps, num_stages=launch.stages,
-        maxnreg=launch.registers, **overlapping(out.device),
+        PADDED=grid_side % window != 0, ROWS=max(16, triton.next_power_of_2(launch.columns // window)),
+        QUERIES=launch.rows, KEYS=launch.columns, num_warps=launch.warps, num_stages=launch.stages,
+        **overlapping(out.device),
     )  # fmt: skip
 
 
@@ -193,38 +171,29 @@ def position_terms(qkv: Tensor, tables: Tensor) -> Tensor:
     return torch.bmm(queries, tables.expand(queries.shape[0], -1, -1))
 
 
-def to_windows(x: Tensor, fill: Tensor, grid_side: int, window: int) -> Tensor:
-    """Patches by window: (B N, X) -> (windows, S S, X); `fill` (X,) or (1,) for positions outside."""
-    across = -(-grid_side // window)
-    padded, views = across * window, x.shape[0] // grid_side**2
-    whole = fill.expand(views, padded, padded, x.shape[1]).clone()
-    whole[:, :grid_side, :grid_side] = x.view(views, grid_side, grid_side, -1)
-    whole = whole.view(views, across, window, across, window, -1).transpose(2, 3)
-    return whole.reshape(views * across**2, window**2, -1)
-
-
-def from_windows(windows: Tensor, grid_side: int, window: int) -> Tensor:
-    """The inverse of `to_windows`: (windows, S S, X) -> (B N, X)"""
-    across, width = -(-grid_side // window), windows.shape[-1]
-    whole = windows.view(-1, across, across, window, window, width).transpose(2, 3)
-    whole = whole.reshape(-1, across * window, across * window, width)[:, :grid_side, :grid_side]
-    return whole.reshape(-1, width)
-
-
 def window_attention_reference(
-    qkv: Tensor, bias: Tensor, terms: Tensor, grid_side: int, window: int
-) -> Tensor:
-    """`out`, (B N, C): windows split off with their padding, the bias materialised, torch's attention."""
+    qkv: Tensor,
+    bias: Tensor,
+    terms: Tensor,
+    out: Tensor,
+    grid_side: int,
+    window: int,
+    launch: Tile | None = None,
+) -> None:
+    """The same of windows split off with their padding, the bias materialised, by torch's attention."""
     tokens, _, heads, head_dim = qkv.shape
-    n = window**2
-    parts = to_windows(qkv.reshape(tokens, -1), bias, grid_side, window).view(-1, n, 3, heads, head_dim)
+    n, beyond = window**2, -grid_side % window
+    # The patches of every window; where a window has none the one behind the last, whose key is the bias.
+    patches = torch.arange(tokens, device=qkv.device).view(-1, grid_side, grid_side)
+    padded = F.pad(patches, (0, beyond, 0, beyond), value=tokens)
+    at = padded.unfold(1, window, window).unfold(2, window, window).reshape(-1, n)  # (windows, S S)
+    parts = torch.cat([qkv.flatten(1), bias[None]])[at].view(-1, n, 3, heads, head_dim)
     q, k, v = parts.permute(2, 0, 3, 1, 4)  # (windows, h, S S, D)
-    held = to_windows(terms.transpose(0, 1).reshape(tokens, -1), terms.new_zeros(1), grid_side, window)
-    held = held.view(-1, n, heads, 4 * window).transpose(1, 2)  # (windows, h, S S, 4 S)
-    at = torch.arange(n, device=qkv.device)
-    row, column = at // window, at % window
+    held = F.pad(terms, (0, 0, 0, 1))[:, at].transpose(0, 1)  # (windows, h, S S, 4 S)
+    inside = torch.arange(n, device=qkv.device)
+    row, column = inside // window, inside % window
     to_row = (window - 1 + row[:, None] - row[None, :]).expand(*held.shape[:2], -1, -1)
     to_column = (3 * window - 2 + column[:, None] - column[None, :]).expand(*held.shape[:2], -1, -1)
     mask = held.gather(3, to_row) + held.gather(3, to_column)  # (windows, h, S S, S S)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    return from_windows(mixed.transpose(1, 2).reshape(-1, n, heads * head_dim), grid_side, window)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+    out[at[at < tokens]] = mixed[at < tokens]

@@ -11,11 +11,11 @@ from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.fast.batch_cache import SlotCaches
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.batch.scales import FP8
+from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import random_model
 from dsocr_core.runs.result_cache import ResultCache

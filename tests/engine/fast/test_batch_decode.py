@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
-from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, generate
 from dsocr_core.engine.sampling import NgramRule
-from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
 from dsocr_core.kernels.state import DONE
 from dsocr_core.models.blocks.attention import sdpa_core
 from dsocr_core.models.ocr_model import OcrModel
@@ -36,7 +35,7 @@ def model() -> OcrModel:
 
 
 def batch(
-    model: OcrModel, slots: int, group: int, eos: int = NO_TOKEN, kernels: BatchKernels = PLAIN
+    model: OcrModel, slots: int, group: int, eos: int = NO_TOKEN, kernels: Kernels = PLAIN
 ) -> BatchDecoder:
     weights = pack(model.decoder)
     launches = FEW if kernels is TRITON else None

@@ -13,12 +13,11 @@ from torch import Tensor
 from dsocr_core.engine.fast import batch_decode
 from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
 from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
-from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.batch.drafts import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
-from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
 from dsocr_core.kernels.state import DONE, POSITION
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
@@ -42,7 +41,7 @@ def windowed(model: OcrModel, window: int | None) -> OcrModel:
 
 
 def new_step(
-    model: OcrModel, slots: int, drafted: bool, eos: int = NO_TOKEN, kernels: BatchKernels = PLAIN,
+    model: OcrModel, slots: int, drafted: bool, eos: int = NO_TOKEN, kernels: Kernels = PLAIN,
     own_text: bool = False,
 ) -> BatchStep:  # fmt: skip
     weights = pack(model.decoder)
@@ -111,7 +110,7 @@ def test_any_draft_gives_the_tokens_of_the_batch_without(
     ids=["", "ring", "kernels, one slot"],
 )  # fmt: skip
 def test_pages_that_repeat_themselves_draft_what_they_said(
-    model: OcrModel, slots: int, window: int | None, kernels: BatchKernels
+    model: OcrModel, slots: int, window: int | None, kernels: Kernels
 ) -> None:
     model = windowed(model, window)
     repeats = Page(8, (24, 9, 4), 24 if kernels is PLAIN else 14, 0)  # one token again and again
@@ -130,7 +129,7 @@ Rolled = tuple[list[list[int]], list[Tensor]]
 
 
 def rolled(
-    model: OcrModel, kernels: BatchKernels, draft: Callable[[list[int]], list[int]], steps: Sequence[int],
+    model: OcrModel, kernels: Kernels, draft: Callable[[list[int]], list[int]], steps: Sequence[int],
     slots: int = 2,
 ) -> tuple[Rolled, Rolled, list[list[int]]]:  # fmt: skip
     """A page a slot decoded by single steps and by steps of those rows, and their drafts' states then."""

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_kernels import PLAIN, TRITON, BatchKernels
 from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
 from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.batch.attention import (
@@ -23,7 +22,7 @@ from dsocr_core.kernels.batch.attention import (
     join_rows,
     join_rows_reference,
 )
-from dsocr_core.kernels.launch import Launch
+from dsocr_core.kernels.launch import PLAIN, TRITON, Kernels, Launch
 from dsocr_core.kernels.state import DONE, state_row
 from dsocr_core.reading.records import NgramPolicy
 from tests.support.decoder_sizes import EMBEDDED, PUBLISHED, random_decoder
@@ -48,7 +47,7 @@ def weights(request: pytest.FixtureRequest) -> tuple[object, DecoderWeights]:
     return config, pack(random_decoder(config, torch.device("cuda")))
 
 
-def new_step(weights: tuple[object, DecoderWeights], slots: int, kernels: BatchKernels = TRITON) -> BatchStep:
+def new_step(weights: tuple[object, DecoderWeights], slots: int, kernels: Kernels = TRITON) -> BatchStep:
     config, held = weights
     return BatchStep(held, config, slots, POSITIONS, torch.bfloat16, -1, kernels=kernels)  # type: ignore[arg-type]
 

@@ -25,13 +25,13 @@ from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_kernels import PLAIN
 from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens, slots_in
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import Pixels, PreparedPage
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.engine.stage_timer import StageTimer
+from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.models.blocks.token_step import TokenStep
 from dsocr_core.models.deepseek_ocr2 import DEEPSEEK_OCR2
 from dsocr_core.models.family import preset_named

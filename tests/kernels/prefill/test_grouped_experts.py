@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
+from dsocr_core.kernels.launch import Tile
 from dsocr_core.kernels.prefill.add_norm import add_and_norm, add_and_norm_reference
 from dsocr_core.kernels.prefill.expert_order import order_by_expert, order_by_expert_reference
 from dsocr_core.kernels.prefill.grouped_experts import (
-    GroupedLaunch,
     grouped_down,
     grouped_down_reference,
     grouped_gate_up,
@@ -39,6 +40,15 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
+def ordered(
+    chosen: Tensor, experts: int, order: Callable[..., None] = order_by_expert_reference
+) -> tuple[Tensor, Tensor]:
+    slots = poison(chosen.numel(), dtype=torch.int32, device=chosen.device)
+    starts = poison(experts + 1, dtype=torch.int32, device=chosen.device)
+    order(chosen, slots, starts)
+    return slots, starts
+
+
 @pytest.mark.parametrize(("tokens", "each", "experts"), [(5, 2, 4), (4000, 3, 7), (1, 1, 1), (2, 8, 8)])
 def test_slots_are_ordered_by_expert(tokens: int, each: int, experts: int, device: torch.device) -> None:
     generator = torch.Generator().manual_seed(tokens)
@@ -46,12 +56,8 @@ def test_slots_are_ordered_by_expert(tokens: int, each: int, experts: int, devic
     if experts > 4:
         chosen[chosen == 3] = 5  # an expert that nobody chose
     chosen = chosen.to(device)
-    slots = poison(tokens * each, dtype=torch.int32, device=device)
-    starts = poison(experts + 1, dtype=torch.int32, device=device)
-    order_by_expert(chosen, slots, starts)
-    expected = order_by_expert_reference(chosen, experts)
-    assert torch.equal(slots, expected[0])
-    assert torch.equal(starts, expected[1])
+    found = ordered(chosen, experts, order_by_expert), ordered(chosen, experts, order_by_expert_reference)
+    assert all(map(torch.equal, *found))
 
 
 @DTYPES
@@ -67,7 +73,8 @@ def test_router_matches_its_reference(
     chosen = poison(tokens, each, dtype=torch.int32, device=device)
     weights = poison(tokens, each, dtype=torch.float32, device=device)
     route_tokens(x, router, chosen, weights, 1.5)
-    ids, expected = route_tokens_reference(x, router, each, 1.5)
+    ids, expected = torch.empty_like(chosen), torch.empty_like(weights)
+    route_tokens_reference(x, router, ids, expected, 1.5)
     assert torch.equal(chosen, ids)
     torch.testing.assert_close(weights, expected, rtol=1e-5, atol=1e-6)
 
@@ -92,18 +99,18 @@ def test_nan_tokens_still_go_to_experts(device: torch.device) -> None:
 
 # (tokens, hidden, experts, k, expert width, tile)
 GROUPED = [
-    (11, 64, 4, 2, 48, GroupedLaunch(16, 16, 32)),
-    (40, 320, 8, 2, 224, GroupedLaunch(16, 128, 64)),
-    (9, 60, 5, 3, 43, GroupedLaunch(16, 32, 16)),
-    (1, 64, 8, 2, 48, GroupedLaunch(32, 64, 32)),
-    (50, 32, 3, 1, 16, GroupedLaunch(64, 16, 32)),
+    (11, 64, 4, 2, 48, Tile(16, 16, 32)),
+    (40, 320, 8, 2, 224, Tile(16, 128, 64)),
+    (9, 60, 5, 3, 43, Tile(16, 32, 16)),
+    (1, 64, 8, 2, 48, Tile(32, 64, 32)),
+    (50, 32, 3, 1, 16, Tile(64, 16, 32)),
 ]
 
 
 @DTYPES
 @pytest.mark.parametrize(("tokens", "width", "experts", "each", "inner", "tile"), GROUPED)
 def test_grouped_products_match_their_reference(
-    tokens: int, width: int, experts: int, each: int, inner: int, tile: GroupedLaunch,
+    tokens: int, width: int, experts: int, each: int, inner: int, tile: Tile,
     dtype: torch.dtype, device: torch.device,
 ) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(tokens)
@@ -113,11 +120,11 @@ def test_grouped_products_match_their_reference(
     chosen = torch.stack([torch.randperm(experts, generator=generator)[:each] for _ in range(tokens)])
     if experts == 8:
         chosen[chosen == 2] = 6  # nobody goes to expert 2, more than one tile to 6
-    slots, starts = order_by_expert_reference(chosen.to(device, torch.int32), experts)
+    slots, starts = ordered(chosen.to(device, torch.int32), experts)
 
     gated = poison(tokens * each, inner, dtype=dtype, device=device)
     grouped_gate_up(x, slots, starts, gate, up, gated, tile)
-    expected = grouped_gate_up_reference(x, slots, starts, gate, up)
+    grouped_gate_up_reference(x, slots, starts, gate, up, expected := torch.empty_like(gated))
     assert_close(gated, expected)
     for row, slot in enumerate(slots.tolist()):  # by hand: the row's own token and expert
         expert = int(chosen.view(-1)[slot])
@@ -127,7 +134,8 @@ def test_grouped_products_match_their_reference(
 
     routed = poison(tokens, each, width, dtype=dtype, device=device)
     grouped_down(expected, slots, starts, down, routed, tile)
-    assert_close(routed, grouped_down_reference(expected, slots, starts, down, each))
+    grouped_down_reference(expected, slots, starts, down, wanted := torch.empty_like(routed))
+    assert_close(routed, wanted)
     place = int((slots == 0).nonzero())
     first = down[int(chosen[0, 0])].float() @ expected[place].float()
     assert_close(routed[0, 0], first.to(dtype))
@@ -147,7 +155,8 @@ def test_add_and_norm_matches_its_reference(
     added, bias = other if with_added else None, shift if centred else None
     routed = normal(generator, tokens, each, width).to(device, dtype) if each else None
     weights = torch.rand(tokens, each, generator=generator).to(device) if each else None
-    summed, normed = add_and_norm_reference(x, gain, EPS, added, routed, weights, bias)
+    summed, normed = x.clone(), torch.empty_like(x)
+    add_and_norm_reference(summed, gain, normed, EPS, added, routed, weights, bias)
     y = poison(tokens, width, dtype=dtype, device=device)
     add_and_norm(x, gain, y, EPS, added, routed, weights, bias)
     assert_close(x, summed)
@@ -166,8 +175,9 @@ def test_a_float32_sum_with_bfloat16_parts(device: torch.device) -> None:
         normal(generator, *shape).to(device, torch.bfloat16) for shape in ((3, 64), (64,), (64,))
     )
     exact = x + added.float()
-    summed, normed = add_and_norm_reference(x, gain, EPS, added, bias=bias)
-    assert torch.equal(summed, exact) and normed.dtype == torch.bfloat16
+    summed, normed = x.clone(), torch.empty_like(added)
+    add_and_norm_reference(summed, gain, normed, EPS, added, bias=bias)
+    assert torch.equal(summed, exact)
     add_and_norm(x, gain, added, EPS, added, bias=bias)
     assert_close(x, exact)
     assert_close(added, normed)

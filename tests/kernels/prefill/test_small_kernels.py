@@ -9,7 +9,7 @@ import torch
 
 from dsocr_core.kernels.prefill.activations import (
     gated,
-    gated_rows_reference,
+    gated_reference,
     quick_gelu,
     quick_gelu_reference,
 )
@@ -46,23 +46,21 @@ def test_turn_and_cache_matches_its_reference(
     rotary = Rotary(config, positions, torch.float32, dtype, device)
     # The heads of one sequence in a cache of two lie apart.
     keys, values = (normal(groups, 2, positions, dim)[:, 1] for _ in "kv")
-    before = keys.clone(), values.clone()
-    q = torch.full((tokens, heads, dim), float("nan"), dtype=dtype, device=device)
-    turn_and_cache(qkv, rotary.cos, rotary.sin, q, keys, values, start)
-    expected = turn_and_cache_reference(qkv, rotary.cos, rotary.sin, groups, start)
-    end, own = start + tokens, qkv[:, heads:]
-    for actual, wanted, eager in zip(
-        (q.transpose(0, 1), keys[:, start:end], values[:, start:end]),
-        expected,
-        (*(rotary.rotate(part[None].transpose(1, 2), start)[0] for part in (qkv[:, :heads], own[:, :groups])),
-         own[:, groups:].transpose(0, 1)),
-        strict=True,
-    ):  # fmt: skip
-        torch.testing.assert_close(actual, wanted.transpose(0, 1), **tolerance(dtype))
-        torch.testing.assert_close(actual, eager, **tolerance(dtype))
+    before, end, own = (keys.clone(), values.clone()), start + tokens, qkv[:, heads:]
+    eager = [
+        *(rotary.rotate(part[None].transpose(1, 2), start)[0] for part in (qkv[:, :heads], own[:, :groups])),
+        own[:, groups:].transpose(0, 1),
+    ]
     others = [i for i in range(positions) if not start <= i < end]
-    assert torch.equal(keys[:, others], before[0][:, others])
-    assert torch.equal(values[:, others], before[1][:, others])
+    for turn in (turn_and_cache, turn_and_cache_reference):
+        q = torch.full((tokens, heads, dim), float("nan"), dtype=dtype, device=device)
+        keys[:, start:end], values[:, start:end] = float("nan"), float("nan")
+        turn(qkv, rotary.cos, rotary.sin, q, keys, values, start)
+        found = q.transpose(0, 1), keys[:, start:end], values[:, start:end]
+        for actual, wanted in zip(found, eager, strict=True):
+            torch.testing.assert_close(actual, wanted, **tolerance(dtype))
+        assert torch.equal(keys[:, others], before[0][:, others])
+        assert torch.equal(values[:, others], before[1][:, others])
 
 
 @DTYPES
@@ -71,7 +69,7 @@ def test_quick_gelu_matches_its_reference(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> None:
     x = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 4).to(device, dtype)
-    expected = quick_gelu_reference(x)
+    quick_gelu_reference(expected := x.clone())
     quick_gelu(x)
     torch.testing.assert_close(x, expected, **tolerance(dtype))
 
@@ -84,4 +82,5 @@ def test_gated_matches_its_reference(
     pairs = torch.randn(tokens, 2 * inner, generator=torch.Generator().manual_seed(2)).to(device, dtype)
     out = torch.full((tokens, inner), float("nan"), dtype=dtype, device=device)
     gated(pairs, out)
-    torch.testing.assert_close(out, gated_rows_reference(pairs), **tolerance(dtype))
+    gated_reference(pairs, wanted := torch.empty_like(out))
+    torch.testing.assert_close(out, wanted, **tolerance(dtype))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dsocr_core.kernels.launch import Tile
 from dsocr_core.kernels.prefill.window_attention import (
-    WindowLaunch,
     position_tables,
     position_terms,
     window_attention,
@@ -20,20 +20,20 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=[
 
 # (views, grid side, window side, heads, head dim, tile)
 SIZES = [
-    (1, 8, 8, 2, 16, WindowLaunch(16, 16)),  # global, two key rows a block
-    (2, 10, 4, 1, 24, WindowLaunch(16, 16)),  # padded windows, whole windows in a block
-    (1, 9, 3, 2, 16, WindowLaunch(32, 16)),  # windows that fit, a block with empty places
-    (1, 16, 14, 2, 8, WindowLaunch(64, 64)),  # the published window, mostly padding
-    (1, 11, 11, 1, 64, WindowLaunch(64, 64)),  # five rows a block, three times
-    (1, 5, 5, 3, 16, WindowLaunch(16, 16)),
-    (1, 16, 16, 1, 16, WindowLaunch(128, 16)),  # one key row a block
+    (1, 8, 8, 2, 16, Tile(16, 16)),  # global, two key rows a block
+    (2, 10, 4, 1, 24, Tile(16, 16)),  # padded windows, whole windows in a block
+    (1, 9, 3, 2, 16, Tile(32, 16)),  # windows that fit, a block with empty places
+    (1, 16, 14, 2, 8, Tile(64, 64)),  # the published window, mostly padding
+    (1, 11, 11, 1, 64, Tile(64, 64)),  # five rows a block, three times
+    (1, 5, 5, 3, 16, Tile(16, 16)),
+    (1, 16, 16, 1, 16, Tile(128, 16)),  # one key row a block
 ]
 
 
 @DTYPES
 @pytest.mark.parametrize(("views", "grid", "window", "heads", "dim", "tile"), SIZES)
 def test_as_the_eager_towers_attention(
-    views: int, grid: int, window: int, heads: int, dim: int, tile: WindowLaunch, dtype: torch.dtype,
+    views: int, grid: int, window: int, heads: int, dim: int, tile: Tile, dtype: torch.dtype,
     device: torch.device,
 ) -> None:  # fmt: skip
     generator = torch.Generator().manual_seed(grid)
@@ -54,12 +54,10 @@ def test_as_the_eager_towers_attention(
     tables = position_tables(attention.rel_pos_h, attention.rel_pos_w)
     terms = position_terms(qkv, tables)
     tolerance = 1e-5 if dtype == torch.float32 else 5e-2
-    reference = window_attention_reference(qkv, attention.qkv.bias, terms, grid, window)
-    torch.testing.assert_close(reference.float(), expected, rtol=tolerance, atol=tolerance)
-
-    out = torch.full((views * grid**2, width), float("nan"), dtype=dtype, device=device)
-    window_attention(qkv, attention.qkv.bias, terms, out, grid, window, tile)
-    torch.testing.assert_close(out.float(), expected, rtol=tolerance, atol=tolerance)
+    for attend in (window_attention, window_attention_reference):
+        out = torch.full((views * grid**2, width), float("nan"), dtype=dtype, device=device)
+        attend(qkv, attention.qkv.bias, terms, out, grid, window, tile)
+        torch.testing.assert_close(out.float(), expected, rtol=tolerance, atol=tolerance)
 
 
 def test_terms_by_hand(device: torch.device) -> None:
@@ -74,4 +72,4 @@ def test_terms_by_hand(device: torch.device) -> None:
     ("side", "keys"), [(64, 64), (40, 128), (14, 32), (32, 32), (20, 64), (80, 128), (200, 256)]
 )
 def test_default_tiles_fit_the_side(side: int, keys: int) -> None:
-    assert window_launch(side).keys == keys
+    assert window_launch(side).columns == keys
