@@ -52,7 +52,8 @@ READABLE = f"""
 SELECT name, string_agg(column_name, ', ' ORDER BY place) AS columns
 FROM (
     SELECT table_name AS name, column_name, min(column_index) AS place FROM duckdb_columns()
-    WHERE NOT internal OR table_name IN ({", ".join(map(literal, sorted({*TABLES, *VIEWS})))}) GROUP BY ALL
+    WHERE (NOT internal AND table_name <> 'answer')
+       OR table_name IN ({", ".join(map(literal, sorted({*TABLES, *VIEWS})))}) GROUP BY ALL
 )
 GROUP BY name ORDER BY name
 """

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -70,7 +71,8 @@ def save_results(root: Path, name: str, results: Mapping[str, OcrResult], create
     from dsocr_core.runs.run_directory import RunDirectory
 
     backends = tuple(dict.fromkeys(result.backend for result in results.values()))
-    record = RunRecord(name, created or _now(), "dsocr", backends=backends)
+    created = created or datetime.now(UTC).isoformat(timespec="seconds")
+    record = RunRecord(name, created, "dsocr", backends=backends)
     with RunDirectory.create(root, record, replace=True) as run:
         for key, result in results.items():
             run.add(PageResults(result.request.name, results=[portable(result)], keys={result.backend: key}))
@@ -91,26 +93,18 @@ class ResultCache:
     def find(self, request: OcrRequest, sides: Iterable[Side] = SIDES) -> Comparison | None:
         """Find what an earlier run gave for the same checkpoint, image and settings, if all sides have it."""
         found: dict[Side, RecordedResult] = {}
-        pages: dict[OcrRequest, Facts] = {}
         for side in sides:
-            recorded = self._of_side(side, request, pages)
-            if recorded is None:
+            if (recorded := self._of_side(side, request)) is None:
                 return None
             found[side] = recorded
         if not found:
             return None
         results = {side: recorded.result for side, recorded in found.items()}
-        return Comparison(
-            request,
-            results.get("a"),
-            results.get("b"),
-            recorded_at=min(recorded.created for recorded in found.values()),
-            tolerance=self.settings.tolerance,
-        )
+        created = min(recorded.created for recorded in found.values())
+        tolerance = self.settings.tolerance
+        return Comparison(request, results.get("a"), results.get("b"), {}, created, tolerance=tolerance)
 
-    def _of_side(
-        self, side: Side, request: OcrRequest, pages: dict[OcrRequest, Facts]
-    ) -> RecordedResult | None:
+    def _of_side(self, side: Side, request: OcrRequest) -> RecordedResult | None:
         spec, cache = self.settings.spec(side), self
         if spec.kind not in LOCAL_KINDS:
             return None  # what another program gives may be another thing tomorrow
@@ -118,22 +112,16 @@ class ResultCache:
             cache = ResultCache(self.settings.of_side(side), self.directory)
             more = request.more if request.together else None
             request = cache.settings.request(request.image, request.source, more)
-            pages = {}
-        if request not in pages:
-            pages[request] = cache._page_facts(request)  # once: it hashes the image
-        recorded = cache._lookup(spec.kind, pages[request])
+        keys = cache._keys(spec.kind, request)
+        shipped = sorted(SHIPPED_RESULTS.glob(f"{_RUNS}/*"))
+        recorded = find_result(keys.own, [self.directory / _RUNS / keys.own])
+        recorded = recorded or find_result(keys.example, shipped)
+        # Shipped results are of float32 on a CPU.
+        if recorded is None and cache.settings.dtype in ("auto", "float32"):
+            recorded = find_result(keys.shipped, shipped)
         if recorded is None:
             return None
         return replace(recorded, result=replace(recorded.result, request=request, backend=spec.name))
-
-    def _lookup(self, backend: BackendName, page: Facts) -> RecordedResult | None:
-        shipped = sorted(SHIPPED_RESULTS.glob(f"{_RUNS}/*"))
-        own = self._key(backend, page)
-        return (
-            find_result(own, [self.directory / _RUNS / own])
-            or find_result(self._example_key(backend, page), shipped)
-            or (find_result(_shipped_key(backend, page), shipped) if self._usual_dtype else None)
-        )
 
     def add(self, result: OcrResult) -> None:
         """Store what a backend gave; where that fails it is said, and the reading is one all the same."""
@@ -167,72 +155,57 @@ class ResultCache:
 
     def shipped_key(self, backend: BackendName, request: OcrRequest, example: bool = False) -> str:
         """The name of a result that comes with the samples. Raises DsocrError without its page."""
-        page = self._page_facts(request)
-        return self._example_key(backend, page) if example else _shipped_key(backend, page)
+        keys = self._keys(backend, request)
+        return keys.example if example else keys.shipped
 
     def key(self, backend: BackendName, request: OcrRequest) -> str:
         """A name for all that decides a backend's result on a page, its file's content included.
 
         Raises DsocrError when the file cannot be read.
         """
-        return self._key(backend, self._page_facts(request))
+        return self._keys(backend, request).own
 
-    def _key(self, backend: BackendName, page: Facts) -> str:
-        settings = self.settings
-        device = device_type(settings.device)
-        dtype = settings.dtype
-        if dtype == "auto":
-            dtype = "bfloat16" if device == "cuda" else "float32"
-        facts = page | {
-            "road": _road(backend),
-            "code": code_version(),
-            "device": device,
-            "dtype": dtype,
-            "engine": "published" if backend == VENDOR else backend,
-            "attention": settings.vendor_attention if backend == VENDOR else settings.own_attention,
-            "rotary": "published" if backend == VENDOR else settings.rotary,
-            # Only where it is asked for, so that earlier results are found as before.
-            **({} if settings.precision == "off" else {"precision": settings.precision}),
-        }
-        return result_key(facts)
-
-    @property
-    def _usual_dtype(self) -> bool:
-        """Tell whether shipped results, of float32 on a CPU, stand for what is asked for."""
-        return self.settings.dtype in ("auto", "float32")
-
-    def _example_key(self, backend: BackendName, page: Facts) -> str:
-        """The number type as it was asked for: "auto" is another one on another machine, and no example."""
-        attention = self.settings.vendor_attention if backend == VENDOR else self.settings.own_attention
-        return result_key(
-            page | {"road": _road(backend), "dtype": self.settings.dtype, "attention": attention}
-        )
-
-    def _page_facts(self, request: OcrRequest) -> Facts:
+    def _keys(self, backend: BackendName, request: OcrRequest) -> _Keys:
+        settings, vendor = self.settings, backend == VENDOR
         file, *more = required_files(request)
-        return {
+        attention = settings.vendor_attention if vendor else settings.own_attention
+        page: Facts = {
             "checkpoint": self.checkpoint,
             "image": file.sha256,
             "preset": request.preset,
             "prompt": request.prompt,
             "max_new_tokens": request.max_new_tokens,
             "no_repeat_ngram_size": request.no_repeat_ngram_size,
+            "road": VENDOR if vendor else "ours",
             # Only where they are asked for, so that earlier results are found as before.
             **{name: True for name in ("eval_mode", "test_compress") if getattr(request, name)},
             **request.unpublished,
             **({"model": request.model} if request.model != FIRST.name else {}),
             **({"more": [each.sha256 for each in more]} if more else {}),
         }
+        device, dtype = device_type(settings.device), settings.dtype
+        if dtype == "auto":
+            dtype = "bfloat16" if device == "cuda" else "float32"
+        own = page | {
+            "code": code_version(),
+            "device": device,
+            "dtype": dtype,
+            "engine": "published" if vendor else backend,
+            "attention": attention,
+            "rotary": "published" if vendor else settings.rotary,
+            **({} if settings.precision == "off" else {"precision": settings.precision}),
+        }
+        # As it was asked for: "auto" is another number type on another machine, and no example.
+        example = page | {"dtype": settings.dtype, "attention": attention}
+        return _Keys(result_key(own), result_key(example), result_key(page))
 
 
-def _shipped_key(backend: BackendName, page: Facts) -> str:
-    """Device and number type are left out: a shipped result greets a first start on any machine."""
-    return result_key(page | {"road": _road(backend)})
+class _Keys(NamedTuple):
+    """Names of a result: on this machine, of the example, and of any that comes with the samples."""
 
-
-def _road(backend: BackendName) -> str:
-    """The word for a backend in keys. They stay as first made: another would lose every result."""
-    return VENDOR if backend == VENDOR else "ours"
+    own: str
+    example: str
+    shipped: str
 
 
 def device_type(name: str) -> str:
@@ -246,10 +219,6 @@ def device_type(name: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def portable(result: OcrResult) -> OcrResult:

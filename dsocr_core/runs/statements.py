@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -27,8 +26,6 @@ _LOCKS = (
     "SET lock_configuration = true",
     "BEGIN TRANSACTION READ ONLY",
 )
-_MOST_VECTORS = 64
-"""Vectors of 2,048 rows: at most so much of an answer is taken between two looks at its size."""
 _AGAIN_S = 0.05
 """An interrupt between two pieces of work is lost, so it is repeated."""
 
@@ -43,7 +40,7 @@ class Limits:
 
     Args:
         seconds: until its answer is there
-        mebibytes: of memory for the database's work, and as much for the answer
+        mebibytes: of memory for the database's work, its answer included
     """
 
     seconds: float = 60.0
@@ -64,9 +61,16 @@ def answer(
             connection.execute(lock)
         try:
             with _deadline(connection, limits.seconds):
-                return _joined(_pieces(connection, statement, limits))
+                if _EXPLAIN.match(statement):
+                    return connection.execute(statement).df()
+                # As a table its answer lies within the memory limit before anything of it is taken out.
+                connection.execute(f"CREATE TEMP TABLE answer AS {statement}")
+                return connection.execute("FROM answer").df()
         except (duckdb.OutOfMemoryException, MemoryError):
-            raise OverLimit(f"it takes more than {limits.mebibytes:,} MiB, the memory limit") from None
+            raise OverLimit(
+                f"it takes more than {limits.mebibytes:,} MiB, the memory limit: ask for fewer rows (LIMIT) "
+                "or for sums"
+            ) from None
         except RuntimeError as error:  # DuckDB has taken the signal
             raise KeyboardInterrupt from error
 
@@ -94,42 +98,6 @@ def _deadline(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterator
     finally:
         done.set()
         watcher.join()
-
-
-def _pieces(connection: duckdb.DuckDBPyConnection, statement: str, limits: Limits) -> Iterator[pd.DataFrame]:
-    """The answer in pieces of bounded size; the first gives the columns."""
-    until, most, taken = time.monotonic() + limits.seconds, limits.mebibytes * 2**20, 0
-    result, vectors = connection.execute(statement), 1
-    while True:
-        piece = result.fetch_df_chunk(vectors)
-        its_bytes = int(piece.memory_usage(deep=True).sum())
-        taken += its_bytes
-        if taken > most:
-            raise OverLimit(
-                f"its answer takes more than {limits.mebibytes:,} MiB, the memory limit: "
-                "ask for fewer rows (LIMIT) or for sums"
-            )
-        if time.monotonic() > until:
-            raise OverLimit(f"no answer in {limits.seconds:g} s, the time limit of a statement")
-        yield piece
-        if not len(piece):
-            return
-        # Rows may be long: the next piece is about a sixteenth of what there may be.
-        vectors = max(1, min(_MOST_VECTORS, vectors * most // (16 * its_bytes + 1)))
-
-
-def _joined(pieces: Iterator[pd.DataFrame]) -> pd.DataFrame:
-    """The pieces of an answer, with the types that it has as a whole."""
-    frames = list(pieces)
-    whole = pd.concat(frames[:-1] if len(frames) > 1 else frames, ignore_index=True)
-    for at in range(whole.shape[1]):
-        texts = [
-            each for each in (frame.dtypes.iloc[at] for frame in frames) if isinstance(each, pd.StringDtype)
-        ]
-        # A piece of nulls alone does not say that they are texts.
-        if texts and whole.dtypes.iloc[at] != texts[0]:
-            whole.isetitem(at, whole.iloc[:, at].astype(texts[0]))
-    return whole
 
 
 def select_only(statement: str) -> str | None:

@@ -72,7 +72,7 @@ def seen(root: Path) -> list[Any]:
     with History(root / "history") as history:
         assert not history.problems
         tables = {run_id: (history.record(run_id), history.tables(run_id)) for run_id in history.run_ids()}
-        notes = [history.storage.read_annotation(name) for name in history.storage.annotation_versions()]
+        notes = [history.storage.annotation(name) for name in history.storage.annotation_versions()]
         trashed = list(history.trashed())
     archives = [(file.name, zipfile.ZipFile(file).namelist()) for file in root.glob("exported.zip")]
     with directory_writes.opened(root) as directory:
