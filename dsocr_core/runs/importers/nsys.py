@@ -175,9 +175,8 @@ def _stages(table: Table) -> tuple[list[Row], str]:
     found["stage"] = found["name"].map(stage_of_range).astype(object)
     rows: list[Row] = []
     for of in found[found["stage"].notna()].to_dict("records"):
-        rows += timing_rows(
-            BACKEND, of["stage"], of["total_ns"] / of["instances"], of.get("stddev_ns"), of["instances"]
-        )
+        mean, deviation = of["total_ns"] / of["instances"], of.get("stddev_ns", np.nan)
+        rows += timing_rows(BACKEND, of["stage"], mean, deviation, of["instances"])
     others = [paired(name)[:40] for name in found.loc[found["stage"].isna(), "name"]]
     named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     if not rows:

@@ -22,7 +22,7 @@ from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.importers.nsys import BACKEND
 from dsocr_core.runs.importers.reading import FileProbe, digest
-from dsocr_core.runs.importers.stages import NO_STAGE, Ranges, stage_of_range
+from dsocr_core.runs.importers.stages import RANGE, by_stage, profile_tables, stage_of_range
 
 MAGIC = b"SQLite format 3\0"
 FILE_LIMIT = 8 * 1024**3
@@ -35,8 +35,8 @@ _STEPS = 100_000
 """Steps of SQLite's machine between two looks at the clock."""
 _THREAD = (1 << 24) - 1
 """The bits of a thread in nsys' number of a thread; the others say the process."""
-_UNKNOWN = -1
-_WORK = [("name", "i8"), ("start", "i8"), ("end", "i8"), ("thread", "i8"), ("moment", "i8")]
+_WORK = np.dtype([(name, "i8") for name in ("name", "start", "end", "thread", "moment")])
+"""`name` is a number among the strings; -1 is not known."""
 
 
 def is_database(probe: FileProbe) -> bool:
@@ -45,24 +45,29 @@ def is_database(probe: FileProbe) -> bool:
 
 def read_database(files: RunFiles) -> list[ImportedRun]:
     """The kernels and stages of an export as a run. Raises InvalidFile."""
-    file = files.place
-    size = file.stat().st_size
+    size = files.place.stat().st_size
     if size > FILE_LIMIT:
         raise InvalidFile(f"{size:,} bytes; at most {FILE_LIMIT:,} are read: profile fewer pages")
     try:
-        with closing(_opened(file)) as database:
-            ranges = _ranges(database)
-            kernels, work = _launched(database, ranges)
-            gpu = _gpu(database)
+        with closing(_opened(files.place)) as database:
+            ranges = pd.DataFrame(_ranges(database), columns=[*RANGE])
+            work = pd.concat([_work(database, table) for table in (_KERNELS, *_OTHER_WORK)], keys=[*"kcms"])
+            names, gpu = _names(database, set(work["name"])), _gpu(database)
     except sqlite3.OperationalError as error:
         why = f"takes more than {SECONDS:g} s" if "interrupted" in str(error) else paired(str(error))[:200]
         raise InvalidFile(f"not an export of Nsight Systems that is read ({why})") from error
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
         raise InvalidFile(f"a damaged database ({paired(str(error))[:200]})") from error
-    rows = ranges.tables(BACKEND, kernels, ranges.threads, ranges.took_on_device(work))
+    if (work["start"] > work["end"]).any():
+        raise InvalidFile("a kernel that ended before it began")
+    stages, on_device = by_stage(work, ranges)
+    work["stage"], work["took"] = stages, (work["end"] - work["start"]).astype(float)
+    kernels = work.loc["k"] if "k" in work.index else work.iloc[:0]
+    kernels = kernels.assign(name=kernels["name"].map(names).fillna("not known").astype(object))
+    rows = profile_tables(BACKEND, kernels, ranges, on_device)
     if not rows:
         raise InvalidFile("no kernels and no range of a stage; profile with: nsys profile --trace=cuda,nvtx")
-    files.digests["export.sqlite"] = digest(file)
+    files.digests["export.sqlite"] = digest(files.place)
     return [files.profile("nsys", f"Nsight Systems, database {files.name}.", rows, gpu=gpu)]
 
 
@@ -73,8 +78,7 @@ def _opened(file: Path) -> sqlite3.Connection:
     database.text_factory = lambda content: content.decode("utf-8", "replace")
     database.execute("PRAGMA trusted_schema=OFF")
     database.execute("PRAGMA cell_size_check=ON")
-    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not tables & {_KERNELS, _RANGES}:
+    if not _columns(database, _KERNELS) and not _columns(database, _RANGES):
         raise InvalidFile("a database that is no export of Nsight Systems, or one without kernels and ranges")
     return database
 
@@ -87,82 +91,62 @@ def _columns(database: sqlite3.Connection, table: str) -> set[str]:
     return {str(row[1]) for row in database.execute(f"PRAGMA table_info({table})")}
 
 
-def _named(database: sqlite3.Connection, value: str) -> tuple[str, str]:
-    """SQL of the text that a value is, or that has its number among the strings, and the join for it."""
-    if not {"id", "value"} <= _columns(database, "StringIds"):
-        return f"CASE typeof({value}) WHEN 'text' THEN {value} END", ""
-    join = f"LEFT JOIN StringIds AS string ON string.id = {value}"
-    return f"CASE typeof({value}) WHEN 'text' THEN {value} ELSE string.value END", join
-
-
-def _ranges(database: sqlite3.Connection) -> Ranges:
-    ranges, columns = Ranges(), _columns(database, _RANGES)
+def _ranges(database: sqlite3.Connection) -> list[tuple[int, int, int, str]]:
+    ranges: list[tuple[int, int, int, str]] = []
+    columns = _columns(database, _RANGES)
     if not {"start", "end", "globalTid"} <= columns:
         return ranges
-    there = [f"event.{name}" for name in ("text", "textId") if name in columns]
-    name, join = _named(database, f"COALESCE({', '.join([*there, 'NULL', 'NULL'])})")
+    texts, join = ["event.text"] if "text" in columns else [], ""
+    if "textId" in columns and {"id", "value"} <= _columns(database, "StringIds"):
+        texts.append("string.value")
+        join = "LEFT JOIN StringIds AS string ON string.id = event.textId"
     rows = database.execute(
-        f'SELECT globalTid, start, "end", {name} FROM {_RANGES} AS event {join} '
-        'WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
+        f'SELECT globalTid, start, "end", COALESCE({", ".join([*texts, "NULL", "NULL"])}) '
+        f'FROM {_RANGES} AS event {join} WHERE "end" IS NOT NULL AND globalTid IS NOT NULL'
     )
     for count, (thread, start, end, text) in enumerate(rows):
         if count > RANGE_LIMIT:
             raise InvalidFile(f"more than {RANGE_LIMIT:,} ranges")
         if (stage := stage_of_range(str(text)[:200])) is not None:
-            ranges.add(int(thread), int(start), int(end), stage)
+            ranges.append((int(thread), int(start), int(end), stage.value))
     return ranges
 
 
-def _launched(database: sqlite3.Connection, ranges: Ranges) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Kernels with name, stage and time, and all work that the device did, with its launch."""
-    columns = _columns(database, _KERNELS)
-    name = next((f"work.{name}" for name in ("demangledName", "shortName") if name in columns), "NULL")
-    names: dict[str, int] = {}
-    kernels = _work(database, _KERNELS, name, names)
-    stages = np.full(len(kernels), NO_STAGE)
-    for thread, part in kernels.groupby("thread"):
-        if thread != _UNKNOWN:
-            stages[part.index] = ranges.stages_at(thread, part["moment"].to_numpy())
-    took = (kernels["end"] - kernels["start"]).astype(float)
-    texts = pd.Series(list(names), dtype=object).reindex(kernels["name"]).to_numpy()
-    work = pd.concat([kernels, *(_work(database, table, "NULL", {}) for table in _OTHER_WORK)])
-    return pd.DataFrame({"name": texts, "stage": stages, "took": took}), work[work["thread"] != _UNKNOWN]
-
-
-def _work(database: sqlite3.Connection, table: str, name: str, names: dict[str, int]) -> pd.DataFrame:
-    """Work of a device: place of its name in `names`, start, end, thread and moment of its launch or -1."""
+def _work(database: sqlite3.Connection, table: str) -> pd.DataFrame:
+    """Work of the device: name, start, end, and the thread and moment of its launch."""
     columns = _columns(database, table)
     if not {"start", "end"} <= columns:
         return pd.DataFrame(np.empty(0, _WORK))
-    launched, by = f"{_UNKNOWN}, {_UNKNOWN}", ""
+    name = next((each for each in ("demangledName", "shortName") if each in columns), "NULL")
+    launched, join = "-1, -1", ""
     if {"correlationId", "globalTid", "start"} <= _columns(database, _CALLS) and "correlationId" in columns:
-        launched = f"COALESCE(call.globalTid, {_UNKNOWN}), COALESCE(call.start, {_UNKNOWN})"
-        process = f"globalTid & ~{_THREAD}"
-        same = "AND call.process = work.globalPid" if "globalPid" in columns else ""
+        launched = "COALESCE(call.globalTid, -1), COALESCE(call.start, -1)"
+        process = f"globalTid & ~{_THREAD}" if "globalPid" in columns else "NULL"
         # A launch may stand twice, as a call of the runtime and of the driver.
-        by = (
+        join = (
             f"LEFT JOIN (SELECT correlationId, {process} AS process, globalTid, MIN(start) AS start FROM "
-            f"{_CALLS} "
-            f"GROUP BY correlationId, {process if same else 'NULL'}) AS call "
-            f"ON call.correlationId = work.correlationId {same}"
+            f"{_CALLS} GROUP BY correlationId, {process}) AS call ON call.correlationId = work.correlationId "
+            + ("AND call.process = work.globalPid" if "globalPid" in columns else "")
         )
-    text, join = _named(database, name)
     rows = database.execute(
-        f'SELECT {text}, work.start, work."end", {launched} FROM {table} AS work {by} {join} '
+        f'SELECT COALESCE({name}, -1), work.start, work."end", {launched} FROM {table} AS work {join} '
         f"LIMIT {KERNEL_LIMIT + 1}"
     )
-    numbered = (
-        (names.setdefault(str(text or "not known")[:_NAME_LIMIT], len(names)), *rest) for text, *rest in rows
-    )
     try:
-        found = pd.DataFrame(np.fromiter(numbered, _WORK))
+        found = pd.DataFrame(np.fromiter(rows, _WORK))
     except (TypeError, ValueError) as error:
-        raise InvalidFile("a kernel without times") from error
+        raise InvalidFile("a kernel without times, or with a name that is no number") from error
     if len(found) > KERNEL_LIMIT:
         raise InvalidFile(f"more than {KERNEL_LIMIT:,} kernels or copies: profile fewer pages")
-    if (found["start"] > found["end"]).any():
-        raise InvalidFile("a kernel that ended before it began")
     return found
+
+
+def _names(database: sqlite3.Connection, numbers: set[int]) -> dict[int, str]:
+    """The strings of these numbers."""
+    if not {"id", "value"} <= _columns(database, "StringIds"):
+        return {}
+    rows = database.execute("SELECT id, value FROM StringIds")
+    return {number: str(text)[:_NAME_LIMIT] for number, text in rows if number in numbers and text}
 
 
 def _gpu(database: sqlite3.Connection) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ from dsocr_core.runs.importers.imported import Row
 
 KERNEL_LIMIT = 100_000
 """Names of kernels in a profile."""
-NO_STAGE = -1
+RANGE = ("thread", "start", "end", "stage")
+"""Columns of the ranges of a profile."""
 _OPEN_AT_ONCE = 64
 """Ranges that may be open in one another."""
 
@@ -46,88 +47,59 @@ def summed(launches: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def timing_rows(backend: str, stage: str, mean: float, deviation: float | None, calls: int) -> list[Row]:
-    """A stage's mean and deviation over the pages of a profile, as rows of `timings`."""
+def timing_rows(backend: str, stage: str, mean: float, deviation: float, calls: int) -> list[Row]:
+    """A stage's mean and deviation, NaN where it is not known, as rows of `timings`."""
     of = {"backend": backend, "stage": str(stage), "inside_prefill": stage not in TOP_LEVEL, "calls": calls}
     rows: list[Row] = [of | {"milliseconds": mean / 1e6, "aggregate": "mean"}]
-    if deviation is not None and not np.isnan(deviation) and calls > 1:
+    if not np.isnan(deviation) and calls > 1:
         rows.append(of | {"milliseconds": deviation / 1e6, "aggregate": "std"})
     return rows
 
 
-class Ranges:
-    """Ranges of stages on the threads of a profile."""
+def by_stage(work: pd.DataFrame, ranges: pd.DataFrame) -> tuple[np.ndarray, dict[str, list[float]]]:
+    """The stage of each launch, None for none, and by stage how long the device worked for each range.
 
-    def __init__(self) -> None:
-        self.stages = all_stages()
-        self._ranges: dict[object, list[tuple[float, float, int]]] = {}
-
-    def add(self, thread: object, start: float, end: float, stage: Stage) -> None:
-        self._ranges.setdefault(thread, []).append((start, end, self.stages.index(stage)))
-
-    @property
-    def threads(self) -> tuple[object, ...]:
-        return tuple(self._ranges)
-
-    def took(self, threads: Iterable[object]) -> dict[Stage, list[float]]:
-        """Sum the lengths of each range of these threads, by stage."""
-        took: dict[Stage, list[float]] = {}
-        for thread in threads:
-            for start, end, stage in self._ranges.get(thread, ()):
-                took.setdefault(self.stages[stage], []).append(end - start)
-        return took
-
-    def stages_at(self, thread: object, moments: np.ndarray) -> np.ndarray:
-        """Places in `stages` of the range that was begun last of those open on a thread at each moment."""
-        order = np.argsort(moments, kind="stable")
-        found = np.full(len(moments), NO_STAGE)
-        for part, stage in self._inside(thread, moments[order]):
-            found[order[part]] = stage
-        return found
-
-    def took_on_device(self, work: pd.DataFrame) -> dict[Stage, list[float]]:
-        """From the first start to the last end of what each range launched, by stage.
-
-        `work` has `thread` and `moment` of its launch, `start` and `end` on the device.
-        """
-        took: dict[Stage, list[float]] = {}
-        for thread, of in work.sort_values("moment", kind="stable").groupby("thread", sort=False):
-            moments, starts, ends = (of[name].to_numpy() for name in ("moment", "start", "end"))
-            for part, stage in self._inside(thread, moments):
-                span = float(ends[part].max() - starts[part].min())
-                took.setdefault(self.stages[stage], []).append(span)
-        return took
-
-    def tables(
-        self,
-        backend: str,
-        kernels: pd.DataFrame,
-        threads: Sequence[object],
-        on_device: Mapping[Stage, Sequence[float]],
-    ) -> dict[str, list[Row]]:
-        """Rows of `kernels`, whose `stage` is its place in `stages`, and of the ranges on these threads.
-
-        A stage with as many ranges on the device took what those took: the host only queued its work.
-        """
-        took = self.took(threads)
-        for stage, times in on_device.items():
-            if stage is not Stage.PREPROCESS and len(times) == len(took.get(stage, times)):
-                took[stage] = list(times)
-        timings: list[Row] = []
-        for stage, times in took.items():
-            deviation = float(np.std(times, ddof=1)) if len(times) > 1 else None
-            timings += timing_rows(backend, stage, float(np.mean(times)), deviation, len(times))
-        names = dict(enumerate(stage.value for stage in self.stages))
-        named = kernels.assign(stage=kernels["stage"].map(names).astype(object))
-        found = {"kernels": kernel_rows(summed(named)), "timings": timings}
-        return {name: rows for name, rows in found.items() if rows}
-
-    def _inside(self, thread: object, moments: np.ndarray) -> Iterator[tuple[slice, int]]:
-        """Those of a thread's sorted moments that lie in each range, in the order in which ranges begin."""
-        ranges = sorted(self._ranges.get(thread, ()), key=lambda each: (each[0], -each[1]))
-        starts, ends = (np.array([each[side] for each in ranges]) for side in (0, 1))
-        first, last = np.searchsorted(moments, starts), np.searchsorted(moments, ends, side="right")
-        if (last - first).sum() > _OPEN_AT_ONCE * len(moments):
+    A launch is of the innermost range that was open on its thread; a range took from the first start to the
+    last end of all that was launched in it. `work` has `thread` and `moment` of each launch, `start` and
+    `end` on the device. Raises InvalidFile.
+    """
+    stages = np.full(len(work), None, object)
+    took: dict[str, list[float]] = {}
+    moments, starts, ends = (work[name].to_numpy(float) for name in ("moment", "start", "end"))
+    rows = work.groupby("thread").indices
+    ranges = ranges.sort_values(["start", "end"], ascending=[True, False], kind="stable")
+    for thread, of in ranges.groupby("thread", sort=False):
+        if (at := rows.get(thread)) is None:
+            continue
+        at = at[np.argsort(moments[at], kind="stable")]
+        first = np.searchsorted(moments[at], of["start"].to_numpy(float))
+        last = np.searchsorted(moments[at], of["end"].to_numpy(float), side="right")
+        if (last - first).sum() > _OPEN_AT_ONCE * len(at):
             raise InvalidFile(f"more than {_OPEN_AT_ONCE} ranges of stages are open at once")
-        for place in np.flatnonzero(first < last):
-            yield slice(first[place], last[place]), ranges[place][2]
+        for begin, end, stage in zip(first, last, of["stage"], strict=True):
+            if begin < end:
+                part = at[begin:end]
+                stages[part] = stage
+                took.setdefault(stage, []).append(float(ends[part].max() - starts[part].min()))
+    return stages, took
+
+
+def profile_tables(
+    backend: str, launches: pd.DataFrame, ranges: pd.DataFrame, on_device: Mapping[str, list[float]]
+) -> dict[str, list[Row]]:
+    """Rows of `kernels` from `launches`, see `summed`, and of `timings` from these ranges.
+
+    A stage with as many ranges on the device took what those took: the host only queued its work.
+    """
+    lengths = (ranges["end"] - ranges["start"]).groupby(ranges["stage"], sort=False)
+    took = {stage: of.to_list() for stage, of in lengths}
+    for stage, times in on_device.items():
+        if stage != Stage.PREPROCESS and len(times) == len(took.get(stage, times)):
+            took[stage] = times
+    timings: list[Row] = []
+    for stage, times in took.items():
+        of = np.array(times, float)
+        deviation = of.std(ddof=1) if len(of) > 1 else np.nan
+        timings += timing_rows(backend, stage, float(of.mean()), float(deviation), len(of))
+    found = {"kernels": kernel_rows(summed(launches)), "timings": timings}
+    return {name: rows for name, rows in found.items() if rows}
