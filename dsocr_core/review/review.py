@@ -24,7 +24,7 @@ from dsocr_core.runs.record import RunRecord, described_backend, flattened, tole
 from dsocr_core.runs.results import Readings, RunSide, Stored, compared, pair, readings
 from dsocr_core.runs.settings_diff import differ
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.storage.store import StorageError
+from dsocr_core.runs.storage import StorageError
 
 __all__ = [
     "PagePicture", "Review", "ReviewError", "Side", "open_review", "page_image", "parse_key", "review_key",
