@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from dsocr_core.reading.ties import count_ties
 
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import TopTwo
-from dsocr_core.reading.ties import count_ties
 from tests.support.results import make_result
 
 
