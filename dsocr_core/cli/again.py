@@ -51,13 +51,12 @@ def recorded_run(
         record = history.record(run)
         read = readings(history, run, with_steps=False)
     names = [name for _, name in read.requests]
-    ordered = [name for name in (backend, *record.backends, *names) if name in names]
-    if not ordered or (backend is not None and backend != ordered[0]):
+    chosen = next((name for name in (backend, *record.backends, *names) if name in names), None)
+    if chosen is None or backend not in (None, chosen):
         there = ", ".join(sorted({str(name) for name in names}))
         raise DsocrError(f"run {run} has no backend '{backend or ''}'; it has {there}")
     settings = _settings(record, given, typed)
-    pages = _pages(read, ordered[0], images, settings)
-    return Recorded(ordered[0], pages, settings, batch_of(read, ordered[0]))
+    return Recorded(chosen, _pages(read, chosen, images, settings), settings, batch_of(read, chosen))
 
 
 def batch_of(read: Readings, backend: str | None) -> int:
@@ -77,24 +76,22 @@ def _settings(record: RunRecord, given: Settings, typed: str) -> Settings:
             f"run {record.id} does not say with which settings it was read: give its pages to compare"
         )
     try:
-        before = settings_of(record.settings)
+        recorded = settings_of(record.settings)
     except DsocrError as error:
         raise DsocrError(f"run {record.id}: {error}") from error
-    words = {word.partition("=")[0] for word in shlex.split(typed)}
-    usual = Settings()
-    changed = {
-        each.name for each in fields(Settings) if getattr(given, each.name) != getattr(usual, each.name)
-    }
+    words, usual = {word.partition("=")[0] for word in shlex.split(typed)}, Settings()
+    names = [each.name for each in fields(Settings)]
+    changed = {name for name in names if getattr(given, name) != getattr(usual, name)}
     if others := sorted(changed - {*_HOW, *_WHERE}):
         raise SettingsError(
             f"--{others[0].replace('_', '-')} is not for --again: the pages are read as run {record.id} asked"
         )
     how = {name: getattr(given, name) for name in _HOW if name in changed or f"--{name}" in words}
-    if "checkpoint" not in how and (PROJECT_ROOT / before.checkpoint).exists():
-        how["checkpoint"] = str(PROJECT_ROOT / before.checkpoint)
-    a = given.a or (None if "engine" in how else before.a)
+    if "checkpoint" not in how and (PROJECT_ROOT / recorded.checkpoint).exists():
+        how["checkpoint"] = str(PROJECT_ROOT / recorded.checkpoint)
+    a = given.a or (None if "engine" in how else recorded.a)
     where = {name: getattr(given, name) for name in _WHERE} | {"a": a, "b": None}
-    return replace(before, **where, **how)
+    return replace(recorded, **where, **how)
 
 
 def _pages(read: Readings, backend: str | None, images: Sequence[str], settings: Settings) -> Pages:
@@ -104,9 +101,8 @@ def _pages(read: Readings, backend: str | None, images: Sequence[str], settings:
 
     requests = {page: request for (page, of), request in read.requests.items() if of == backend}
     if not images:
-        return Pages.recorded(
-            {page: source_of(request.image, request.file) for page, request in requests.items()}
-        )
+        sources = {page: source_of(request.image, request.file) for page, request in requests.items()}
+        return Pages.recorded(sources)
     found = expand(images, None, None, settings.pdf_dpi, settings.max_pixels, recursive=True).only(requests)
     if not len(found):
         raise DsocrError(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import Console
 
-from dsocr_core.base.console import OK, cancelled_by_interrupt, print_json
+from dsocr_core.base.console import cancelled_by_interrupt, print_json
 from dsocr_core.runs.machine import MachineWatch
 from dsocr_core.settings import EngineName, Settings, SettingsError, history_location
-
-if TYPE_CHECKING:
-    pass
 
 
 def bench(
@@ -29,11 +26,10 @@ def bench(
     nvtx_only: bool = False,
     profile: Path | None = None,
     save: bool = False,
-    no_count: bool = False,
     json: bool = False,
     console: Console,
     typed: str,
-) -> int:
+) -> None:
     """Measure what a page costs, engine by engine. The last line is one JSON document.
 
     Args:
@@ -47,7 +43,6 @@ def bench(
         repeat: measured passes, after the warm-up
         profile: write torch's trace of one more page there, for Perfetto and history import
         save: record each engine as a run of the history
-        no_count: leave out the FLOPs of each shape of page, which --save counts
     """
     if save and nvtx_only:
         raise SettingsError("--nvtx-only measures nothing that could be recorded: leave --save out")
@@ -58,19 +53,9 @@ def bench(
     if save:  # a package that it lacks is named before anything is measured
         from dsocr_core.measure.bench_record import record_bench
     plan = BenchPlan(
-        settings,
-        engine,
-        vendor_checkpoint,
-        parse_size(size),
-        tokens,
-        batch,
-        repeat,
-        nvtx_only,
-        pages,
-        images,
-        profile,
-        count=save and not no_count,
-    )
+        settings, engine, vendor_checkpoint, parse_size(size), tokens, batch, repeat, nvtx_only, pages,
+        images, profile, count=save,
+    )  # fmt: skip
     machine = MachineWatch()
     if save:
         machine.look()
@@ -80,7 +65,5 @@ def bench(
     if not json:
         measured.print(console)
     if save:
-        location = history_location(settings)
-        document["saved"] = record_bench(plan, measured, typed, location, machine.facts(), not no_count)
+        document["saved"] = record_bench(plan, measured, typed, history_location(settings), machine.facts())
     print_json(document)
-    return OK

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 from rich.console import Console
 
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.cli import compare_outputs
 from dsocr_core.cli.again import recorded_run
-from dsocr_core.cli.compare_runs import CompareError, compare_runs, location_and_id, may_be_run, reported
-from dsocr_core.cli.options import AnyNumber
+from dsocr_core.cli.compare_outputs import compare_outputs, names_outputs
+from dsocr_core.cli.compare_runs import CompareError, Explain, compare_runs, location_and_id, may_be_run
+from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.cli.read import Compared, PageOptions, read
 from dsocr_core.cli.run import of_this_machine
 from dsocr_core.cli.why import check_why, explain_worst
@@ -27,74 +26,40 @@ from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.settings import Settings, history_location, settings_against
 
-if TYPE_CHECKING:
-    from dsocr_core.page.documents import Pages
-
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(PageOptions):
-    """Pages to read with two backends, or what they have left.
+    """Pages to read with two backends, or results that are there.
 
     Args:
         images: images, folders or PDF files; or one or two recorded runs, folders of texts, outputs
         a: what reads the pages as A (default: the engine); its own settings follow as --a.KEY VALUE
         b: what reads them as B (default: the vendor); several are each compared with A; --b.KEY VALUE follow
-        spans: how many spans of each backend the table shows
         again: read the pages of a recorded run again as A; B is that run. Files after it are its pages now
-        why: find the cause on so many of the pages that differ, by trying up to 60 settings of A on each
-        backend_a: of runs: the backend of A_RUN
-        backend_b: of runs: the backend of B_RUN
+        why: find the cause on that number of pages that differ, by trying up to 60 settings of A on each
         html: write the report: worst pages with pictures, figures, settings
         junit: write JUnit XML
+        spans: spans of each backend that the table shows
+        backend_a: of runs: the backend of A_RUN
+        backend_b: of runs: the backend of B_RUN
     """
 
     a: BackendChoice | None = None
     b: tuple[BackendChoice, ...] = ()
-    spans: AnyNumber = 3
     again: bool = False
-    why: AnyNumber = 0
-    backend_a: str | None = None
-    backend_b: str | None = None
+    why: int = 0
     html: str | None = None
     junit: str | None = None
+    spans: Annotated[int, FROM_ZERO] = 3
+    backend_a: str | None = None
+    backend_b: str | None = None
 
     @property
     def reviewed(self) -> bool:
         """Tell whether something is asked for that a review of a recorded run gives."""
         return bool(self.html or self.junit or self.why)
-
-
-def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:
-    """Read pages with two backends and report their parity: compare IMAGE ... Read a recorded run again:
-    compare RUN --again. Or compare what is there, without a model: compare RUN (its two backends), compare
-    A_RUN B_RUN (ids, or directories of runs), compare folder:A folder:B (texts that programs left) or compare
-    A_OUT B_OUT (outputs of run --cluster).
-    """
-    settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
-    source = _source(chosen)
-    if chosen.reviewed and len(chosen.b) > 1:
-        raise CompareError("compare: reports and --why are of one A and one B: give --b once")
-    with ExitStack() as stack:
-        record_in = settings.history if chosen.save else None
-        needs_run = chosen.reviewed or source is Source.AGAIN
-        if needs_run and record_in is None and source is not Source.RUNS:
-            record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
-        if source is Source.OUTPUTS:
-            found = compare_outputs.compare_recorded(settings, chosen, record_in, typed)
-        elif source is Source.RUNS:
-            found = _compare_runs(settings, chosen, stack, typed)
-        elif source is Source.AGAIN:
-            found = _compare_again(settings, chosen, str(record_in), stack, typed)
-        elif source is Source.FOLDERS:
-            found = _compare_folders(settings, chosen, record_in, typed)
-        else:
-            found = _compare_pages(settings, chosen, record_in, typed)
-        if found.runs and chosen.reviewed and source is not Source.PAGES:
-            location = history_location(replace(settings, history=str(record_in)))
-            found = reported(found, chosen, location)
-    return (found if chosen.save else replace(found, recorded=())).tell(chosen.json, console)
 
 
 class Source(Enum):
@@ -107,46 +72,8 @@ class Source(Enum):
     OUTPUTS = "outputs of a cluster"
 
 
-def _source(chosen: CompareOptions) -> Source:
-    """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
-    names = chosen.images
-    folders = [name for name in names if name.startswith(_FOLDER)]
-    if folders and (len(folders) < len(names) or len(names) != 2):
-        raise CompareError(f"compare: give two folders of texts, or pages and --b {folders[0]}")
-    if chosen.again:
-        source = Source.AGAIN
-        if not names or not may_be_run(names[0]):
-            raise CompareError(
-                "compare: --again needs a run of the history, or its directory, before all files"
-            )
-    elif folders:
-        source = Source.FOLDERS
-    elif compare_outputs.names_outputs(names):
-        source = Source.OUTPUTS
-    else:
-        runs = [name for name in names if may_be_run(name)]
-        if not names:
-            raise CompareError("compare: nothing is given: name pages, or one or two runs of the history")
-        if runs and len(runs) < len(names):
-            file = next(name for name in names if name not in runs)
-            raise CompareError(
-                f"compare: '{file}' is a file or folder of pages and '{runs[0]}' is none that exists; give "
-                "pages, or one or two runs of the history"
-            )
-        if len(runs) > 2:
-            raise CompareError(
-                f"compare: {len(runs)} runs are given; give one that has both backends, or two"
-            )
-        source = Source.RUNS if runs else Source.PAGES
-    for option, sources in _OPTIONS_OF.items():
-        if getattr(chosen, option) and source not in sources:
-            word, use = option.replace("_", "-"), sources[0].value
-            raise CompareError(f"compare: --{word} is for {use}, and {source.value} are given; leave it out")
-    return source
-
-
 _FOLDER = "folder:"
-_OPTIONS_OF: Mapping[str, tuple[Source, ...]] = {
+_OPTIONS_OF = {
     "backend_a": (Source.RUNS,),
     "backend_b": (Source.RUNS, Source.AGAIN),
     "pages": (Source.PAGES,),
@@ -158,47 +85,106 @@ _OPTIONS_OF: Mapping[str, tuple[Source, ...]] = {
 """By option the sources that it goes with, the usual one first."""
 
 
-def _compare_pages(settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str) -> Compared:
+def compare(chosen: CompareOptions, settings: Settings, *, console: Console, typed: str) -> int:
+    """Read pages with two backends and report their parity: compare IMAGE ... Read a recorded run again:
+    compare RUN --again. Or compare results that are there, without a model: compare RUN (its two backends),
+    compare A_RUN B_RUN (ids, or directories of runs), compare folder:A folder:B (texts of programs) or
+    compare A_OUT B_OUT (outputs of run --cluster).
+    """
+    settings = replace(settings, a=chosen.a, b=next(iter(chosen.b), None))
+    source = _source(chosen)
+    if chosen.reviewed and len(chosen.b) > 1:
+        raise CompareError("compare: reports and --why are of one A and one B: give --b once")
+    with ExitStack() as stack:
+        location, explain = history_location(settings), None
+        record_in = settings.history if chosen.save else None
+        if record_in is None and (source is Source.AGAIN or (chosen.reviewed and source is not Source.RUNS)):
+            record_in = stack.enter_context(Temporary("compare"))  # a report is that of a recorded run
+        if source is Source.RUNS:
+            found = _compare_runs(settings, chosen, location, stack, typed)
+        elif source is Source.AGAIN:
+            found = _compare_again(settings, chosen, str(record_in), stack, typed)
+        else:
+            if source is Source.OUTPUTS:
+                found = compare_outputs(settings, chosen, record_in, typed)
+            elif source is Source.FOLDERS:
+                found = _compare_folders(settings, chosen, record_in, typed)
+            else:
+                found, explain = _compare_pages(settings, chosen, record_in, typed)
+            if found.runs and chosen.reviewed:
+                location = history_location(replace(settings, history=str(record_in)))
+                found = compare_runs(chosen, location, found.runs, explain, found)
+    return (found if chosen.save else replace(found, recorded=())).print(chosen.json, console)
+
+
+def _source(chosen: CompareOptions) -> Source:
+    """Decide by what is named. Raises CompareError for a mixture, and for options of another source."""
+    names = chosen.images
+    folders = [name for name in names if name.startswith(_FOLDER)]
+    if folders and (len(folders) < len(names) or len(names) != 2):
+        raise CompareError(f"compare: give two folders of texts, or pages and --b {folders[0]}")
+    runs = [name for name in names if not folders and may_be_run(name)]
+    if chosen.again:
+        source = Source.AGAIN
+        if names[:1] != tuple(runs[:1]) or not runs:
+            raise CompareError(
+                "compare: --again needs a run of the history, or its directory, before all files"
+            )
+    elif folders:
+        source = Source.FOLDERS
+    elif names_outputs(names):
+        source = Source.OUTPUTS
+    elif not names:
+        raise CompareError("compare: nothing is given: name pages, or one or two runs of the history")
+    elif runs and len(runs) < len(names):
+        file = next(name for name in names if name not in runs)
+        raise CompareError(
+            f"compare: '{file}' is a file or folder of pages and '{runs[0]}' is none that exists; give "
+            "pages, or one or two runs of the history"
+        )
+    elif len(runs) > 2:
+        raise CompareError(f"compare: {len(runs)} runs are given; give one that has both backends, or two")
+    else:
+        source = Source.RUNS if runs else Source.PAGES
+    for option, sources in _OPTIONS_OF.items():
+        if getattr(chosen, option) and source not in sources:
+            word, use = option.replace("_", "-"), sources[0].value
+            raise CompareError(f"compare: --{word} is for {use}, and {source.value} are given; leave it out")
+    return source
+
+
+def _compare_pages(
+    settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
+) -> tuple[Compared, Explain | None]:
+    """Pages that are read, and what finds causes where that is asked for. Raises DsocrError, Cancelled."""
+    directory = Path(chosen.out or new_run_directory("compare"))
     plan = RunPlan(
-        images=tuple(map(Path, chosen.images)),
-        directory=Path(chosen.out or new_run_directory("compare")),
-        sides=SIDES,
-        pages=chosen.pages,
-        recursive=chosen.recursive,
-        together=chosen.pages_together,
-        spans=chosen.spans,
-        command=typed,
-    )
+        images=tuple(map(Path, chosen.images)), directory=directory, sides=SIDES, pages=chosen.pages,
+        recursive=chosen.recursive, together=chosen.pages_together, spans=chosen.spans, command=typed,
+    )  # fmt: skip
     if chosen.pages_together is None:
         settings = of_this_machine(settings)
-    all_settings = [settings.for_comparison()]
     if chosen.why:
         check_why(settings)
+    all_settings = [settings.for_comparison()]
     if len(chosen.b) > 1:
         all_settings = settings_against(settings, chosen.b)
     elif all_settings[0].attention_note:
         log.warning("%s", all_settings[0].attention_note)
-    counts = chosen.save and not chosen.no_count
-    found = read(all_settings, plan, record_in, f"it is in {plan.directory}", count=counts)
-    if not (found.runs and chosen.reviewed):
-        return found
-    explain = partial(
-        explain_worst, pages=_pages(chosen, settings), settings=all_settings[0], most=chosen.why
-    )
-    location = history_location(replace(settings, history=str(record_in)))
-    return reported(found, chosen, location, explain if chosen.why else None)
-
-
-def _pages(chosen: CompareOptions, settings: Settings) -> Pages:
+    found = read(all_settings, plan, record_in, f"it is in {directory}")
+    if not chosen.why:
+        return found, None
     from dsocr_core.page.documents import expand
 
     limits = settings.pdf_dpi, settings.max_pixels
-    pages = expand(map(Path, chosen.images), chosen.pages, None, *limits, recursive=chosen.recursive)
-    return pages if chosen.pages_together is None else pages.together(chosen.pages_together)
+    pages = expand(plan.images, chosen.pages, None, *limits, recursive=chosen.recursive)
+    pages = pages if chosen.pages_together is None else pages.together(chosen.pages_together)
+    return found, partial(explain_worst, pages=pages, settings=all_settings[0], most=chosen.why)
 
 
-def _compare_runs(settings: Settings, chosen: CompareOptions, stack: ExitStack, typed: str) -> Compared:
-    location = history_location(settings)
+def _compare_runs(
+    settings: Settings, chosen: CompareOptions, location: str, stack: ExitStack, typed: str
+) -> Compared:
     if not chosen.why:
         return compare_runs(chosen, location, chosen.images)
     of_a = location_and_id(chosen.images[0], location, stack)
@@ -220,8 +206,7 @@ def _compare_again(
         check_why(recorded.settings)
     directory = Path(chosen.out or new_run_directory("again"))
     plan = RunPlan((), directory, slots=recorded.batch, command=typed, found=recorded.pages)
-    counts = chosen.save and not chosen.no_count
-    found = read([recorded.settings], plan, record_in, f"it is in {directory}", count=counts)
+    found = read([recorded.settings], plan, record_in, f"it is in {directory}")
     if not found.runs:
         raise CompareError("compare: no page was read again: there is nothing to compare")
     made = Path(history_location(replace(settings, history=record_in)), "runs", found.runs[0])
@@ -243,10 +228,10 @@ def _compare_folders(
     from dsocr_core.runs.texts import Prediction, without_suffix
 
     settings = replace(settings, a=chosen.images[0], b=chosen.images[1])
-    texts: dict[Side, dict[str, list[Prediction]]] = {}
+    texts: dict[Side, dict[str, list[Prediction]]] = {side: {} for side in SIDES}
     for side, folder in zip(SIDES, chosen.images, strict=True):
         for each in read_texts(folder.removeprefix(_FOLDER)).predictions:
-            texts.setdefault(side, {}).setdefault(without_suffix(each.name), []).append(each)
+            texts[side].setdefault(without_suffix(each.name), []).append(each)
     report = report_of(settings.side_names, chosen.spans)
     recorder = Recording(replace(settings, history=record_in or ""), typed)
     with recorder if record_in is not None else nullcontext():
@@ -254,14 +239,14 @@ def _compare_folders(
             request = settings.request(Path(name), name)
             results, errors = {}, {}
             for side, found in texts.items():
-                if len(of_name := found.get(name, [])) != 1:
-                    errors[side] = f"has {len(of_name) or 'no'} text{'s' * bool(of_name)} of that name"
+                if len(of_name := found.get(name, [])) == 1:
+                    source = {"folder": name_text(of_name[0].file)}
+                    results[side] = text_result(settings.backend(side), request, (0, 0), of_name[0], source)
                 else:
-                    (text,) = of_name
-                    source = {"folder": name_text(text.file)}
-                    results[side] = text_result(settings.backend(side), request, (0, 0), text, source)
-            a, b = results.get("a"), results.get("b")
-            comparison = Comparison(request, a, b, errors, tolerance=settings.tolerance)
+                    errors[side] = f"has {len(of_name) or 'no'} text{'s' * bool(of_name)} of that name"
+            comparison = Comparison(
+                request, results.get("a"), results.get("b"), errors, tolerance=settings.tolerance
+            )
             report.take(name, [comparison])
             if record_in is not None:
                 recorder.add(name, comparison)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
@@ -19,15 +18,14 @@ from dsocr_core.base.sanitise import json_line
 from dsocr_core.base.system import cores
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
-from dsocr_core.cli.read import Compared as ComparedPages
-from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS, Tolerance
-from dsocr_core.reading.records import SIDES, Side
+from dsocr_core.cli.read import Compared
+from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
+from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
-    from dsocr_core.cluster.compare import Compared
-    from dsocr_core.cluster.output import Output
+    from dsocr_core.cluster.compare import Compared as ComparedOutputs
 
 SHOWN = 20
 """Pages that people are shown; `--json` and the files have more."""
@@ -42,7 +40,7 @@ def names_outputs(names: Sequence[str]) -> bool:
     outputs = [name for name in names if is_output(name)]
     if len(outputs) == 1 and len(names) == 2 and all(map(may_be_run, names)):
         return False  # one of them is read as a run
-    if outputs and (len(outputs) < len(names) or len(names) != 2):
+    if outputs and not len(outputs) == len(names) == 2:
         other = next((name for name in names if name not in outputs), None)
         wrong = f"'{other}' is none" if other else f"{len(names)} are given"
         raise DsocrError(
@@ -52,34 +50,46 @@ def names_outputs(names: Sequence[str]) -> bool:
     return bool(outputs)
 
 
-def compare_recorded(
+def compare_outputs(
     settings: Settings, chosen: CompareOptions, record_in: str | None, typed: str
-) -> ComparedPages:
-    """Compare two outputs; the worst pages are a run of the history at `record_in`. Raises as it reads."""
-    from dsocr_core.cluster.compare import record_worst, settings_that_differ
+) -> Compared:
+    """Compare two outputs; the worst pages are a run of the history at `record_in`.
+
+    Raises DsocrError, Cancelled.
+    """
+    from dsocr_core.cluster import compare
     from dsocr_core.cluster.output import Output
 
     output_a, output_b = (Output(over_cluster.absolute(name)) for name in chosen.images)
-    names: dict[Side, str] = dict(zip(SIDES, chosen.images, strict=True))
-    into = over_cluster.absolute(chosen.out) if chosen.out else None
-    differing = settings_that_differ(output_a, output_b)
+    out = over_cluster.absolute(chosen.out) if chosen.out else None
+    differing = compare.settings_that_differ(output_a, output_b)
     spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with (
         over_cluster.stopped_by_interrupt() as cancel,
         ProcessPoolExecutor(min(cores(), _MOST_PROCESSES), spawn, initializer=_leave_interrupts) as executor,
+        Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress,
     ):
-        compared = _compared(output_a, output_b, settings.tolerance, executor, into, cancel)
+        task = progress.add_task("comparing")
+
+        def show(so_far: ComparedOutputs) -> None:
+            words = f"{so_far.pages:,} pages compared, {so_far.failed:,} failed parity"
+            progress.update(task, description=words)
+
+        into = None if out is None else f"{out}/{compare.FILES}"
+        compared = compare.compare_outputs(
+            output_a, output_b, settings.tolerance, executor, into, show, cancel
+        )
     run_id = None
     if record_in is not None:
         a, b = (settings_of(output.run()["settings"]) for output in (output_a, output_b))
         both = replace(
             a, a=a.a or a.engine, b=b.a or b.engine, history=record_in, tolerance=settings.tolerance
         )
-        run_id = record_worst(both, output_a, output_b, compared.worst, typed)
+        run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
     recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
-    written = [f"written to {into}"] if into else []
-    report = _Outputs(compared, differing, names, run_id if chosen.save else None)
-    return ComparedPages(report, [run_id] if run_id else [], written, recorded)
+    report = _Outputs(compared, differing, chosen.images, run_id if chosen.save else None)
+    return Compared(report, [run_id] if run_id else [], [f"written to {out}"] if out else [], recorded)
 
 
 def _leave_interrupts() -> None:
@@ -87,58 +97,35 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _compared(
-    a: Output, b: Output, tolerance: Tolerance, executor: Executor, location: str | None,
-    cancel: threading.Event,
-) -> Compared:  # fmt: skip
-    """Raises DsocrError, Cancelled."""
-    from dsocr_core.cluster.compare import FILES, compare_outputs
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=SafeConsole(stderr=True), transient=True) as progress:
-        task = progress.add_task("comparing")
-
-        def show(compared: Compared) -> None:
-            pages, failed = compared.pages, compared.failed
-            progress.update(task, description=f"{pages:,} pages compared, {failed:,} failed parity")
-
-        into = None if location is None else f"{location}/{FILES}"
-        return compare_outputs(a, b, tolerance, executor, into, show, cancel)
-
-
-# --- what is told -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Outputs:
     """Outcome of two outputs, as it is printed."""
 
-    compared: Compared
+    compared: ComparedOutputs
     differing: Sequence[str]
-    names: Mapping[Side, str]
+    names: Sequence[str]
     run_id: str | None = None
 
     @property
     def failed(self) -> int:
         return self.compared.failed
 
+    def explain(self, causes: Mapping[str, str]) -> None:
+        """Causes are not asked for of outputs."""
+
     def write_json(self, stream: TextIO) -> None:
         compared = self.compared
-        document: dict[str, Any] = {
-            **{side: self.names[side] for side in SIDES},
-            "pages": compared.pages,
+        figures = {
+            name: getattr(compared, name)
+            for name in ("pages", "only_a", "only_b", "neither", "passed", "failed", "worst")
+        }
+        document = dict(zip(SIDES, self.names, strict=True)) | figures | {
             "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
             "character_error_rate": compared.error_rate,
             "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
-            "only_a": compared.only_a,
-            "only_b": compared.only_b,
-            "neither": compared.neither,
-            "passed": compared.passed,
-            "failed": compared.failed,
             "settings_that_differ": list(self.differing),
-            "worst": compared.worst,
             "run_id": self.run_id,
-        }
+        }  # fmt: skip
         stream.write(json_line(document) + "\n")
 
     def explain(self, causes: Mapping[str, str]) -> None:
@@ -147,7 +134,7 @@ class _Outputs:
     def print(self, console: Console) -> None:
         from dsocr_core.read.report import PARITY_WORDS, CompareReport, parity_cells
 
-        compared, differing, names = self.compared, self.differing, self.names
+        compared = self.compared
         if compared.worst:
             table = PageTable("Page", *CompareReport.columns, words="Why")
             for row in compared.worst[:SHOWN]:
@@ -156,19 +143,19 @@ class _Outputs:
                 table.add_row(Name(row["page"]), *parity_cells(figures))
             console.print(table)
             console.print(PARITY_WORDS)
-            if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
-                console.print(f"... and {more:,} more pages that are not identical, none of them worse")
-        console.print(f"A: {names['a']}   B, the reference: {names['b']}", markup=False)
-        for words in differing:
-            console.print(f"settings differ: {words}", markup=False)
+        lines = [f"A: {self.names[0]}   B, the reference: {self.names[1]}"]
+        if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
+            lines.insert(0, f"... and {more:,} more pages that are not identical, none of them worse")
+        lines += [f"settings differ: {words}" for words in self.differing]
         counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-        console.print(f"{compared.pages:,} pages: {', '.join(counts)}")
+        lines.append(f"{compared.pages:,} pages: {', '.join(counts)}")
         if compared.tokens_known:
-            console.print(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+            lines.append(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
         if compared.error_rate is not None:
-            console.print(f"mean CER: {compared.error_rate:.3%}")
-        for side, count in (("a", compared.only_a), ("b", compared.only_b)):
-            if count:
-                console.print(f"{count:,} pages are read by {side.upper()} alone: not compared")
-        if compared.neither:
-            console.print(f"{compared.neither:,} pages are read by neither: not compared")
+            lines.append(f"mean CER: {compared.error_rate:.3%}")
+        alone = {"A alone": compared.only_a, "B alone": compared.only_b, "neither": compared.neither}
+        lines += [
+            f"{count:,} pages are read by {side}: not compared" for side, count in alone.items() if count
+        ]
+        for line in lines:
+            console.print(line, markup=False)

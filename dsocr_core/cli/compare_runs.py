@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
-from rich.text import Text
 
 from dsocr_core.base.console import Name, PageTable
 from dsocr_core.base.errors import DsocrError
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from dsocr_core.trace.why.run import Answer
 
 _RUN_DOCUMENT = "run.json"
+Explain = Callable[["Review"], "Answer | None"]
+"""Finds why pages of a review differ."""
 
 
 class CompareError(DsocrError):
@@ -37,8 +38,7 @@ def may_be_run(name: str) -> bool:
         return True
     from dsocr_core.page.documents import IMAGE_SUFFIXES, PDF_SUFFIX
 
-    has_suffix = path.suffix.lower() in IMAGE_SUFFIXES | {PDF_SUFFIX}
-    return not path.exists() and not has_suffix
+    return not path.exists() and path.suffix.lower() not in IMAGE_SUFFIXES | {PDF_SUFFIX}
 
 
 def is_output(name: str) -> bool:
@@ -50,35 +50,35 @@ def is_output(name: str) -> bool:
     return Store(name).read(_RUN_DOCUMENT) is not None
 
 
-Explain = Callable[["Review"], "Answer | None"]
-"""Finds why pages of a review differ."""
-
-
 def compare_runs(
-    chosen: CompareOptions, location: str, names: Sequence[str], explain: Explain | None = None
+    chosen: CompareOptions,
+    location: str,
+    names: Sequence[str],
+    explain: Explain | None = None,
+    found: Compared | None = None,
 ) -> Compared:
-    """Compare recorded runs as the Review page does; `location` is the history of a run named by its id.
+    """Compare recorded runs as the Review page does; write the reports that were asked for.
 
-    A page that a reviewer's latest verdict calls "wrong" fails too. Raises DsocrError.
+    `location` is the history of a run named by its id. A page that a reviewer's latest verdict calls "wrong"
+    fails too. Runs of pages that were just compared add to what was `found`. Raises DsocrError.
     """
     from dsocr_core.review.document import document
+    from dsocr_core.review.html import html_report
+    from dsocr_core.review.junit import junit_report
 
     with _review(chosen, location, names) as review:
-        answer = explain and explain(review)
-        review = review.explained(answer.causes) if answer else review
-        return Compared(_Runs(document(review)), lines=_reports(chosen, review), why=answer)
-
-
-def reported(
-    found: Compared, chosen: CompareOptions, location: str, explain: Explain | None = None
-) -> Compared:
-    """Write the reports that were asked for, of a recorded run with both sides. Raises DsocrError."""
-    with _review(chosen, location, found.runs) as review:
-        answer = explain and explain(review)
+        answer = explain(review) if explain else None
         if answer:
             review = review.explained(answer.causes)
+        found = found or Compared(_Runs(document(review)))
+        if answer:
             found.report.explain(answer.causes)
-        return replace(found, lines=[*found.lines, *_reports(chosen, review)], why=answer)
+        lines = [
+            written(file, report(review))
+            for file, report in ((chosen.html, html_report), (chosen.junit, junit_report))
+            if file
+        ]
+        return replace(found, lines=[*found.lines, *lines], why=answer)
 
 
 @contextlib.contextmanager
@@ -104,29 +104,16 @@ def _review(chosen: CompareOptions, location: str, names: Sequence[str]) -> Iter
 
 def location_and_id(name: str, location: str, stack: ExitStack) -> tuple[str, str]:
     """Find the history that a run lies in, and its id; an output is taken into a history of its own."""
-    path = Path(name)
     if is_output(name):
         from dsocr_core.base.temporary import Temporary
         from dsocr_core.runs.importers.own_run import take_sharded_run
 
         folder = Path(stack.enter_context(Temporary("compare")))
         return str(folder), take_sharded_run(name, folder)
-    if (path / _RUN_DOCUMENT).is_file():
-        directory = path.resolve()
+    if (Path(name) / _RUN_DOCUMENT).is_file():
+        directory = Path(name).resolve()
         return str(directory.parent.parent), directory.name
     return location, name
-
-
-def _reports(chosen: CompareOptions, review: Review) -> list[str]:
-    from dsocr_core.review.html import html_report
-    from dsocr_core.review.junit import junit_report
-
-    lines = []
-    if chosen.html:
-        lines.append(written(chosen.html, html_report(review)))
-    if chosen.junit:
-        lines.append(written(chosen.junit, junit_report(review)))
-    return lines
 
 
 def written(file: str, content: str) -> str:
@@ -151,34 +138,31 @@ class _Runs:
     def write_json(self, stream: TextIO) -> None:
         stream.write(json_line(self.values) + "\n")
 
-    def print(self, console: Console) -> None:
-        _print(self.values, console)
-
     def explain(self, causes: Mapping[str, str]) -> None:
         """A review has them in its values."""
 
+    def print(self, console: Console) -> None:
+        from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
 
-# --- for people ---------------------------------------------------------------------------------
-
-
-def _print(values: dict[str, Any], console: Console) -> None:
-    from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
-
-    table = PageTable("Page", *CompareReport.columns, words="Why")
-    rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # the headline counts the others
-    for row in rows[:SHOWN]:
-        table.add_row(Name(row["image"]), *parity_cells(row))
-    console.print(table)
-    if len(rows) > SHOWN:
-        console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")
-    if values["stages"]:
-        console.print(_stages(values["stages"]))
-    console.print(f"Worst first. {PARITY_WORDS}")
-    console.print(Text(f"A: {values['a']['name']}   B, the reference: {values['b']['name']}"))
-    console.print(Text(values["headline"]))
-    words = ", ".join(f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
-    console.print(f"verdicts: {words}")
-    console.print(f"{values['passed']} passed, {values['failed']} failed")
+        values = self.values
+        table = PageTable("Page", *CompareReport.columns, words="Why")
+        rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
+        for row in rows[:SHOWN]:
+            table.add_row(Name(row["image"]), *parity_cells(row))
+        console.print(table)
+        if len(rows) > SHOWN:
+            console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")
+        if values["stages"]:
+            console.print(_stages(values["stages"]))
+        verdicts = (f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
+        for line in (
+            f"Worst first. {PARITY_WORDS}",
+            f"A: {values['a']['name']}   B, the reference: {values['b']['name']}",
+            values["headline"],
+            f"verdicts: {', '.join(verdicts)}",
+            f"{values['passed']} passed, {values['failed']} failed",
+        ):
+            console.print(line, markup=False)
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:

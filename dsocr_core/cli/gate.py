@@ -38,20 +38,6 @@ class WorkOptions:
     passes: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class GateReports:
-    """Forms of the report.
-
-    Args:
-        junit: write JUnit XML, with times
-        markdown: write Markdown, for a pull request
-    """
-
-    json: bool = False
-    junit: str | None = None
-    markdown: str | None = None
-
-
 def gate(
     settings: Annotated[Settings, "engine"],
     images: tuple[str, ...] = (),
@@ -60,10 +46,12 @@ def gate(
     commit: str | None = None,
     fail_above: str = "3%",
     on: str = "",
-    repeats: Annotated[int, 2] = 10,
+    repeats: int = 10,
     contended: bool = False,
-    chosen: WorkOptions,
-    reports: GateReports,
+    json: bool = False,
+    junit: str | None = None,
+    markdown: str | None = None,
+    work: WorkOptions,
     console: Console,
 ) -> int:
     """Measure this code beside a baseline, in processes by turns, and tell whether it is slower. Exit
@@ -77,29 +65,33 @@ def gate(
         on: metrics like tokens/s,prefill,sam (default: both rates, prefill and the stages that take a while)
         repeats: processes a side at most
         contended: count processes beside other programs too
+        junit: write JUnit XML, with times
+        markdown: write Markdown, for a pull request
     """
+    from dsocr_core.measure import gate_report
     from dsocr_core.measure.gate import Plan, hold
-    from dsocr_core.measure.gate_report import document, exit_code, junit, markdown, print_gate
     from dsocr_core.measure.processes import commit_before
 
-    neutral, metrics = share_of(fail_above), tuple(filter(None, (name.strip() for name in on.split(","))))
+    if repeats < 2:
+        raise SettingsError(f"--repeats is {repeats}: give 2 or more")
+    metrics = tuple(filter(None, (name.strip() for name in on.split(","))))
+    again = len(images) == 1 and may_be_run(images[0])
     with ExitStack() as stack:
+        cancel = stack.enter_context(cancelled_by_interrupt())
         location = history_location(settings) if settings.history else stack.enter_context(Temporary("gate"))
-        again = len(images) == 1 and may_be_run(images[0])
         plan = Plan(
-            _work(settings, chosen), location, baseline or commit_before(), commit, repeats, metrics, neutral,
-            contended, images, again,
+            _work(settings, work), location, baseline or commit_before(), commit, repeats, metrics,
+            share_of(fail_above), contended, images, again,
         )  # fmt: skip
-        with cancelled_by_interrupt() as cancel:
-            gated = hold(plan, cancel)
-    if reports.json:
-        print_json(document(gated))
+        gated = hold(plan, cancel)
+    if json:
+        print_json(gate_report.document(gated))
     else:
-        print_gate(gated, console)
-    for file, text in ((reports.junit, junit), (reports.markdown, markdown)):
+        gate_report.print_gate(gated, console)
+    for file, report in ((junit, gate_report.junit), (markdown, gate_report.markdown)):
         if file:
-            console.print(written(file, text(gated)), markup=False)
-    return exit_code(gated)
+            console.print(written(file, report(gated)), markup=False)
+    return gate_report.exit_code(gated)
 
 
 def share_of(text: str) -> float:
@@ -121,5 +113,4 @@ def _work(settings: Settings, chosen: WorkOptions) -> Work:
     given = {name: value for name, value in vars(chosen).items() if value is not None}
     if "size" in given:
         given["size"] = "x".join(map(str, parse_size(given["size"])))
-    pages = max(Work.pages, given.get("batch", 1))
-    return Work(settings, **{"pages": pages} | given)
+    return Work(settings, **{"pages": max(Work.pages, given.get("batch", 1))} | given)

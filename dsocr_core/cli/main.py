@@ -15,10 +15,8 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import Namespace
 
 from dsocr_core.base.console import BAD_USAGE, FAILED, SafeConsole, SafeFormatter, print_error, typed_command
 from dsocr_core.base.error_log import LOG_FILE, unforeseen
@@ -28,69 +26,53 @@ from dsocr_core.cli.bench import bench
 from dsocr_core.cli.compare import compare
 from dsocr_core.cli.doctor import doctor
 from dsocr_core.cli.gate import gate
-from dsocr_core.cli.options import Command, SafeParser, ShortHelp, add_command, add_parser, call, with_dashes
+from dsocr_core.cli.options import Command, Parser, add_command, add_parser, call, with_dashes
 from dsocr_core.cli.profile import profile
 from dsocr_core.cli.run import run
 from dsocr_core.cli.sides import joined_sides
 from dsocr_core.cli.trace import trace
 from dsocr_core.engine.threads import wait_politely
 
-_UNREADABLE = (
-    OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError,
-)  # fmt: skip
-"""Errors that a YAML reader ends in, beside its own error, on a value such as `!!float ""`."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Commands below a word."""
-
-    description: str
-    commands: Mapping[str, Command]
-
-
-COMMANDS: Mapping[str, Command | Group] = {
+COMMANDS: Mapping[str, Command | Mapping[str, Command]] = {
     "run": run,
     "compare": compare,
     "trace": trace,
     "bench": bench,
     "gate": gate,
-    "flops": Group("Predict what a page costs: FLOPs, bytes and time bounds.", flops.COMMANDS),
-    "history": Group("Recorded runs: list, query, import, export, move to the trash.", history.COMMANDS),
+    "flops": flops.COMMANDS,
+    "history": history.COMMANDS,
     "profile": profile,
     "doctor": doctor,
 }
-PIPED_WIDTH, PIPED_HISTORY_WIDTH = 140, 400
+_GROUPS = {
+    "flops": "Predict what a page costs: FLOPs, bytes and time bounds.",
+    "history": "Recorded runs: list, query, import, export, move to the trash.",
+}
+_PIPED_WIDTH, _PIPED_HISTORY_WIDTH = 140, 400
 """Width of tables where there is no terminal."""
+_UNREADABLE = (OSError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
+"""Errors that a YAML reader ends in, beside its own error, on a value such as `!!float ""`."""
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-def build_parser(*named: str) -> ArgumentParser:
+def build_parser(first: str = "", second: str = "") -> Parser:
     """The parser of all commands, or of the one that these words name, which is made in a tenth of the time.
 
     What is no command leaves all of them, so that help and errors name them.
     """
-    parser = SafeParser(
-        prog="dsocr",
-        allow_abbrev=False,
-        formatter_class=ShortHelp,
-        description="Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs.",
-    )
+    words = "Read pages with DeepSeek-OCR, compare backends page by page, measure what a page costs."
+    parser = Parser(prog="dsocr", description=words)
     parser.add_argument("--debug", action="store_true", help="show where an error came from")
     commands = parser.add_subcommands(dest="command", metavar="COMMAND")
-    first, second = (*named, "", "")[:2]
     for name in [first] if first in COMMANDS else COMMANDS:
         command = COMMANDS[name]
-        if isinstance(command, Group):
-            _add_group(commands, name, command, second)
-        else:
+        if not isinstance(command, Mapping):
             add_command(commands, name, command)
+            continue
+        below = add_parser(commands, name, _GROUPS[name]).add_subcommands(dest="name", metavar="NAME")
+        for word in [second] if second in command else command:
+            add_command(below, word, command[word])
     return parser
-
-
-def _add_group(commands: Any, name: str, group: Group, named: str) -> None:
-    below = add_parser(commands, name, group.description).add_subcommands(dest="name", metavar="NAME")
-    for word in [named] if named in group.commands else group.commands:
-        add_command(below, word, group.commands[word])
 
 
 def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
@@ -104,8 +86,8 @@ def parse(words: Sequence[str]) -> tuple[Command, Namespace]:
     except _UNREADABLE as error:
         raise DsocrError(f"the options or their --config file cannot be read ({one_line(error)})") from error
     command, chosen = COMMANDS[options.command], options[options.command]
-    if isinstance(command, Group):
-        return command.commands[chosen.name], chosen[chosen.name]
+    if isinstance(command, Mapping):
+        return command[chosen.name], chosen[chosen.name]
     return command, chosen
 
 
@@ -116,17 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
+    words = [each for each in given if each != "--debug"]
     console = SafeConsole(stderr="--json" in given)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(SafeFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
-        words = [each for each in given if each != "--debug"]
         command, chosen = parse(words)
         console = SafeConsole(stderr=any(chosen.get(form, False) for form in ("json", "csv")))
         if not console.is_terminal:
-            console.width = PIPED_HISTORY_WIDTH if words[0] == "history" else PIPED_WIDTH
+            console.width = _PIPED_HISTORY_WIDTH if words[0] == "history" else _PIPED_WIDTH
         code = call(command, chosen, console=console, typed=typed_command(arguments))
         sys.stdout.flush()  # what a full disk does not take is said here, not after the exit code
         return code
@@ -137,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # noqa: BLE001 - the one handler: no error leaves as a traceback
-        if debug:
+        if "--debug" in given:
             traceback.print_exc()
         try:
             print_error(console, _words(error, given))
@@ -148,15 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _words(error: Exception, given: Sequence[str]) -> str:
-    """Say what a person is told of an error: one that nobody foresaw is in the log, with where it came
-    from.
-    """
+    """Say what a person is told of an error: one that nobody foresaw is in the log."""
     if isinstance(error, DsocrError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dsocr_core"):
         return f"the package {error.name} is not installed: pip install -r requirements.txt"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror.lower()}"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return f"what this command prints or writes has no room: {(error.strerror or '').lower()}"
     return f"{unforeseen(error, ' '.join(['dsocr', *given]))} ({LOG_FILE}): {one_line(error, 200)}"

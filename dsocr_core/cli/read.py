@@ -14,7 +14,6 @@ from rich.console import Console
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.base.errors import Cancelled
-from dsocr_core.cli.options import PagesTogether
 from dsocr_core.cli.why import print_answer
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
@@ -29,25 +28,22 @@ class PageOptions:
 
     Args:
         pages: pages of PDF files, like 1-3,7
-        pages_together: read so many pages of a document in one prompt, without a number all of them; images
-            that are given are one document
-        recursive: read the folders below given ones too; pages are named by their way from there
+        pages_together: pages of a document in one prompt, without a number all; given images are one document
+        recursive: read folders below given ones too; pages are named by their path from there
         out: run directory to write (default: data/runs/TIME-COMMAND)
         save: record it as a run of the history
-        no_count: leave out the FLOPs of each shape of page, which --save counts
     """
 
     images: tuple[str, ...] = field(default=(), kw_only=False)
     pages: str | None = None
-    pages_together: PagesTogether = None
+    pages_together: int | None = None
     recursive: bool = False
     out: str | None = None
     save: bool = False
-    no_count: bool = False
     json: bool = False
 
 
-class Told(Protocol):
+class Printed(Protocol):
     """A report of pages, wherever their results are from."""
 
     @property
@@ -63,9 +59,9 @@ class Told(Protocol):
 
 @dataclass(frozen=True)
 class Compared:
-    """Pages that were read or compared, to be told."""
+    """Pages that were read or compared."""
 
-    report: Told
+    report: Printed
     runs: Sequence[str] = ()
     """Ids of the runs that hold them, one a pair of backends; none where nothing was recorded."""
     lines: Sequence[str] = ()
@@ -75,8 +71,8 @@ class Compared:
     why: Answer | None = None
     """Causes of differences, where they were asked for and there are some."""
 
-    def tell(self, json: bool, console: Console) -> int:
-        """Print; returns the exit code."""
+    def print(self, json: bool, console: Console) -> int:
+        """Print the report; returns the exit code."""
         if json and self.why is not None:
             self.report.write_json(text := StringIO())
             print_json(loads(text.getvalue()) | {"why": self.why.document()})
@@ -97,13 +93,12 @@ def read(
     record_in: str | None,
     what_is_left: str,
     measures: bool = True,
-    count: bool = True,
 ) -> Compared:
     """Read the pages of a plan.
 
     Several settings are one A with several B, as `settings_against` gives them; each pair is a run of its own
-    in the history at `record_in`, where one is named, with the FLOPs of its pages if `count`. `what_is_left`
-    is said of the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
+    in the history at `record_in`, where one is named, with the FLOPs of its pages. `what_is_left` is said of
+    the run directory when Ctrl-C ended it. Raises DsocrError, Cancelled.
     """
     if record_in == "":
         raise SettingsError("--save has no history to write to: give --history a path")
@@ -124,7 +119,7 @@ def read(
             plan.command,
             out=plan.directory if one else None,
             save=save,
-            count=run_rows if save and count else None,
+            count=run_rows if save else None,
         )
         for each in all_settings
         if one or save
@@ -136,14 +131,12 @@ def read(
             cancel = stack.enter_context(cancelled_by_interrupt())
             report = read_run(sessions, plan, progress, runs, cancel)
     except Cancelled:
-        words = ["cancelled"]
-        if ids := [run.id for run in runs if run.id]:
-            words.append(f"what was finished is recorded as run {', '.join(ids)}")
-        if plan.directory.is_dir():
-            words.append(what_is_left)
-        raise Cancelled("; ".join(words)) from None
-    recorded: list[str] = []
+        ids = ", ".join(run.id for run in runs if run.id)
+        finished = f"; what was finished is recorded as run {ids}" if ids else ""
+        left = f"; {what_is_left}" if plan.directory.is_dir() else ""
+        raise Cancelled(f"cancelled{finished}{left}") from None
+    recorded = []
     for each, run in zip(all_settings, runs, strict=False):
-        pair = f"{' and '.join(each.side_names[: len(plan.sides)])} are " if len(all_settings) > 1 else ""
+        pair = f"{' and '.join(each.side_names)} are " if len(all_settings) > 1 else ""
         recorded += [f"{pair}recorded as run {run.id}"] if run.id else []
     return Compared(report, [run.id for run in runs if run.id], [f"written to {plan.directory}"], recorded)

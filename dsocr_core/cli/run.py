@@ -8,11 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.inputs import print_inputs
-from dsocr_core.cli.read import read
+from dsocr_core.cli.read import PageOptions, read
 from dsocr_core.read.plan import RunPlan, new_run_directory
 from dsocr_core.settings import Settings, SettingsError
 
@@ -20,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(over_cluster.ClusterOptions):
+class RunOptions(PageOptions):
     """Pages to read with one backend.
 
     Args:
@@ -29,6 +28,7 @@ class RunOptions(over_cluster.ClusterOptions):
         batch: pages that the fast engine reads together (default: all, up to 256); 1 is one by one
         resume: go on with that run directory: skip what is done there
         inputs: read nothing: print what the model gets of the pages, with hashes; needs no weights
+        cluster: local, or the address of a Dask scheduler such as tcp://HOST:8786; see docs/scale.md
         status: read nothing: print how far a run over a cluster is, from its output, a directory or a URL
     """
 
@@ -36,6 +36,7 @@ class RunOptions(over_cluster.ClusterOptions):
     batch: int | None = None
     resume: str | None = None
     inputs: bool = False
+    cluster: str | None = None
     status: str | None = None
     nvtx_only: bool = False
 
@@ -48,8 +49,7 @@ class RunOptions(over_cluster.ClusterOptions):
                 "--resume is for one process: with --cluster the same --out goes on by itself"
             )
         if self.resume and self.out:
-            raise DsocrError("--resume names the run directory to go on with: leave --out out")
-        super().__post_init__()
+            raise SettingsError("--resume names the run directory to go on with: leave --out out")
 
 
 def of_this_machine(settings: Settings) -> Settings:
@@ -62,32 +62,34 @@ def of_this_machine(settings: Settings) -> Settings:
     return found
 
 
-def run(chosen: RunOptions, settings: Settings, *, console: Console, typed: str) -> int:
+def run(
+    chosen: RunOptions,
+    cluster: over_cluster.ClusterOptions,
+    settings: Settings,
+    *,
+    console: Console,
+    typed: str,
+) -> int:
     """Read pages with our engine, or another backend; write artifacts and timings."""
     if chosen.status is not None:
         return over_cluster.print_status(chosen.status, chosen.json, console)
     settings = replace(settings, a=chosen.backend)
     if chosen.inputs:
         return print_inputs(chosen, of_this_machine(settings), console)
+    directory = Path(chosen.resume or chosen.out or new_run_directory("run"))
     plan = RunPlan(
-        images=tuple(map(Path, chosen.images)),
-        directory=Path(chosen.resume or chosen.out or new_run_directory("run")),
-        pages=chosen.pages,
-        recursive=chosen.recursive,
-        resume=chosen.resume is not None,
-        batch=chosen.batch,
-        together=chosen.pages_together,
-        command=typed,
-    )
+        images=tuple(map(Path, chosen.images)), directory=directory, pages=chosen.pages,
+        recursive=chosen.recursive, resume=chosen.resume is not None, batch=chosen.batch,
+        together=chosen.pages_together, command=typed,
+    )  # fmt: skip
     kind = settings.spec("a").kind
     if plan.batch is not None and plan.batch > 1 and kind != "fast":
         what = f"engine {kind}" if kind == "eager" else f"backend {kind}"
         raise SettingsError(f"{what} reads pages one by one: give --engine fast")
     if chosen.cluster is not None:
-        return over_cluster.run(settings, chosen, chosen.batch, console, typed)
-    goes_on = f"go on with --resume {plan.directory}"
-    record_in = settings.history if chosen.save else None
+        return over_cluster.run(settings, chosen, cluster, console, typed)
     if chosen.pages_together is None:  # several pages in a prompt have a preset of their own
         settings = of_this_machine(settings)
-    found = read([settings], plan, record_in, goes_on, not chosen.nvtx_only, not chosen.no_count)
-    return found.tell(chosen.json, console)
+    record_in = settings.history if chosen.save else None
+    found = read([settings], plan, record_in, f"go on with --resume {directory}", not chosen.nvtx_only)
+    return found.print(chosen.json, console)

@@ -7,7 +7,7 @@ Options that belong to the backend named before them become one value with it, w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -15,54 +15,40 @@ import yaml
 from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.specs.parsing import BackendChoice
 
-SIDE_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "run": ("backend",),
-    "compare": ("a", "b"),
-}
-"""By subcommand its options that name a backend."""
-
+_SIDE_OPTIONS = {"run": ("backend",), "compare": ("a", "b")}
 _FREE = "body"
 """A setting of any content: what is under it is read as YAML, everything else by its field's type."""
 
 
-def joined_sides(given: Sequence[str]) -> list[str]:
+def joined_sides(words: Sequence[str]) -> list[str]:
     """The command line with each backend and its settings in one value. Raises DsocrError."""
-    command = next((word for word in given if not word.startswith("-")), "")
-    names = SIDE_OPTIONS.get(command, ())
-    found: list[str] = []
+    names = _SIDE_OPTIONS.get(next((word for word in words if not word.startswith("-")), ""), ())
+    end = words.index("--") if "--" in words else len(words)
+    others: list[str] = []
     sides: list[tuple[str, dict[str, Any]]] = []
-    words = iter(given)
-    for word in words:
-        if word == "--":
-            found += [word, *words]
-            break
+    rest = iter(words[:end])
+    for word in rest:
         option, equals, value = word.partition("=")
         name, dot, setting = option.removeprefix("--").partition(".")
         if not option.startswith("--") or name not in names:
-            found.append(word)
+            others.append(word)
             continue
-        if not equals and (value := next(words, "")) == "":
+        if not equals and (value := next(rest, "")) == "":
             raise DsocrError(f"{option}: expected a value")
         if not dot:
             sides.append((name, {"spec": value}))
             continue
-        mine = next((settings for side, settings in reversed(sides) if side == name), None)
-        if mine is None:
+        settings = next((settings for side, settings in reversed(sides) if side == name), None)
+        if settings is None:
             raise DsocrError(f"{option} comes before --{name}: name the backend first")
-        if setting.partition(".")[0] != _FREE:
-            setting = setting.replace("-", "_")
-        mine[setting] = _read(setting, value)
-    for name, settings in sides:
-        # A value that is no mapping stays as it was typed.
-        text = settings["spec"] if len(settings) == 1 else json.dumps(settings)
-        end = found.index("--") if "--" in found else len(found)
-        found.insert(end, f"--{name}={text}")
-    return found
+        free = setting.partition(".")[0] == _FREE
+        settings[setting if free else setting.replace("-", "_")] = _yaml(value) if free else value
+    for name, settings in sides:  # a value that is no mapping stays as it was typed
+        others.append(f"--{name}={settings['spec'] if len(settings) == 1 else json.dumps(settings)}")
+    return others + list(words[end:])
 
 
-def _read(setting: str, value: str) -> Any:
-    if setting.partition(".")[0] != _FREE:
-        return value
+def _yaml(value: str) -> Any:
     try:
         return yaml.safe_load(value)
     except (yaml.YAMLError, RecursionError):
@@ -74,8 +60,7 @@ def choice_of(value: str) -> BackendChoice:
     if not value.startswith("{"):
         return value
     try:
-        settings = json.loads(value)
+        settings: dict[str, Any] = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise DsocrError(f"backend '{value[:40]}': not JSON ({one_line(error, 60)})") from error
-    assert isinstance(settings, dict)
     return settings

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
 from dsocr_core.reading.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
 from dsocr_core.reading.trace_records import TraceSummary
@@ -29,9 +31,9 @@ def trace(
     *,
     a: Way = "eager",
     b: Way = "vendor",
-    steps: Annotated[int | None, 0] = None,
+    steps: Annotated[int | None, FROM_ZERO] = None,
     out: Path | None = None,
-    only: str | None = None,
+    only: str = "",
     save: bool = False,
     json: bool = False,
     console: Console,
@@ -49,26 +51,26 @@ def trace(
         only: blocks to compare, like clip or sam.block0,decoder.layer1
         save: record the summary as a run of the history
     """
+    dumps = len(page) == 2 and all(path.is_dir() for path in page)
     if save and not settings.history:
         raise SettingsError("--save has nowhere to save to: give --history a path")
-    blocks = _split(only)
-    with cancelled_by_interrupt() as cancel:
-        if len(page) == 2 and all(path.is_dir() for path in page):
-            for name, given in (("out", out), ("save", save)):
-                if given:
-                    raise SettingsError(f"--{name} goes with a page: two directories are only compared")
-            from dsocr_core.trace.run import compare_directories
+    if dumps and (out or save):
+        raise SettingsError("--out and --save go with a page: two directories are only compared")
+    if out and len(page) > 1:
+        raise SettingsError("--out takes one page: each would replace the one before")
+    from dsocr_core.trace.run import USUAL_STEPS, TracePlan, compare_directories
 
+    blocks = tuple(name.strip() for name in only.split(",") if name.strip())
+    plan = TracePlan(a, b, USUAL_STEPS if steps is None else steps, blocks, out)
+    with cancelled_by_interrupt() as cancel:
+        if dumps:
             summaries = [compare_directories(page[0], page[1], blocks, cancel)]
         else:
-            if out and len(page) > 1:
-                raise SettingsError("--out takes one page: each would replace the one before")
-            from dsocr_core.trace.run import USUAL_STEPS, TracePlan
-
-            plan = TracePlan(a, b, USUAL_STEPS if steps is None else steps, blocks, out)
             summaries = []
             for path in page:
-                summary, saved = _trace_page(path, settings, plan, steps is None, save and typed, cancel)
+                summary, saved = _trace_page(
+                    path, settings, plan, steps is None, typed if save else "", cancel
+                )
                 summaries.append(summary)
                 if saved and not json:
                     console.print(f"saved as run {saved}", markup=False)
@@ -79,105 +81,71 @@ def trace(
         for summary in summaries:
             if len(summaries) > 1:
                 console.print(f"\n{summary.page}", markup=False, style="bold")
-            print_summary(summary, console)
+            _print(summary, console)
     return OK if all(summary.equal for summary in summaries) else FAILED
 
 
 def _trace_page(
-    page: Path,
-    settings: Settings,
-    plan: TracePlan,
-    to_divergence: bool,
-    save: str | bool,
-    cancel: CancelToken,
+    page: Path, settings: Settings, plan: TracePlan, to_divergence: bool, command: str, cancel: CancelToken
 ) -> tuple[TraceSummary, str | None]:
-    """The summary, and the run that it is saved as; `save` is the command line of that run."""
+    """The summary, and the run that it is saved as where there is a `command` line of that run."""
     from dsocr_core.trace.run import divergence_steps, trace_page
 
     if page.suffix.lower() == ".pdf":
         raise SettingsError(f"{page}: trace takes one image; give a picture of the PDF's page")
-    request = settings.request(page)
-    with _Progress() as progress:
+    request, began = settings.request(page), time.monotonic()
+    with Status("loading", console=SafeConsole(stderr=True)) as status:
+
+        def wait(holder: str) -> None:
+            status.update(f"waiting for {holder}")
+
+        def show(side: str, call: int, calls: int) -> None:
+            step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
+            status.update(f"{side}: {step}, {time.monotonic() - began:.0f} s")
+
         if to_divergence:
-            progress.say("reading with both, to find where they diverge")
-            plan = replace(plan, steps=divergence_steps(settings, request, plan, cancel, progress.wait))
-        summary = trace_page(settings, request, plan, progress.tell, cancel, progress.wait)
-    if not save:
+            status.update("reading with both, to find where they diverge")
+            plan = replace(plan, steps=divergence_steps(settings, request, plan, cancel, wait))
+        summary = trace_page(settings, request, plan, show, cancel, wait)
+    if not command:
         return summary, None
     from dsocr_core.trace.recorder import record_trace
 
-    return summary, record_trace(settings, request, plan, summary, str(save))
+    return summary, record_trace(settings, request, plan, summary, command)
 
 
-def _split(names: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (names or "").split(",") if name.strip())
-
-
-class _Progress:
-    """Line on the terminal's error stream that says what is done now."""
-
-    def __init__(self) -> None:
-        self._console = SafeConsole(stderr=True)
-        self._status = self._console.status("loading")
-        self._began = time.monotonic()
-
-    def __enter__(self) -> _Progress:
-        self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-
-    def say(self, words: str) -> None:
-        self._status.update(words)
-
-    def tell(self, side: str, call: int, calls: int) -> None:
-        step = "prefill" if call == 0 else f"decode step {call} of {calls - 1}"
-        self._status.update(f"{side}: {step}, {time.monotonic() - self._began:.0f} s")
-
-    def wait(self, holder: str) -> None:
-        self._status.update(f"waiting for {holder}")
-
-
-# --- printing -------------------------------------------------------------------------------------
-
-
-def print_summary(summary: TraceSummary, console: Console) -> None:
+def _print(summary: TraceSummary, console: Console) -> None:
     """The sentence, the causes, and where something differs the curve by block."""
     console.print(summary.sentence, markup=False, style="bold")
-    for cause in summary.causes[1:]:
-        console.print(f"also: {cause.words}", markup=False)
     counted = f"{summary.differing:,} of {summary.compared:,} outputs differ"
-    console.print(f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps", markup=False)
-    for side, names in (("A", summary.only_a), ("B", summary.only_b)):
-        if names:
-            console.print(f"only {side} has {shortened(names)}", markup=False)
+    lines = [f"also: {cause.words}" for cause in summary.causes[1:]]
+    lines.append(f"{counted}; A {summary.a}, B {summary.b}, {summary.steps} decode steps")
+    alone = (("A", summary.only_a), ("B", summary.only_b))
+    lines += [f"only {side} has {shortened(names)}" for side, names in alone if names]
+    for line in lines:
+        console.print(line, markup=False)
     if summary.first is None:
         return
-    steps = steps_shown(summary.steps)
+    steps = steps_shown(summary.steps)[1:]
     title = "RMS error over A's std in what a block takes and gives; share that differs and largest ULP"
-    table = Table(title=title, title_justify="left", pad_edge=False)
-    table.add_column("block")
-    for column in ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps[1:])):
+    table = Table("block", title=title, title_justify="left", pad_edge=False)
+    for column in ("takes", "gives", "differ", "ULP", *(f"step {step}" for step in steps)):
         table.add_column(column, justify="right")
     for block, cells in block_errors(summary).items():
-        first = cells.get(0)
-        row = ["", "", "", ""] if first is None else _cells(first)
-        table.add_row(block, *row, *(_error(cells.get(step)) for step in steps[1:]))
+        row = ["", "", "", ""]
+        if first := cells.get(0):
+            ulp = "" if first.max_ulp is None else f"{first.max_ulp:,}"
+            row = [_figure(first.carried), _error(first), percent(first.share), ulp]
+        table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
     console.print(table)
-    if summary.routers:
-        console.print("Tokens whose experts differ:", markup=False)
-        for change in summary.routers[:_SHOWN_ROUTERS]:
-            step = "prefill" if change.call == 0 else f"step {change.call}"
-            of_tokens = f"{change.changed} of {change.tokens}, {change.ties} at a tie"
-            console.print(f"  {change.name}, {step}: {of_tokens}", markup=False)
-        if (more := len(summary.routers) - _SHOWN_ROUTERS) > 0:
-            console.print(f"  and in {more} more layers and steps", markup=False)
-
-
-def _cells(cell: BlockError) -> list[str]:
-    ulp = "" if cell.max_ulp is None else f"{cell.max_ulp:,}"
-    return [_figure(cell.carried), _error(cell), percent(cell.share), ulp]
+    for number, change in enumerate(summary.routers[:_SHOWN_ROUTERS]):
+        if number == 0:
+            console.print("Tokens whose experts differ:")
+        step = "prefill" if change.call == 0 else f"step {change.call}"
+        of_tokens = f"{change.changed} of {change.tokens}, {change.ties} at a tie"
+        console.print(f"  {change.name}, {step}: {of_tokens}", markup=False)
+    if (more := len(summary.routers) - _SHOWN_ROUTERS) > 0:
+        console.print(f"  and in {more} more layers and steps")
 
 
 def _error(cell: BlockError | None) -> str:

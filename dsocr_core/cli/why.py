@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.base.console import SafeConsole, cancelled_by_interrupt
-from dsocr_core.base.specs.kinds import EagerSpec, FastSpec
+from dsocr_core.base.formatting import shortened
+from dsocr_core.base.specs.kinds import EngineSpec
 from dsocr_core.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _SHOWN = 40
 
 def check_why(settings: Settings) -> None:
     """Raises SettingsError where A is none of our engines, which try the causes."""
-    if not isinstance(settings.spec("a"), EagerSpec | FastSpec):
+    if not isinstance(settings.spec("a"), EngineSpec):
         raise SettingsError(
             f"--why tries other settings on A, and A is {settings.backend('a')}: give --a eager or fast"
         )
@@ -68,17 +69,12 @@ def print_answer(answer: Answer, console: Console) -> None:
 
 def _print_page(page: PageAnswer, console: Console) -> None:
     finding = page.finding
-    facts = Table(title=f"{page.name}: A and {page.other}", title_justify="left", pad_edge=False)
-    for column in ("", "A", "B", ""):
-        facts.add_column(column, overflow="fold")
+    facts = Table("", "A", "B", "", title=f"{page.name}: A and {page.other}", title_justify="left")
     for line in page.facts:
-        facts.add_row(line.name, _short(line.a), _short(line.b), line.state)
+        facts.add_row(line.name, _fact(line.a), _fact(line.b), line.state)
     console.print(facts)
     if finding.trials:
-        tried = Table(title="tried", title_justify="left", pad_edge=False)
-        tried.add_column("cause", overflow="fold")
-        for column in ("agrees", "CER", "s"):
-            tried.add_column(column, justify="right")
+        tried = Table("cause", "agrees", "CER", "s", title="tried", title_justify="left")
         for trial in finding.trials:
             match = trial.match
             agrees = "exactly" if match.exact else f"{match.agreed} of {match.of}"
@@ -88,12 +84,9 @@ def _print_page(page: PageAnswer, console: Console) -> None:
         console.print(f"excluded: {each.hypothesis.words}: {each.why}", markup=False)
     if finding.also:
         console.print(f"this page cannot tell it from: {'; '.join(finding.also)}", markup=False)
-    if len(finding.sentence) > 0:
+    if finding.sentence:
         console.print(f"{page.name}: {finding.sentence}", markup=False)
 
 
-def _short(value: str | None) -> str:
-    if value is None:
-        return "not known"
-    text = dumps(value, ensure_ascii=False)[1:-1]
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _fact(value: str | None) -> str:
+    return "not known" if value is None else shortened(dumps(value, ensure_ascii=False)[1:-1], _SHOWN)

@@ -119,7 +119,7 @@ def test_a_saved_bench_has_analytic_and_measured_flops_of_its_shape(
         assert set(rows["stage"]) == {stage.value for stage in family.computed}
         assert (rows["gap_flops"] == 0).all() and set(rows["counter"]) == {"torch"}
         assert (rows["milliseconds"] > 0).all() and set(rows["no_bound"]) == {"device not known"}
-    assert main([*words, "--save", "--no-count"]) == 0
+    assert main([*words, "--save"]) == 0
     [bare] = json.loads(capsys.readouterr().out)["saved"]
     with History(tmp_path / "history") as history:
         assert history.query("flop_gaps", run_ids=[bare])[0].empty
