@@ -128,9 +128,6 @@ class _Outputs:
         }  # fmt: skip
         stream.write(json_line(document) + "\n")
 
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """No cause is looked for in outputs."""
-
     def print(self, console: Console) -> None:
         from dsocr_core.read.report import PARITY_WORDS, CompareReport, parity_cells
 

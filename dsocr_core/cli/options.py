@@ -249,7 +249,8 @@ def _values(of: Any, chosen: Namespace) -> dict[str, Any]:
         if kind is Settings:
             values[each.name] = settings_of(chosen, each.marks)
         elif is_dataclass(kind):
-            values[each.name] = kind(**_values(kind, chosen))
+            of_kind: Any = kind
+            values[each.name] = of_kind(**_values(kind, chosen))
         elif (value := chosen[each.name.rstrip("_")]) is None:
             values[each.name] = None
         elif get_origin(kind) is tuple:
