@@ -17,7 +17,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -234,10 +234,10 @@ class Marker(Attempt):
         return int(self.shard.partition("-")[0])
 
 
+_KINDS: dict[str, Any] = {
+    "str": str, "int": int, "float": (int, float), "Mapping[str, int]": dict, "Mapping[str, float]": dict
+}  # fmt: skip
 _MARKER = re.compile(r"(\d{9}-[0-9a-f]{16})(?:\.(\d{1,4}))?\.json")
-_MOST_OF_A_TEXT = 500
-_TEXTS = ("shard", "file", "worker_file", "sha256", "worker_sha256", "worker")
-_COUNTS = ("bytes", "read", "failed", "quarantined", "tokens", "generation")
 
 
 def marker_bytes(values: Mapping[str, Any]) -> bytes:
@@ -250,24 +250,22 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 
 def _marker(content: bytes) -> Marker:
-    """The marker of a file: its values are of their types, none below 0. Raises TypeError, InvalidFile."""
+    """The marker of a file, which names files of its own shard. Raises TypeError, InvalidFile."""
     values = parse_json(content)
     if values.pop("digest", None) != _digest(values):
         raise TypeError("not what was written")
     marker = Marker(**values)
-    texts = [getattr(marker, name) for name in _TEXTS] + [*marker.causes, *marker.stages]
-    counts = [getattr(marker, name) for name in _COUNTS] + [*marker.causes.values()]
-    times = [marker.began, marker.ended, *marker.stages.values()]
-    good = (
-        all(isinstance(text, str) and len(text) <= _MOST_OF_A_TEXT for text in texts)
-        and all(type(count) is int and count >= 0 for count in counts)
-        and all(type(value) in (int, float) and 0 <= value < 1e12 for value in times)
-        and _MARKER.fullmatch(f"{marker.shard}.json") is not None
-        and all(name.startswith(f"shards/{marker.shard}/") for name in (marker.file, marker.worker_file))
-        and not any(".." in name for name in (marker.file, marker.worker_file))
-    )
-    if not good:
+    kinds = [isinstance(getattr(marker, each.name), _KINDS[str(each.type)]) for each in fields(Marker)]
+    if not all(kinds):
         raise TypeError("a value of another type")
+    numbers = [value for value in vars(marker).values() if isinstance(value, (int, float))]
+    numbers += [*marker.causes.values(), *marker.stages.values()]
+    of_its_own = re.compile(rf"shards/{re.escape(marker.shard)}/[0-9a-f]+(\.worker)?\.parquet")
+    names = (marker.file, marker.worker_file)
+    if not _MARKER.fullmatch(f"{marker.shard}.json") or not all(map(of_its_own.fullmatch, names)):
+        raise TypeError("a name of another shard")
+    if not all(isinstance(number, (int, float)) and number >= 0 for number in numbers):
+        raise TypeError("a number below 0")
     return marker
 
 
@@ -336,15 +334,10 @@ class ShardedRun:
             self._content(marker, marker.file, marker.sha256),
             self._content(marker, marker.worker_file, marker.worker_sha256),
         )
-        return self._read(marker, contents, range(first, first + marker.pages))
-
-    def _read(
-        self, attempt: Attempt, contents: tuple[bytes, bytes], numbers: Iterable[int]
-    ) -> list[PageReading]:
         try:
-            return read_shard(*contents, numbers)
+            return read_shard(*contents, range(first, first + marker.pages))
         except ValueError as error:
-            raise OutputError(f"{self.store.location}/{attempt.file}: damaged ({error})") from error
+            raise OutputError(f"{self.store.location}/{marker.file}: damaged ({error})") from error
 
     def _content(self, marker: Marker, name: str, sha256: str) -> bytes:
         try:
