@@ -11,6 +11,9 @@ import numpy.typing as npt
 from dsocr_core.reading.markup import SCALE, Box, Coordinates
 from dsocr_core.reading.parity_records import BoxPair, MatchState, Tolerance
 
+Corners = npt.NDArray[np.float64]
+"""Boxes as rows of x1, y1, x2, y2, or figures of pairs."""
+
 MATCH_IOU = 0.1
 """Boxes of one label that overlap less than this are the same block only if they are near."""
 
@@ -69,29 +72,23 @@ def coordinate_differences(a: Box, b: Box) -> tuple[float, float, float, float]:
     return left, top, right, bottom
 
 
-def iou(a: Box, b: Box) -> float:
-    """Intersection over union; 1 for equal boxes without area."""
-    p, q = _ordered(a), _ordered(b)
-    if p == q:
-        return 1.0
-    across, down = (max(0.0, min(p[k + 2], q[k + 2]) - max(p[k], q[k])) for k in (0, 1))
-    area_p, area_q = ((box[2] - box[0]) * (box[3] - box[1]) for box in (p, q))
-    union = area_p + area_q - across * down
-    return across * down / union if union > 0 else 0.0
-
-
 def _pair(a: Box, b: Box, moved_percent: float) -> BoxPair:
     shift = shift_percent(a, b)
     state: MatchState = "moved" if shift > moved_percent else "matched"
     if a.label != b.label:
         state = "relabelled"
-    return BoxPair(state, a, b, iou(a, b), shift)
+    overlap = 1.0 if shift == 0 else float(iou(_corners([a]), _corners([b]))[0, 0])
+    return BoxPair(state, a, b, overlap, shift)
 
 
 def _ordered(box: Box) -> Coordinates:
     """The coordinates as written, corners in order."""
     x1, y1, x2, y2 = box.coordinates
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+
+
+def _corners(boxes: Sequence[Box]) -> Corners:
+    return np.array([_ordered(box) for box in boxes])
 
 
 def _equal(boxes_a: Sequence[Box], boxes_b: Sequence[Box]) -> dict[int, int]:
@@ -112,15 +109,14 @@ def _candidates(
     """(i, j) of every pair that may match, best first."""
     if not left_a or not left_b:
         return []
-    a = np.array([_ordered(boxes_a[i]) for i in left_a])  # (N, 4)
-    b = np.array([_ordered(boxes_b[j]) for j in left_b])  # (M, 4)
+    a, b = _corners([boxes_a[i] for i in left_a]), _corners([boxes_b[j] for j in left_b])
     numbers: dict[str, int] = {}
     label_a = np.array([numbers.setdefault(boxes_a[i].label, len(numbers)) for i in left_a])
     label_b = np.array([numbers.setdefault(boxes_b[j].label, len(numbers)) for j in left_b])
-    overlap = _iou(a, b)  # (N, M)
+    overlap = iou(a, b)  # (N, M)
     shift = np.zeros(overlap.shape)
     for side in range(4):
-        np.maximum(shift, np.abs(a[:, None, side] - b[None, :, side]), out=shift)
+        np.maximum(shift, np.abs(np.subtract.outer(a[:, side], b[:, side])), out=shift)
     shift *= 100 / SCALE
     same = label_a[:, None] == label_b[None, :]
     possible = np.where(same, (overlap >= MATCH_IOU) | (shift <= NEAR_PERCENT), overlap >= RELABELLED_IOU)
@@ -132,17 +128,15 @@ def _candidates(
     return [(left_a[i[k]], left_b[j[k]]) for k in best]
 
 
-def _iou(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """`iou` of every pair: (N, 4), (M, 4) -> (N, M)."""
-
-    def side(low: int, high: int) -> npt.NDArray[np.float64]:
-        start = np.maximum(a[:, None, low], b[None, :, low])
-        length: npt.NDArray[np.float64] = np.minimum(a[:, None, high], b[None, :, high]) - start
-        return length.clip(0.0)
-
-    both = side(0, 2) * side(1, 3)
-    area_a, area_b = ((box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]) for box in (a, b))
+def iou(a: Corners, b: Corners) -> Corners:
+    """Intersection over union of every pair, 1 for equal boxes without area: (N, 4), (M, 4) -> (N, M)."""
+    across, down = (
+        (np.minimum.outer(a[:, high], b[:, high]) - np.maximum.outer(a[:, low], b[:, low])).clip(0.0)
+        for low, high in ((0, 2), (1, 3))
+    )  # (N, M)
+    both = across * down
+    area_a, area_b = ((box[:, 2:] - box[:, :2]).prod(-1) for box in (a, b))
     union = area_a[:, None] + area_b[None, :] - both
     equal = (a[:, None, :] == b[None, :, :]).all(-1)
-    overlap: npt.NDArray[np.float64] = np.where(equal, 1.0, both / np.where(union > 0, union, 1.0))
+    overlap: Corners = np.where(equal, 1.0, both / np.where(union > 0, union, 1.0))
     return overlap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dsocr_core.base.formatting import shortened
 from dsocr_core.reading import input_parity as inputs
 from dsocr_core.reading.margins import margin_words
 from dsocr_core.reading.parity_records import (
@@ -73,7 +74,8 @@ def causes(
     for name, (cause, words) in _LINES.items():
         if name in differing and differing.keys().isdisjoint(_FOLLOWS.get(name, ())):
             line = differing[name]
-            found.setdefault(cause, words.format(a=_short(line.a), b=_short(line.b)))
+            of_a, of_b = (shortened(" ".join((text or NOT_KNOWN).split()), 80) for text in (line.a, line.b))
+            found.setdefault(cause, words.format(a=of_a, b=of_b))
     for item in differences:
         if item.kind == "loop":
             found["loop"] = f"{item.words}: from there on nothing can agree"
@@ -91,11 +93,6 @@ def causes(
 def reproduced(found: Sequence[Cause], words: str) -> tuple[Cause, ...]:
     """Causes of a page whose difference was reproduced: that first, and what was only likely goes."""
     return (Cause("reproduced", words), *(each for each in found if each.name == "loop"))
-
-
-def _short(text: str | None) -> str:
-    words = " ".join((text or NOT_KNOWN).split())
-    return words if len(words) <= 80 else f"{words[:79]}…"
 
 
 def _swapped(a: OcrResult, b: OcrResult) -> bool:

@@ -66,14 +66,15 @@ def input_lines(a: OcrResult, b: OcrResult) -> tuple[InputLine, ...]:
     Another image file decides nothing where the pixels that went into the model are known to be equal.
     """
     model = compare_facts(_known_facts(a), _known_facts(b))
-    state = {line.name: line.state for line in model}
-    same_pixels = state[GLOBAL_HASH] == state[TILES_HASH] == "equal"
-    around_a, around_b = _around(a), _around(b)
-    around = (
-        input_line(name, around_a[name], around_b[name], decides=name != IMAGE or not same_pixels)
-        for name in (PROMPT, PRESET, PAGE_SIZE, IMAGE)
-    )
+    same = same_pixels({line.name: line.state for line in model})
+    of_a, of_b = _around(a), _around(b)
+    around = (input_line(name, of_a[name], of_b[name], name != IMAGE or not same) for name in of_a)
     return (*around, *model)
+
+
+def same_pixels(state: Mapping[str, InputState]) -> bool:
+    """Tell whether the pixels that went into the model are known to be equal, by the states of lines."""
+    return state[GLOBAL_HASH] == state[TILES_HASH] == "equal"
 
 
 def _around(result: OcrResult) -> dict[str, str | None]:

@@ -56,7 +56,7 @@ def _made(kind: Any, value: Any, readers: Readers) -> Any:
     if origin is dict and isinstance(value, dict):
         return {str(key): _made(parts[1], item, readers) for key, item in value.items()}
     if is_dataclass(kind) and isinstance(value, dict):
-        hints = _hints(kind)
+        hints = _hints(kind)  # type: ignore[arg-type]
         fields = {name: _made(hints.get(name, ()), item, readers) for name, item in value.items()}
         return kind(**fields)  # type: ignore[operator]
     if kind in readers and isinstance(value, str):

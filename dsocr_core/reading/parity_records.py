@@ -213,9 +213,13 @@ class InputLine:
     """False for a line that is shown only: both sides may differ in it."""
 
     @property
+    def differs(self) -> bool:
+        return self.state == "differs"
+
+    @property
     def unequal(self) -> bool:
         """Tell whether the sides are known to differ in a line that decides."""
-        return self.decides and self.state == "differs"
+        return self.decides and self.differs
 
 
 def input_line(name: str, a: str | None, b: str | None, decides: bool = True) -> InputLine:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dsocr_core.base.formatting import plural, speed_ratio
+from dsocr_core.reading.margins import count_ties, ties_document
 from dsocr_core.reading.parity import to_document
 from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
-from dsocr_core.reading.ties import count_ties, ties_document
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.queue import DECISIONS, Given, decision, outcome, rejected
 from dsocr_core.review.review import RUN_FACTS, Review, Side, run_fact

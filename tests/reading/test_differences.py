@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
 
-from dsocr_core.reading.differences import rising
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import KINDS, Difference, Kind, ParityReport, Where
 from tests.support.results import make_result
@@ -101,19 +99,6 @@ def test_a_changed_order_counts_what_is_out_of_order() -> None:
     found = only(texts(markup((second, third, first, *rest))), "order")
     assert found.evidence == {"moved": 1, "matched": 5} and found.within
     assert found.where == Where("both", (2,), (0,))
-
-
-def test_the_longest_rising_subsequence_against_every_permutation() -> None:
-    assert rising([]) == []
-    for values in itertools.permutations(range(6)):
-        places = rising(values)
-        chain = [values[place] for place in places]
-        assert chain == sorted(chain) and places == sorted(places)
-        longest = max(
-            size for size in range(1, 7) for part in itertools.combinations(values, size)
-            if list(part) == sorted(part)
-        )  # fmt: skip
-        assert len(chain) == longest
 
 
 def test_a_truncated_side_says_after_how_many_tokens() -> None:

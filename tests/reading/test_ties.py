@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from dsocr_core.reading.ties import count_ties
 
+from dsocr_core.reading.margins import count_ties
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport
 from dsocr_core.reading.records import TopTwo

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
-from dsocr_core.reading.ties import count_ties
 
 from dsocr_core.base.formatting import moment
 from dsocr_core.models.family import all_stages
+from dsocr_core.reading.margins import count_ties
 from dsocr_core.reading.parity_records import KINDS
 from dsocr_core.review.document import headline
 from dsocr_core.review.html import html_report
