@@ -21,8 +21,7 @@ from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY, cache_directory
 from dsocr_core.base.sanitise import json_bytes
 from dsocr_core.base.uses import Uses
 from dsocr_core.runs import statements
-from dsocr_core.runs.annotations import annotation_name
-from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, connect
+from dsocr_core.runs.history_file import Entry, HistoryFile, Listing, OpenFile, annotation_name, connect
 from dsocr_core.runs.parquet import read_rows
 from dsocr_core.runs.queries import QUERIES
 from dsocr_core.runs.queries.query import Query, literal
@@ -375,12 +374,7 @@ class History:
     ) -> None:
         """Add many rows of one kind, (page, name, value) each, in one file: all of them or none."""
         self._entry(run_id)
-        self._annotate(
-            [
-                {"run_id": run_id, "kind": kind, "page": page, "name": name, "value": value}
-                for page, name, value in rows
-            ]
-        )
+        self._annotate([(run_id, kind, *row) for row in rows])
 
     def tag(self, run_id: str, tag: str, on: bool = True) -> None:
         self.annotate(run_id, "tag", "on" if on else "off", name=tag)
@@ -423,19 +417,15 @@ class History:
     def _mark_trash(self, run_ids: Iterable[str], value: str) -> None:
         damaged = self.damaged()
         ids = [run_id if run_id in damaged else self._entry(run_id).id for run_id in run_ids]
-        self._annotate(
-            [
-                {"run_id": run_id, "kind": "trash", "page": None, "name": None, "value": value}
-                for run_id in ids
-            ]
-        )
+        self._annotate([(run_id, "trash", None, None, value) for run_id in ids])
 
-    def _annotate(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _annotate(self, rows: Sequence[tuple[str | None, ...]]) -> None:
         if not rows:
             return
         self.refresh()
         # What is said last counts, also where the clock went back or another machine's is ahead.
         now = max(time.time_ns(), min(self._file.newest_note + 1, _LATEST_NS))
-        content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": rows})
+        named = [dict(zip(("run_id", "kind", "page", "name", "value"), row, strict=True)) for row in rows]
+        content = json_bytes({"schema_version": SCHEMA_VERSION, "time_ns": now, "rows": named})
         self.storage.write_annotation(annotation_name(now, content), content)
         self.refresh()

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +33,9 @@ from dsocr_core.base.errors import DsocrError, one_line
 from dsocr_core.base.temporary import Temporary
 from dsocr_core.base.uses import Uses
 from dsocr_core.reading.parity_records import RULE
-from dsocr_core.runs.annotations import annotation_rows
 from dsocr_core.runs.ingest import CREATE, VIEWS, Run, forget, ingest, insert, read_run
 from dsocr_core.runs.queries.query import literal
+from dsocr_core.runs.record import RecordError, read_document
 from dsocr_core.runs.schema import SCHEMA_VERSION
 from dsocr_core.runs.storage import EntryGone, NoRoom, Storage, Version
 
@@ -222,22 +225,24 @@ class HistoryFile:
             with contextlib.suppress(OSError):
                 os.utime(self._folder)
             return found
-        try:
-            with self._lock():
-                return self._updated(listing, found)
-        except OSError as error:
-            if self._temporary is not None:
-                raise NoRoom(f"no temporary file can be written for the history ({_cause(error)})") from error
-            _say_once(
-                f"{self._folder}: no index can be written ({_cause(error)}); a temporary file is used, as "
-                "DSOCR_CACHE names no folder that takes one"
-            )
-        try:
-            self._temporary = Temporary("index")
-            self._folder = Path(self._temporary.name)
-            return self._updated(listing, None)
-        except OSError as error:
-            raise NoRoom(f"no temporary file can be written for the history ({_cause(error)})") from error
+        while True:
+            try:
+                with self._lock():
+                    return self._updated(listing, found)
+            except OSError as error:
+                cause = getattr(error, "strerror", None) or one_line(error)
+                try:
+                    if self._temporary is not None:
+                        raise
+                    self._temporary = Temporary("index")
+                except OSError:
+                    words = f"no temporary file can be written for the history ({cause})"
+                    raise NoRoom(words) from error
+                _warn(
+                    f"{self._folder}: no index can be written ({cause}); a temporary file is used, as "
+                    "DSOCR_CACHE names no folder that takes one"
+                )
+                self._folder, found = Path(self._temporary.name), None
 
     def discard(self) -> None:
         """Delete a file that turned out to be damaged."""
@@ -281,11 +286,10 @@ class HistoryFile:
         if base is not None and base.take_in(self._roots, listing):
             return base
         if base is not None:
-            try:
+            with contextlib.suppress(duckdb.Error, OSError):
                 return self._written(listing, base)
-            except (duckdb.Error, OSError):
-                self._uses.check()
-                self.discard()  # a block of it may be damaged
+            self._uses.check()
+            self.discard()  # a block of it may be damaged
         try:
             return self._written(listing, None)
         except duckdb.Error as error:
@@ -360,12 +364,39 @@ def read_annotations(
             content = roots[root].annotation(name)
             if content is None:  # removed just now
                 continue
-            rows += annotation_rows(name, content)
+            rows += _annotation_rows(name, content)
         except DsocrError as error:
             damage = str(error)
         version = listing.notes[root, name]
         files.append({"root": root, "name": name, "version": version, "damage": damage})
     return rows, files
+
+
+def annotation_name(time_ns: int, content: bytes) -> str:
+    """Name a new annotation file, by its time and a digest of its content."""
+    return f"{time_ns:020d}-{hashlib.sha256(content).hexdigest()[:20]}.json"
+
+
+_NAME = re.compile(r"([0-9]{20})-[0-9a-f]{20}\.json")
+
+
+def _annotation_rows(name: str, content: bytes) -> list[Row]:
+    """The rows of an annotation file. Raises RecordError on a damaged or foreign one."""
+    found = _NAME.fullmatch(name)
+    if found is not None and annotation_name(int(found[1]), content) != name:
+        raise RecordError("damaged: it is not what its name says was written")
+    data = read_document(content)
+    try:
+        moment, rows = int(data["time_ns"]), []
+        written = datetime.fromtimestamp(moment / 1e9, UTC).replace(tzinfo=None)
+        for number, row in enumerate(data["rows"]):
+            values = {column: row.get(column) for column in ("run_id", "kind", "page", "name", "value")}
+            if not all(value is None or isinstance(value, str) for value in values.values()):
+                raise TypeError("a value is not text")
+            rows.append(values | {"position": moment + number, "time": written})
+        return rows
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
+        raise RecordError(f"annotation file: {str(error)[:80]}") from error
 
 
 def _delete_unused(parent: Path) -> None:
@@ -376,14 +407,7 @@ def _delete_unused(parent: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-_said: set[str] = set()
-
-
-def _say_once(words: str) -> None:
-    if words not in _said:
-        _said.add(words)
-        log.warning("%s", words)
-
-
-def _cause(error: Exception) -> str:
-    return getattr(error, "strerror", None) or one_line(error)
+@functools.cache
+def _warn(words: str) -> None:
+    """Say it once."""
+    log.warning("%s", words)

@@ -190,7 +190,7 @@ def test_a_file_of_another_program_under_its_name_is_replaced(root: Path) -> Non
 def test_a_cache_that_takes_no_file_costs_only_time(
     root: Path, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_file, "_said", set())
+    history_file._warn.cache_clear()
     cache.write_text("a file")
     caplog.set_level(logging.WARNING)
     for _ in range(2):  # said once
