@@ -118,7 +118,7 @@ class RunWriter:
         own = runs[0] if runs and len(sides.sessions) == 1 else None
         self.run = own or Recording(settings, plan.command, out=plan.directory, save=False)
         self._histories = [] if own else runs
-        self._export = Export(plan.directory, self.run.record.id, sides.names[0])
+        self._export = Export(plan.directory, sides.names[0])
         self._keys: list[str] = []
         self._exit = ExitStack()
 
@@ -174,7 +174,7 @@ class RunWriter:
         clean = clean_pages(page.request, pictures) if first.clean_pages else []
         self.run.run.begin()
         for name, result in results.items():
-            self._export.add(result, pictures, page.keys.get(name))
+            self._export.add(result, pictures)
             if name in page.keys and any(name in session.cached for session in self._sides.sessions):
                 self._keys.append(page.keys[name])
         for name, why in errors.items():

@@ -62,31 +62,25 @@ def folder_key(path: str) -> str:
 
 
 class Export:
-    """The form of llm-perf-opt beside a run: a page's folder when it was read, then its line.
+    """The form of llm-perf-opt beside a run: a page's folder when it was read, all lines at the run's end."""
 
-    The lines are made anew of the run at its end; until then a stopped writer may leave half a line.
-    """
+    def __init__(self, directory: Path, first: BackendName) -> None:
+        """`first` is the backend whose files lie at the top."""
+        self.directory, self._first = directory, first
 
-    def __init__(self, directory: Path, run: str, first: BackendName) -> None:
-        """`run` is the run's id, `first` the backend whose files lie at the top."""
-        self.directory, self._run, self._first = directory, run, first
-
-    def add(self, result: OcrResult, pages: Sequence[Image.Image], key: str | None) -> None:
+    def add(self, result: OcrResult, pages: Sequence[Image.Image]) -> None:
         """Write one result on its RGB pages. Raises ArtifactError."""
         folder = self.folder(result.backend, result.request.image)
         with _writing(folder):
             write_page(result, pages, folder)
-            self._append(prediction(result, key))
 
     def add_failure(self, backend: BackendName, source: str, image: Path | None, error: str) -> None:
         """Write why a backend could not read a page. Raises ArtifactError."""
-        line = failure(backend, source, image, error)
-        info = {"source_image": line["image"], "source": source, "backend": backend, "error": error}
+        info = failure(backend, source, image, error)
+        info["source_image"] = info.pop("image")
         folder = self.folder(backend, image or Path(source))
-        with _writing(folder):
-            with _appearing(folder) as temporary:
-                (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
-            self._append(line)
+        with _writing(folder), _appearing(folder) as temporary:
+            (temporary / INFO).write_bytes(json_bytes(info, indent=1) + b"\n")
 
     def clear(self, backends: Iterable[BackendName]) -> None:
         """Remove what a writer that was killed left half written. Raises ArtifactError."""
@@ -100,9 +94,9 @@ class Export:
         return self._root(backend) / "viz" / page_key(image)
 
     def write_lines(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write every `predictions.jsonl` anew, of lines that name their `run`. Raises ArtifactError."""
+        """Write every `predictions.jsonl` anew. Raises ArtifactError."""
+        files: dict[Path, IO[bytes]] = {}
         with _writing(self.directory), ExitStack() as stack:
-            files: dict[Path, IO[bytes]] = {}
             for line in lines:
                 root = self._root(line["backend"])
                 if root not in files:
@@ -115,10 +109,6 @@ class Export:
 
     def _root(self, backend: BackendName) -> Path:
         return self.directory / backend_folder(backend, self._first)
-
-    def _append(self, line: Mapping[str, Any]) -> None:
-        with (self._root(line["backend"]) / PREDICTIONS).open("ab", buffering=0) as handle:
-            handle.write(json_bytes({**line, "run": self._run}) + b"\n")
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from dsocr_core.models.spec import Markup
 from dsocr_core.reading.markup import (
-    DET,
     END_MARKER,
     PAGE,
     REF,
@@ -71,51 +70,37 @@ def page_prefix(number: int) -> str:
 
 
 def _made(text: str, markup: Markup, places: Sequence[tuple[int, int]], prefix: str = "") -> str:
-    """A page's text without its markup, which stands at `places`; `prefix` begins its pictures' names."""
+    """A page's text without its markup, which stands at `places`; `prefix` begins its pictures' names.
+
+    As published every replacement is made in the whole text that the one before it left. Where that would be
+    more work than any model's text is, each mark is replaced in its place.
+    """
     published = [(text[start:end], "") for start, end in places] if markup == "ref" else det_marks(text)
-    marks = [mark for mark, _ in published]
-    images = dict.fromkeys(mark for mark, label in published if _is_image(mark, label, markup))
-    numbers = iter(range(len(marks)))
-    for mark in marks:
-        if mark in images:
-            number = next(numbers)
-            images[mark] = images[mark] or f"![](images/{prefix}{number}.jpg)\n"
-    others = [mark for mark in dict.fromkeys(marks) if mark not in images]
-    made = _in_place(text, places, images)
-    nested = (
-        len(marks) > len(places) or _has_tex(others) or any(span.closed for span in parse(made, Form(markup)))
-    )
-    nested = nested or any(REF in mark[1:] or (DET in mark[1:] and mark.startswith(DET)) for mark in marks)
-    if nested and len(set(marks)) * len(text) < _MOST_WORK:
-        # Markup within markup, or that stands only when other markup is gone: published, every replacement
-        # is made in the whole text that the one before it left.
-        made = text
-        for mark, link in images.items():
-            made = made.replace(mark, str(link))
-        for mark in others:
-            made = _without_tex(made.replace(mark, ""))
-    return _without_tex(made) if others else made
+    links: dict[str, str] = {}
+    for number, mark in enumerate(mark for mark, label in published if _is_image(mark, label, markup)):
+        links.setdefault(mark, f"![](images/{prefix}{number}.jpg)\n")
+    others = dict.fromkeys(mark for mark, _ in published if mark not in links)
+    if (len(links) + len(others)) * len(text) >= _MOST_WORK:
+        parts, position = [], 0
+        for start, end in places:
+            parts += [text[position:start], links.get(text[start:end], "")]
+            position = end
+        return _without_tex("".join((*parts, text[position:])))
+    for mark, link in links.items():
+        text = text.replace(mark, link)
+    for mark in others:
+        text = _without_tex(text.replace(mark, ""))
+    return text
 
 
 def _is_image(mark: str, label: str, markup: Markup) -> bool:
     return _IMAGE_MARK in mark or (markup == "det" and label.strip() == IMAGE_LABEL)
 
 
-def _in_place(text: str, places: Sequence[tuple[int, int]], images: Mapping[str, str | None]) -> str:
-    parts, position = [], 0
-    for start, end in places:
-        parts += [text[position:start], images.get(text[start:end]) or ""]
-        position = end
-    return "".join((*parts, text[position:]))
-
-
-def _has_tex(marks: Iterable[str]) -> bool:
-    return any(name in mark for mark in marks for name in _RELATIONS)
-
-
 def _without_tex(text: str) -> str:
-    for name, plain in _RELATIONS.items():
-        text = text.replace(name, plain)
+    if "\\" in text:
+        for name, plain in _RELATIONS.items():
+            text = text.replace(name, plain)
     return text
 
 

@@ -35,8 +35,9 @@ def test_layout_and_contents(tmp_path: Path) -> None:
     image = tmp_path / "scans" / "ä.png"
     result = make_result(TEXT, image=image, image_size=(999, 999))
     run = tmp_path / "run"
-    export = Export(run, "id", "eager")
-    export.add(result, [page()], "key")
+    export = Export(run, "eager")
+    export.add(result, [page()])
+    export.write_lines([prediction(result, "key") | {"run": "id"}])
     folder = export.folder("eager", image)
     key = hashlib.md5(str(image.resolve()).encode("utf-8")).hexdigest()
     assert folder == run / "viz" / key == run / "viz" / page_key(image)
@@ -102,10 +103,7 @@ def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.Mon
 def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"12345")
-    export = Export(tmp_path, "one", "fast")
-    export.add(make_result("first", "fast", image=image), [page()], None)
-    with (tmp_path / "predictions.jsonl").open("a", encoding="utf-8") as handle:
-        handle.write('{"image": "half a li')
+    export = Export(tmp_path, "fast")
     export.write_lines(
         [
             {**prediction(make_result("second", "fast", image=image), None), "run": "two"},
@@ -124,9 +122,9 @@ def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
 
 def test_hostile_boxes_do_not_fill_the_disk(tmp_path: Path) -> None:
     rows = ", ".join(["[0, 0, 999, 999]"] * 5000)
-    export = Export(tmp_path, "id", "eager")
+    export = Export(tmp_path, "eager")
     result = make_result(f"<|ref|>image<|/ref|><|det|>[{rows}]<|/det|>")
-    export.add(result, [page()], None)
+    export.add(result, [page()])
     folder = export.folder("eager", result.request.image)
     assert len(list((folder / "images").iterdir())) < 20
 
@@ -139,14 +137,14 @@ def no_space(*_: object, **__: object) -> None:
 def test_a_full_disk_leaves_nothing_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    export = Export(tmp_path, "id", "eager")
-    export.add(make_result("first", image=Path("a.png")), [page()], None)
+    export = Export(tmp_path, "eager")
+    export.add(make_result("first", image=Path("a.png")), [page()])
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     with monkeypatch.context() as patch:
         owner = Image.Image if failing == "Image.save" else Path
         patch.setattr(owner, failing.partition(".")[2], no_space)
         with pytest.raises(DsocrError, match=r"could not be written \(No space left on device\)") as error:
-            export.add(make_result("second", image=Path("b.png")), [page()], None)
+            export.add(make_result("second", image=Path("b.png")), [page()])
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
     assert len(list((tmp_path / "viz").iterdir())) == 1
