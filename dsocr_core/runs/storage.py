@@ -308,16 +308,11 @@ class Leftover:
     """Why it could not be deleted."""
 
 
-def leftovers_in(parent: Path, prefix: str = "", clear: bool = False) -> list[Leftover]:
-    """Directories of this user under `parent`, of names that begin so, that no process has locked.
-
-    With `clear` they are deleted.
-    """
+def leftovers_in(parent: Path, clear: bool = False) -> list[Leftover]:
+    """Directories under `parent` that no process has locked. With `clear` they are deleted."""
     found = []
-    for directory in sorted(parent.glob(f"{prefix}*")):
+    for directory in sorted(parent.glob("*")):
         try:
-            if prefix and directory.lstat().st_uid != os.getuid():
-                continue
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             continue

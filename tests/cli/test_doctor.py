@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.base.system import unbounded
-from dsocr_core.base.temporary import PREFIX
-from dsocr_core.cli.examine import Finding, _history, examine
+from dsocr_core.cli.doctor import Finding, _history, examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
@@ -27,28 +26,6 @@ run.add_rows("stage_timings", [timing("p", "sam", 1.0)])
 (run.directory / "half.bin").write_bytes(b"x" * 1000)
 os.kill(os.getpid(), 9)
 """
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for temporary files with none of another command's."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    return tmp_path / "temporary"
-
-
-def test_temporary_files_of_a_killed_command_are_named_and_cleared(
-    temporary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (temporary / f"{PREFIX}import-x").mkdir()
-    (temporary / "dsocr-mine").mkdir()  # a folder of this user
-    for options, words in (([], "a writer was stopped"), (["--clear"], "cleared"), ([], None)):
-        main(["doctor", "--history", str(tmp_path / "h"), "--json", *options])
-        found = [
-            row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"
-        ]
-        assert [words in json.dumps(row) for row in found] == ([True] if words else [])
-    assert [path.name for path in temporary.iterdir()] == ["dsocr-mine"]
 
 
 def test_what_cannot_be_cleared_is_named_and_fails(
@@ -83,7 +60,7 @@ def history(tmp_path: Path, interpreter: Path) -> Path:
 
 
 def findings(history: Path, clear: bool = False) -> list[Finding]:
-    return _history(Settings(history=str(history)), clear)
+    return list(_history(Settings(history=str(history)), clear))
 
 
 def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
@@ -120,10 +97,15 @@ def test_a_history_that_cannot_be_read_is_missing() -> None:
 def test_what_the_system_has_no_limit_for_and_no_wheel_of_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def version(name: str) -> str:
+        if name == "nvtx":
+            raise PackageNotFoundError
+        return "5.0"
+
     settings = Settings(history=str(tmp_path / "h"))
     assert not [finding for finding in examine(settings) if finding.subject == "limits"]
     monkeypatch.setattr("dsocr_core.base.system.memory_of", lambda: None)
-    monkeypatch.setattr("dsocr_core.cli.examine._version", lambda name: None if name == "nvtx" else "5.0")
+    monkeypatch.setattr("dsocr_core.cli.doctor.version", version)
     found = [finding for finding in examine(settings) if finding.subject in ("limits", "nvtx")]
     assert {finding.state for finding in found} == {"optional"}
     assert [finding.subject for finding in found].count("limits") == len(unbounded())

@@ -13,7 +13,6 @@ import pytest
 from dsocr_core.base import error_log
 from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.base.sanitise import visible
-from dsocr_core.cli import examine
 from dsocr_core.cli.main import main
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
@@ -97,7 +96,7 @@ def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
     def fail(*_: object) -> int:
         raise RuntimeError("first\nsecond \x1b[31m")
 
-    monkeypatch.setattr(examine, "examine", fail)
+    monkeypatch.setattr("dsocr_core.cli.doctor.examine", fail)
     text = said(capsys, "doctor")
     [number] = re.findall(
         r"error: unforeseen RuntimeError, number ([0-9a-f]{8}): errors.log has the rest", text

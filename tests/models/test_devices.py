@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.cli.examine import _gpus
+from dsocr_core.cli.doctor import _gpus
 from dsocr_core.engine import device as devices_of_engine
 from dsocr_core.engine.device import resolve_device
 from dsocr_core.engine.fast import FastEngineUnavailableError, require_fast_engine
@@ -81,7 +81,7 @@ def test_doctor_names_each_card_and_holds_the_weights_against_its_memory(
     settings = Settings(checkpoint=str(checkpoint))
     needed = weight_bytes(parse_config(tiny_config()), torch.bfloat16)
     card += [gpu((7, 5)), gpu((6, 1)), gpu((9, 0), free=needed - 1)]
-    found = _gpus(settings)
+    found = list(_gpus(settings))
     assert [(each.subject, each.state) for each in found] == [
         ("GPU", "ok"), ("GPU 1", "optional"), ("GPU 2", "missing"), ("GPU 3", "missing"),
     ]  # fmt: skip
