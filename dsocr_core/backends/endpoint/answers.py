@@ -5,7 +5,6 @@ Nothing of it is trusted: sizes are bounded, types are checked, and nothing is f
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,10 +19,8 @@ MOST_TEXT = 4_000_000
 MOST_TOKENS = 1_000_000
 
 _TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
-_ENDS: dict[str, FinishReason] = {
-    "stop": "eos", "eos": "eos", "eos_token": "eos", "end_turn": "eos", "length": "length",
-    "max_tokens": "length",
-}  # fmt: skip
+_EOS, _LENGTH = ("stop", "eos", "eos_token", "end_turn"), ("length", "max_tokens")
+_ENDS: dict[str, FinishReason] = {**dict.fromkeys(_EOS, "eos"), **dict.fromkeys(_LENGTH, "length")}
 _NO_WORD = ("", "null", "none")
 """Fields that some servers write on every piece."""
 _CUT = (
@@ -40,17 +37,17 @@ _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _OLLAMA_COUNTS = {"prompt_eval_count": "prompt_tokens", "eval_count": "completion_tokens"}
 
 
-class AnswerError(DsocrError):
-    """An answer that cannot be read; the client names the server."""
+class EndpointError(DsocrError):
+    """Failure of a server to answer; the client puts its address before it."""
 
 
 def document(content: bytes) -> dict[str, Any]:
-    """A JSON object. Raises AnswerError."""
+    """A JSON object. Raises EndpointError."""
     try:
         return parse_json(content, any_number=True)
     except InvalidFile as refused:
         words = f"HTML instead of JSON ({shown(content)})" if content.lstrip()[:1] == b"<" else str(refused)
-        raise AnswerError(words if "JSON" in words else f"no JSON: {words}") from None
+        raise EndpointError(words if "JSON" in words else f"no JSON: {words}") from None
 
 
 def shown(content: bytes | str, most: int = 80) -> str:
@@ -75,7 +72,6 @@ class Reading:
     characters: int = 0
     token_ids: list[int] | None = None
     token_texts: list[str] = field(default_factory=list)
-    log_probabilities: list[float] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
     finish_reason: FinishReason | None = None
     finish_words: str | None = None
@@ -93,7 +89,7 @@ class Reading:
         return paired("".join(self.texts) or "".join(self.thoughts))
 
     def add(self, data: dict[str, Any] | None) -> str:
-        """Add one document or chunk; returns the text that it adds. Raises AnswerError.
+        """Add one document or chunk; returns the text that it adds. Raises EndpointError.
 
         None is the word of a stream that nothing follows. Ollama's own form has one message and its end
         beside it; chat completions have a list of choices.
@@ -103,26 +99,23 @@ class Reading:
             return ""
         if error := data.get("error"):
             message = error.get("message") if isinstance(error, dict) else error
-            raise AnswerError(f"the server says: {refusal(str(message))}")
+            raise EndpointError(f"the server says: {refusal(str(message))}")
         choices = data.get("choices") or []
         if isinstance(data.get("message"), dict):
             choices = [{"delta": data["message"], "finish_reason": data.get("done_reason")}]
-        if not isinstance(choices, list):
-            raise AnswerError(f"the choices are no list ({shown(json.dumps(data))})")
+        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+            raise EndpointError(f"the choices are no list of objects ({shown(str(choices))})")
         self._add_facts(data)
         if not choices:
             return ""  # the chunk of the usage, or a sign of life
         choice = choices[0]
-        if not isinstance(choice, dict):
-            raise AnswerError("a choice is no object")
         self.answered = True
         piece = choice.get("delta")
         if piece is None:
             piece = choice.get("message")
             self.ended = isinstance(piece, dict)  # a document that came whole
-        self._add_ids(choice.get("token_ids"))
-        self._add_steps(choice.get("logprobs"))
-        text = self._add_text(piece)
+        self._add_tokens(choice.get("token_ids"), choice.get("logprobs"))
+        text = self._add_text(piece) if isinstance(piece, dict) else ""
         self._end(choice.get("finish_reason"))
         self.ended = self.ended or data.get("done") is True
         return text
@@ -137,39 +130,32 @@ class Reading:
         if (ids := _ids(data.get("prompt_token_ids"))) is not None:
             self.prompt_ids = tuple(ids)
 
-    def _add_text(self, piece: Any) -> str:
-        if not isinstance(piece, dict):
-            return ""
+    def _add_text(self, piece: dict[str, Any]) -> str:
         thoughts = [(name, piece[name]) for name in _THOUGHTS if isinstance(piece.get(name), str)]
         for name, thought in thoughts[:1]:  # some servers give one text by two names
             self.thoughts.append(thought)
             self.thoughts_field = name if thought else self.thoughts_field
             self.characters += len(thought)
-        content = piece.get("content")
-        if not isinstance(content, str | None):
-            raise AnswerError("the content is no text")
-        self.characters += len(content or "")
+        content = piece.get("content") or ""
+        if not isinstance(content, str):
+            raise EndpointError("the content is no text")
+        self.characters += len(content)
         if self.characters > MOST_TEXT:
-            raise AnswerError(f"the text is longer than {MOST_TEXT:,} characters")
-        self.texts.append(content or "")
-        return content or ""
+            raise EndpointError(f"the text is longer than {MOST_TEXT:,} characters")
+        self.texts.append(content)
+        return content
 
-    def _add_ids(self, value: Any) -> None:
-        if (ids := _ids(value)) is not None:
-            self.token_ids = self.token_ids or []
-            self.token_ids += ids
-            _check_count(len(self.token_ids))
-
-    def _add_steps(self, value: Any) -> None:
-        """Add the tokens that stand with their log probabilities."""
-        steps = value.get("content") if isinstance(value, dict) else None
+    def _add_tokens(self, ids: Any, log_probabilities: Any) -> None:
+        """Add token ids, and the tokens that stand with their log probabilities."""
+        if (found := _ids(ids)) is not None:
+            self.token_ids = (self.token_ids or []) + found
+        steps = log_probabilities.get("content") if isinstance(log_probabilities, dict) else None
         for step in steps if isinstance(steps, list) else []:
             if not isinstance(step, dict) or not isinstance(step.get("token"), str):
-                raise AnswerError("a step of logprobs has no token")
+                raise EndpointError("a step of logprobs has no token")
             self.token_texts.append(step["token"])
-            if isinstance(step.get("logprob"), (int, float)):
-                self.log_probabilities.append(float(step["logprob"]))
-        _check_count(len(self.token_texts))
+        if max(len(self.token_ids or ()), len(self.token_texts)) > MOST_TOKENS:
+            raise EndpointError(f"more than {MOST_TOKENS:,} tokens")
 
     def _end(self, reason: Any) -> None:
         if isinstance(reason, dict):  # as SGLang's own
@@ -177,7 +163,7 @@ class Reading:
         if not isinstance(reason, str) or (word := reason.strip().lower()) in _NO_WORD:
             return
         if word in _CUT:
-            raise AnswerError(
+            raise EndpointError(
                 f"the page was cut off after {self.characters:,} characters ({shown(word, 40)})"
             )
         self.ended = True
@@ -196,10 +182,5 @@ def _ids(value: Any) -> list[int] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(type(each) is int and 0 <= each < 2**31 for each in value):
-        raise AnswerError("token ids that are none")
+        raise EndpointError("token ids that are none")
     return value
-
-
-def _check_count(tokens: int) -> None:
-    if tokens > MOST_TOKENS:
-        raise AnswerError(f"more than {MOST_TOKENS:,} tokens")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import io
@@ -10,15 +11,14 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dsocr_core.backends.backend import Backend, PageRead
-from dsocr_core.backends.endpoint.answers import Reading, shown
-from dsocr_core.backends.endpoint.client import Client, EndpointError, Sleep
+from dsocr_core.backends.endpoint.answers import EndpointError, Reading, shown
+from dsocr_core.backends.endpoint.client import Client, Sleep
 from dsocr_core.backends.endpoint.flavours import (
     FORMS,
     Body,
-    SentImage,
     base_address,
     body_of,
     check_request,
@@ -36,10 +36,9 @@ from dsocr_core.reading.input_parity import KNOWN_INPUT, LIMIT
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.settings import Settings
 
-if TYPE_CHECKING:
-    pass
-
 MOST_FILE_BYTES = 64 * 1024 * 1024
+_MOST_PROMPT_IDS = 20_000
+_MOST_CONTEXT = 10_000_000
 _SENT_AS_THEY_ARE = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """Formats that every server opens, by their first bytes. Others are sent as PNG."""
 
@@ -56,8 +55,7 @@ class Endpoint(Backend):
         self._client = Client(base_address(spec), key.strip(), spec.timeout_s, spec.attempts)
         if sleep is not None:
             self._client.sleep = sleep
-        self._form = FORMS[spec.flavour]
-        self._model, self._asked = spec.model, False
+        self._model: str | None = None
         self._context: int | None = None
         self._asking = threading.Lock()
 
@@ -80,18 +78,18 @@ class Endpoint(Backend):
         or Cancelled.
         """
         with self._asking:
-            if not self._asked:
+            if self._model is None:
                 found: list[dict[str, Any] | None] = []
+                path, named = FORMS[self.spec.flavour].models, self.spec.model
                 try:
-                    self._client.ask(self._form.models, found.append, cancel=cancel, timeout_s=30.0)
+                    self._client.ask(path, found.append, cancel=cancel, timeout_s=30.0)
                 except EndpointError:
-                    if not self._model:
+                    if not named:
                         raise
-                fields = self._form.model_fields
-                self._model, self._context = _model_of((found or [{}])[0] or {}, self._model, *fields)
-                if not self._model:
+                model, self._context = _model_of((found or [{}])[0] or {}, self.spec)
+                if not model:
                     raise EndpointError(f"{self._client.address}: lists no model; name one with model")
-                self._asked = True
+                self._model = model
             return self._model
 
     def key(self, request: OcrRequest) -> str:
@@ -109,21 +107,22 @@ class Endpoint(Backend):
     def read_page(self, page: PageRead) -> OcrResult:
         """Read one page. Raises EndpointError and other DsocrErrors, Cancelled when `cancel` is set."""
         request, size = page.request, page.size(self.settings.max_pixels)
-        image = sent_image(request.image, self.settings.max_pixels)
-        model, prompt = (
-            self.model(page.cancel),
-            longest_prompt(request, size, _encoder(self.settings.checkpoint)),
+        mime, image = sent_image(request.image, self.settings.max_pixels)
+        model = self.model(page.cancel)
+        prompt = longest_prompt(request, size, _encoder(self.settings.checkpoint))
+        encoded = base64.b64encode(image).decode("ascii")
+        body, recorded = (
+            body_of(self.spec, model, request, sent, prompt, self._context)
+            for sent in ((encoded, f"data:{mime};base64,{encoded}"), ("sha256", "sha256"))
         )
-        body = body_of(self.spec, model, request, image, prompt, self._context)
         reading = Reading()
 
         def on_document(data: dict[str, Any] | None) -> None:
             if delta := reading.add(data):
                 page.say(paired(delta))
 
-        began = time.monotonic()
-        content = json.dumps(body).encode()
-        server = self._client.ask(self._form.chat, on_document, content, page.cancel, page.on_wait)
+        began, content, path = time.monotonic(), json.dumps(body).encode(), FORMS[self.spec.flavour].chat
+        server = self._client.ask(path, on_document, content, page.cancel, page.on_wait)
         wall_ms = (time.monotonic() - began) * 1000
         if not reading.answered:
             raise EndpointError(f"{self._client.address}: the answer has no choices")
@@ -134,62 +133,45 @@ class Endpoint(Backend):
             )
         ids = reading.ids_of_steps()
         texts = reading.token_texts if ids is not None and len(ids) == len(reading.token_texts) else []
+        facts = {
+            "engine": f"endpoint {self.spec.flavour}",
+            "endpoint": self._client.address,
+            "model": shown(reading.model or str(body.get("model", "")), 120),
+            "request": self._client.hidden(json.dumps(recorded, ensure_ascii=False)),
+            "image_sent": hashlib.sha256(image).hexdigest(),
+            "server": server,
+            "wall_ms": f"{wall_ms:.1f}",
+        }
         return OcrResult(
             backend=self.name, request=request, image_size=size, text_raw=reading.text,
             token_ids=None if ids is None else tuple(ids), token_texts=tuple(map(paired, texts)),
             finish_reason=reading.finish_reason, inputs=None, timings=(),
-            environment=self._environment(image, body, reading, server)
-            | _own_limit(request, body, reading, ids)
-            | {"wall_ms": f"{wall_ms:.1f}"},
+            environment=facts | _said(reading) | _own_limit(request, body, reading, ids),
         )  # fmt: skip
 
-    def _environment(self, image: SentImage, body: Body, reading: Reading, server: str) -> dict[str, str]:
-        """Record what was really sent and what the server says of itself; the image by its hash."""
-        sent = json.dumps(body, ensure_ascii=False)
-        for picture in (f"data:{image.mime};base64,{image.base64}", image.base64):
-            sent = sent.replace(f'"{picture}"', '"sha256"')
-        found = {
-            "engine": f"endpoint {self.spec.flavour}",
-            "endpoint": self._client.address,
-            "model": shown(reading.model or str(body.get("model", "")), 120),
-            "request": self._client.hidden(sent),
-            "image_sent": image.sha256,
-            "server": server,
-            **{name: str(count) for name, count in sorted(reading.usage.items())[:8]},
-        }
-        if reading.prompt_ids is not None:
-            found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
-        if reading.log_probabilities:
-            found["least_log_probability"] = f"{min(reading.log_probabilities):.4g}"
-        if reading.thoughts_field:
-            found["text_from" if not any(reading.texts) else "left_out"] = reading.thoughts_field
-        if reading.finish_words:
-            found["finish_reason"] = reading.finish_words
-        return found
 
-
-_MOST_PROMPT_IDS = 20_000
-_MOST_CONTEXT = 10_000_000
-
-
-def _model_of(data: dict[str, Any], named: str, listed: str, field: str) -> tuple[str, int | None]:
+def _model_of(data: dict[str, Any], spec: EndpointSpec) -> tuple[str, int | None]:
     """The named model, else the first that is listed, and the length of its context, where that is said."""
+    listed, field = FORMS[spec.flavour].model_fields
     models = data.get(listed)
     cards = [card for card in models if isinstance(card, dict)] if isinstance(models, list) else []
-    card = next((card for card in cards if named in ("", card.get(field))), {})
-    name, context = named or card.get(field), card.get("max_model_len")
+    card = next((card for card in cards if spec.model in ("", card.get(field))), {})
+    name, context = spec.model or card.get(field), card.get("max_model_len")
     if not isinstance(name, str) or not name.isprintable() or len(name) > 300:
         name = ""
     return name, context if type(context) is int and 0 < context < _MOST_CONTEXT else None
 
 
-@functools.lru_cache(maxsize=2)
-def _encoder(checkpoint: str) -> Encode:
-    """The checkpoint's tokenizer; without one a token a byte, which no text has more of."""
-    try:
-        return Tokenizer.load(Path(checkpoint.removeprefix("random:"))).encode
-    except DsocrError:
-        return lambda text: list(text.encode())
+def _said(reading: Reading) -> dict[str, str]:
+    """Facts that the server says of a page."""
+    found = {name: str(count) for name, count in sorted(reading.usage.items())[:8]}
+    if reading.prompt_ids is not None:
+        found["prompt_ids"] = " ".join(map(str, reading.prompt_ids[:_MOST_PROMPT_IDS]))
+    if reading.thoughts_field:
+        found["text_from" if not any(reading.texts) else "left_out"] = reading.thoughts_field
+    if reading.finish_words:
+        found["finish_reason"] = reading.finish_words
+    return found
 
 
 def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int] | None) -> dict[str, str]:
@@ -204,8 +186,17 @@ def _own_limit(request: OcrRequest, body: Body, reading: Reading, ids: list[int]
     return {f"{KNOWN_INPUT}{LIMIT}": str(limit)}
 
 
-def sent_image(path: Path, max_pixels: int) -> SentImage:
-    """A page's file as it is sent: PNG and JPEG unchanged, anything else as PNG.
+@functools.lru_cache(maxsize=2)
+def _encoder(checkpoint: str) -> Encode:
+    """The checkpoint's tokenizer; without one a token a byte, which no text has more of."""
+    try:
+        return Tokenizer.load(Path(checkpoint.removeprefix("random:"))).encode
+    except DsocrError:
+        return lambda text: list(text.encode())
+
+
+def sent_image(path: Path, max_pixels: int) -> tuple[str, bytes]:
+    """A page's file as it is sent, with its MIME type: PNG and JPEG unchanged, anything else as PNG.
 
     Raises DsocrError for a file that is no page.
     """
@@ -213,9 +204,9 @@ def sent_image(path: Path, max_pixels: int) -> SentImage:
         content = read_bytes(path, MOST_FILE_BYTES, follow_links=True)
     except InvalidFile as error:
         raise DsocrError(f"{path}: {error}") from error
-    mime = next((kind for start, kind in _SENT_AS_THEY_ARE.items() if content.startswith(start)), "")
-    if not mime:
-        buffer = io.BytesIO()
-        load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
-        mime, content = "image/png", buffer.getvalue()
-    return SentImage(mime, content, hashlib.sha256(content).hexdigest())
+    for start, mime in _SENT_AS_THEY_ARE.items():
+        if content.startswith(start):
+            return mime, content
+    buffer = io.BytesIO()
+    load_image(path, max_pixels).save(buffer, format="PNG", compress_level=1)
+    return "image/png", buffer.getvalue()

@@ -6,8 +6,6 @@ settings under `body` win, and null takes a field out.
 
 from __future__ import annotations
 
-import base64
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,19 +18,6 @@ Body = dict[str, Any]
 
 UNLIMITED_TOKENS = 8192
 """Tokens that are asked for where a request has no limit: servers take no word for it."""
-
-
-@dataclass(frozen=True)
-class SentImage:
-    """The bytes of a page as they are sent."""
-
-    mime: str
-    content: bytes
-    sha256: str
-
-    @functools.cached_property
-    def base64(self) -> str:
-        return base64.b64encode(self.content).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -70,29 +55,25 @@ def base_address(spec: EndpointSpec) -> str:
 
 def check_request(spec: EndpointSpec) -> None:
     """Refuse what a side was given and its flavour cannot pass on. Raises SpecError."""
-    for name in spec.infer:
-        if name != "max_new_tokens":
-            raise SpecError(
-                f"{spec.name}: infer.{name} cannot be told to a server of flavour {spec.flavour}: "
-                "set the field of its body that stands for it"
-            )
-    if spec.preset is not None:
-        raise SpecError(
-            f"{spec.name}: preset cannot be told to a server of flavour {spec.flavour}: it has its own"
-        )
+    refused = [f"infer.{name}" for name in spec.infer if name != "max_new_tokens"]
+    refused += ["preset"] if spec.preset is not None else []
+    for name in refused:
+        way = "it has its own" if name == "preset" else "set the field of its body that stands for it"
+        raise SpecError(f"{spec.name}: {name} cannot be told to a server of flavour {spec.flavour}: {way}")
 
 
 def body_of(
     spec: EndpointSpec,
     model: str,
     request: OcrRequest,
-    image: SentImage,
+    image: tuple[str, str],
     prompt: int = 0,
     context: int | None = None,
 ) -> Body:
     """The body of one request, the flavour's fields under those of the settings.
 
-    The tokens asked for are those that fit beside a prompt of `prompt` tokens in the model's `context`.
+    `image` is its content in Base64 and its URL. The tokens asked for are those that fit beside a prompt of
+    `prompt` tokens in the model's `context`.
     """
     form, known = FORMS[spec.flavour], request.required
     limit = UNLIMITED_TOKENS if known.max_new_tokens == UNLIMITED else known.max_new_tokens
@@ -103,10 +84,10 @@ def body_of(
     before, after = before.strip("\n"), after.removeprefix("\n")
     body: Body = {"model": model, "stream": spec.stream}
     if spec.flavour == "ollama":
-        body["messages"] = [{"role": "user", "content": before + after, "images": [image.base64]}]
+        body["messages"] = [{"role": "user", "content": before + after, "images": [image[0]]}]
         body["options"] = {"temperature": 0, "num_predict": limit, "num_ctx": prompt + limit}
         return _without_nulls(merge(body, spec.body), spec.body)
-    picture = {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.base64}"}}
+    picture = {"type": "image_url", "image_url": {"url": image[1]}}
     if form.text_first:
         content = [before + after, picture]
     elif spec.flavour in request.family.served.placeholder:
@@ -138,5 +119,5 @@ def _without_nulls(body: Body, given: Mapping[str, Any]) -> Body:
         if isinstance(value, dict) and isinstance(given.get(name), Mapping)
         else value
         for name, value in body.items()
-        if not (name in given and given[name] is None)
+        if given.get(name, "") is not None
     }

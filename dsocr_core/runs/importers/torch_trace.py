@@ -202,7 +202,7 @@ class _Stream:
         while (end := _NEXT.search(self._text, self._at)) is None:
             if not self._more():
                 most = f"{EVENT_CHARACTERS // MIB} MiB"
-                raise InvalidFile(f"not whole, not JSON, or more than {most} in the event {place}")
+                raise InvalidFile(f"not whole, not JSON, or an event of more than {most}, {place}")
         broken, self._at = self._text[self._at : end.start() + 1], end.end()
         mended = _NAME.sub(lambda found: found[1] + _escaped(found[2]) + found[3], broken, count=1)
         try:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dsocr_core.backends.endpoint.answers import EndpointError
 from dsocr_core.backends.endpoint.backend import Endpoint
-from dsocr_core.backends.endpoint.client import EndpointError
 from dsocr_core.base.specs.kinds import EndpointSpec
 from dsocr_core.cli.main import main
 from dsocr_core.reading.parity import compare_results
