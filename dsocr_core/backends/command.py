@@ -7,10 +7,11 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dsocr_core.backends.backend import Backend, PageRead
 from dsocr_core.backends.folder import text_result
@@ -23,9 +24,6 @@ from dsocr_core.reading.fingerprints import file_of
 from dsocr_core.reading.records import CancelToken, OcrRequest, OcrResult
 from dsocr_core.runs.texts import Prediction, PredictionError, TextMatcher, read_folder
 from dsocr_core.settings import Settings
-
-if TYPE_CHECKING:
-    pass
 
 OUTPUT_BYTES, OUTPUT_FILES = 256 * 1024 * 1024, 10_000
 """Bytes and files that a program may leave for a page."""
@@ -50,35 +48,35 @@ class CommandBackend(Backend):
         super().__init__(spec, settings)
         self._spec, self.concurrency = spec, spec.concurrency
         self._words = template_words(spec.target)
-        self._program = Path(self._words[0]).name
+        self._program = visible(Path(self._words[0]).name)
 
     def check(self) -> None:
-        from shutil import which
-
-        if which(self._words[0]) is None:
-            raise CommandError(
-                f"command: there is no program '{visible(self._words[0])[:80]}'; check the path"
-            )
+        if shutil.which(self._words[0]) is None:
+            named = visible(self._words[0])[:80]
+            raise CommandError(f"command: there is no program '{named}'; check the path")
 
     def key(self, request: OcrRequest) -> str:
         file = file_of(request)
-        return hashlib.sha256(
-            f"command {self._spec.target} {request.name} {file and file.sha256}".encode()
-        ).hexdigest()
+        words = f"command {self._spec.target} {request.name} {file and file.sha256}"
+        return hashlib.sha256(words.encode()).hexdigest()
 
     def read_page(self, page: PageRead) -> OcrResult:
         """Run the program on a page and read what it left. Raises CommandError, DsocrError, Cancelled."""
-        size = page.size(self.settings.max_pixels)
+        size, program = page.size(self.settings.max_pixels), f"{page.request.name}: {self._program}"
         with Temporary("command") as directory:
             out = Path(directory) / "out"
             out.mkdir()
-            self._run(page.request, out, page.cancel)
-            found = self._text(page.request, out)
+            self._run(page.request, program, out, page.cancel)
+            try:
+                found = _text(page.request, out)
+            except PredictionError as error:
+                reason = str(error).replace(name_text(out), "its folder")
+                raise CommandError(f"{program} left no text to take ({reason})") from error
         page.say(found.text)
         source = {"command": self._spec.target, "file": name_text(found.file.name)}
         return text_result(self.name, page.request, size, found, source)
 
-    def _run(self, request: OcrRequest, out: Path, cancel: CancelToken | None) -> None:
+    def _run(self, request: OcrRequest, program: str, out: Path, cancel: CancelToken | None) -> None:
         """Until it has ended well. Raises CommandError or Cancelled; nothing of it runs on after that."""
         places = {"image": str(request.image.resolve()), "out": str(out)}
         words = [_PLACES.sub(lambda found: places[found[1]], word) for word in self._words]
@@ -86,17 +84,17 @@ class CommandBackend(Backend):
             child = Child(words, environment_without_secrets(os.environ, self.settings))
         except (OSError, ValueError) as error:
             cause = getattr(error, "strerror", None) or error
-            raise CommandError(f"{request.name}: {visible(self._program)} cannot be run ({cause})") from error
-        end, program = monotonic() + self._spec.timeout_s, f"{request.name}: {visible(self._program)}"
+            raise CommandError(f"{program} cannot be run ({cause})") from error
+        seconds, began = self._spec.timeout_s, monotonic()
 
         def check(may_run: bool = True) -> None:
             if cancel is not None and cancel.is_set():
                 raise Cancelled
             if (why := _too_much(out)) is not None:
                 raise CommandError(f"{program} was stopped: it left {why}")
-            if may_run and monotonic() > end:
+            if may_run and monotonic() > began + seconds:
                 raise CommandError(
-                    f"{program} was stopped after {self._spec.timeout_s:g} s; give timeout_s a larger number"
+                    f"{program} was stopped after {seconds:g} s; give timeout_s a larger number"
                 )
 
         with contextlib.closing(child):
@@ -106,34 +104,26 @@ class CommandBackend(Backend):
             said = child.last_line(_SHOWN)
             raise CommandError(f"{program} {child.how_it_ended()}: {said or 'it said nothing'}")
 
-    def _text(self, request: OcrRequest, out: Path) -> Prediction:
-        """The page's text of what was left: the only one, or the one with the page's name."""
-        try:
-            found = read_folder(out)
-            if len(found.predictions) == 1:
-                return found.predictions[0]
-            return TextMatcher(found).text_of(name_text(request.image.name))
-        except PredictionError as error:
-            reason = str(error).replace(name_text(out), "its folder")
-            raise CommandError(
-                f"{request.name}: {visible(self._program)} left no text to take ({reason})"
-            ) from error
+
+def _text(request: OcrRequest, out: Path) -> Prediction:
+    """The page's text of what was left: the only one, or the one with the page's name."""
+    found = read_folder(out)
+    if len(found.predictions) == 1:
+        return found.predictions[0]
+    return TextMatcher(found).text_of(name_text(request.image.name))
 
 
 def template_words(template: str) -> list[str]:
     """A template's words, split as a shell does and before anything is put in. Raises CommandError."""
+    named = f"command: '{visible(template)[:80]}'"
     try:
         words = shlex.split(template)
     except ValueError as error:
-        raise CommandError(
-            f"command: '{visible(template)[:80]}' cannot be split ({error}); close the quote"
-        ) from error
+        raise CommandError(f"{named} cannot be split ({error}); close the quote") from error
     for place in ("{image}", "{out}"):
         if not any(place in word for word in words[1:]):
-            raise CommandError(
-                f"command: '{visible(template)[:80]}' has no {place}; "
-                "give it like: my-ocr --image {image} --out {out}"
-            )
+            form = "my-ocr --image {image} --out {out}"
+            raise CommandError(f"{named} has no {place}; give it like: {form}")
     return words
 
 
@@ -154,14 +144,11 @@ def environment_without_secrets(
 
 def _key_variables(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
-        for name, item in value.items():
-            if name == "key_variable" and isinstance(item, str):
-                yield item
-            else:
-                yield from _key_variables(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _key_variables(item)
+        if isinstance(named := value.get("key_variable"), str):
+            yield named
+        value = list(value.values())
+    for item in value if isinstance(value, list | tuple) else ():
+        yield from _key_variables(item)
 
 
 def _too_much(out: Path) -> str | None:

@@ -112,18 +112,18 @@ def read_texts(target: str) -> FolderContents:
         run = readings_in(path)
     except DsocrError as error:
         raise PredictionError(f"{shown}: {error}") from error
-    writers = sorted({backend or result.backend for (_, backend), result in run.results.items()})
-    if not writers:
+    texts: dict[str, list[Prediction]] = {}
+    for (page, named), result in run.results.items():
+        writer, text = named or result.backend, result.text_raw
+        texts.setdefault(writer, []).append(Prediction(page, text, _MARK in text, path, writer))
+    if not texts:
         raise PredictionError(f"{shown}: the run has no text of a page")
-    if backend and backend not in writers:
+    writers = sorted(texts)
+    if backend and backend not in texts:
         raise PredictionError(f"{shown}: has no results of {backend[:40]}; it has {', '.join(writers)}")
     if not backend and len(writers) > 1:
         words = f"has results of {' and '.join(writers)}; name one, like {shown}#{writers[0]}"
         raise PredictionError(f"{shown}: {words}")
-    chosen = tuple(
-        Prediction(page, result.text_raw, _MARK in result.text_raw, path, writer or result.backend)
-        for (page, writer), result in run.results.items()
-        if (writer or result.backend) == (backend or writers[0])
-    )
     skipped = (f"{page} has no text of {writer or 'any backend'}" for page, writer in run.failures)
-    return FolderContents(path, chosen, tuple(SkippedFile(path, reason) for reason in skipped))
+    chosen = texts[backend or writers[0]]
+    return FolderContents(path, tuple(chosen), tuple(SkippedFile(path, reason) for reason in skipped))

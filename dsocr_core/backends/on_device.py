@@ -52,11 +52,8 @@ class OnDevice(Backend):
 
     def __init__(self, spec: BackendSpec, settings: Settings, opening: Opening | None = None) -> None:
         super().__init__(spec, settings)
-        opening = opening or Opening()
-        self.kind = spec.kind
-        self._marks, self._ignore_eos = opening.marks or Marks.TIMED, opening.ignore_eos
-        self._caches, self._stores = opening.cached, opening.cached and opening.stores
-        self.results = ResultCache(settings, opening.results)
+        self.kind, self.opening = spec.kind, opening or Opening()
+        self.results = ResultCache(settings, self.opening.results)
         self._building = threading.Lock()
 
     @functools.cached_property
@@ -90,9 +87,26 @@ class OnDevice(Backend):
 
     def _cached(self, result: OcrResult) -> OcrResult:
         """The result under this backend's name."""
-        if self._stores:
+        if self.opening.cached and self.opening.stores:
             self.results.add(result)
         return result if result.backend == self.name else replace(result, backend=self.name)
+
+    def _require_settings(self) -> None:
+        """Raise DsocrError for settings that this kind of backend does not have."""
+        settings, dtype = self.settings, self.dtype
+        if settings.precision != "off" and self.kind != "fast":
+            raise DsocrError(
+                f"precision {settings.precision} is a setting of the fast engine, not of {self.kind}: give "
+                "it to one side, like --a fast --a.precision, or --engine fast"
+            )
+        if dtype == torch.float16 and self.kind == "fast":
+            raise DsocrError("the fast engine has no float16: use --engine eager")
+        if dtype == torch.float16 and self.kind == "vendor":
+            raise DsocrError("the published code runs in bfloat16 or float32: give --dtype one of them")
+        if settings.draft and self.kind == "eager":
+            raise DsocrError("a draft is verified by the fast engine: give --engine fast")
+        if settings.draft and self.kind == "fast" and dtype == torch.float32:
+            raise DsocrError("drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out")
 
 
 class EngineBackend(OnDevice):
@@ -110,24 +124,12 @@ class EngineBackend(OnDevice):
         with self._building:
             if self._engine is None:
                 self.results.checkpoint  # noqa: B018 - that of the weights as they are loaded
+                if self.kind == "fast":
+                    require_fast_engine(str(self.device))
                 self._require_settings()
                 with current(self.device):
                     self._engine = self._loaded()
             return self._engine
-
-    def _require_settings(self) -> None:
-        settings = self.settings
-        if settings.draft and self.kind != "fast":
-            raise DsocrError("a draft is verified by the fast engine: give --engine fast")
-        require_own_precision(settings, self.kind)
-        if self.kind == "fast":
-            require_fast_engine(str(self.device))
-            if self.dtype == torch.float16:
-                raise DsocrError("the fast engine has no float16: use --engine eager")
-            if settings.draft and self.dtype == torch.float32:
-                raise DsocrError(
-                    "drafts are verified in bfloat16 alone: leave --dtype float32 or --draft out"
-                )
 
     def _loaded(self) -> Engine:
         settings = self.settings
@@ -135,9 +137,9 @@ class EngineBackend(OnDevice):
             attention=settings.own_attention,
             rotary_dtype=torch.float32 if settings.rotary == "float32" else None,
             max_pixels=settings.max_pixels,
-            ignore_eos=self._ignore_eos,
-            marks=self._marks,
-            top_two=self._caches,
+            ignore_eos=self.opening.ignore_eos,
+            marks=self.opening.marks or Marks.TIMED,
+            top_two=self.opening.cached,
             drafts=drafts_of(settings),
             precision=settings.precision,
         )
@@ -230,7 +232,7 @@ class EngineBackend(OnDevice):
         with self._building:
             if self._reader is None or self._reader.wanted != slots:
                 self._reader = None  # gives its memory back first
-                self._reader = BatchReader(engine, slots, self._ignore_eos)
+                self._reader = BatchReader(engine, slots, self.opening.ignore_eos)
             return self._reader
 
     def close(self) -> None:
@@ -265,13 +267,11 @@ class PublishedBackend(OnDevice):
     def _made(self) -> VendorBackend:
         settings = self.settings
         self.results.checkpoint  # noqa: B018 - that of the code as it is checked
-        require_own_precision(settings, self.kind)
+        self._require_settings()
         if settings.checkpoint.startswith(RANDOM_PREFIX):
             raise DsocrError(
                 f"{settings.checkpoint}: random weights come without the vendor's code; use run, not compare"
             )
-        if self.dtype == torch.float16:
-            raise DsocrError("the published code runs in bfloat16 or float32: give --dtype one of them")
         if self.device.type == "cuda" and not (gpu := Gpu.of(self.device)).has_kernels:
             raise DsocrError(gpu.lacks)
         return VendorBackend(
@@ -283,7 +283,7 @@ class PublishedBackend(OnDevice):
             timeout_s=settings.vendor.timeout_s,
             trusted_directories=tuple(settings.vendor.trust_remote_code),
             code_record=ALLOWED_CODE,
-            top_two=self._caches,
+            top_two=self.opening.cached,
         )
 
     def _recognize(self, page: PageRead) -> OcrResult:
@@ -310,15 +310,6 @@ def engine_backend(settings: Settings, opening: Opening | None = None) -> Engine
 def published_backend(settings: Settings, opening: Opening | None = None) -> PublishedBackend:
     """The published code under some settings, whatever reads as B under them."""
     return PublishedBackend(parse_backend(VENDOR), settings, opening)
-
-
-def require_own_precision(settings: Settings, kind: str) -> None:
-    """Raise DsocrError for fewer bits than the backend of that kind has."""
-    if settings.precision != "off" and kind != "fast":
-        raise DsocrError(
-            f"precision {settings.precision} is a setting of the fast engine, not of {kind}: give it to one "
-            "side, like --a fast --a.precision, or --engine fast"
-        )
 
 
 def shared_checkpoint(source: str, device: torch.device, dtype: torch.dtype) -> Checkpoint:

@@ -76,8 +76,17 @@ class _Trace:
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         """Few texts stand in millions of events: each is held once, and its number with what bears it."""
-        self._ran = {"name": array("q"), "start": array("d"), "took": array("d"), "correlation": array("q")}
-        self._called = {"thread": array("q"), "moment": array("d"), "correlation": array("q")}
+        self._ran: dict[str, array[Any]] = {
+            "name": array("q"),
+            "start": array("d"),
+            "took": array("d"),
+            "correlation": array("q"),
+        }
+        self._called: dict[str, array[Any]] = {
+            "thread": array("q"),
+            "moment": array("d"),
+            "correlation": array("q"),
+        }
         self._ranges: list[tuple[int, float, float, str]] = []
 
     def take(self, event: Mapping[str, Any]) -> None:
