@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 from dsocr_core.runs.history import History
-from dsocr_core.runs.run_directory import RunDirectory
-from tests.support.made_up_runs import record, timing, write_run
+from tests.support.made_up_runs import timing, write_run
 
 
 @pytest.fixture
@@ -42,21 +40,6 @@ def test_what_was_said_last_counts_although_the_clock_went_back(
             for one in (history, anew):
                 row = one.runs().iloc[0]
                 assert row["note"] == "after" and one.trashed() == [] and not list(row["tags"])
-
-
-def test_ages_are_not_negative_and_leftovers_of_the_future_are_cleared(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(history.storage.location)
-    with history:
-        RunDirectory.create(root, record("run-2")).close()
-        [left] = (root / "unfinished").iterdir()
-        os.utime(left, (time.time() + 10**6, time.time() + 10**6))
-        back(monkeypatch, 10**6)
-        [leftover] = history.storage.leftovers()
-        assert leftover.age_s == 0.0
-        history.storage.leftovers(clear=True)
-        assert not history.storage.leftovers()
 
 
 def test_a_run_of_an_earlier_time_is_there_and_newest_is_by_the_recorded_time(history: History) -> None:

@@ -97,19 +97,3 @@ def test_close_while_the_index_is_made_leaves_no_part_of_it(
     history.close()
     assert isinstance(refreshed.exception(30), Closed)
     assert not list((tmp_path / "cache").rglob("*.tmp*"))
-
-
-def test_a_history_that_cannot_be_opened_or_closed_well_leaves_no_folder(
-    history: History, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> None:
-        raise RuntimeError("no")
-
-    monkeypatch.setattr(history_file.OpenFile, "close", fails)
-    with pytest.raises(RuntimeError):
-        history.close()
-    assert list(scratch.iterdir()) == []
-    monkeypatch.setattr(history_file.HistoryFile, "current", fails)
-    with pytest.raises(RuntimeError) as error:
-        History(tmp_path / "h")
-    assert list(scratch.iterdir()) == [], error

@@ -110,26 +110,6 @@ def test_rates_of_the_roofline_section_are_flops_by_its_clock_and_time() -> None
     assert figures(adds)["flops"] is None  # a rate without a time
 
 
-def test_counters_of_roofline_scripts_are_flops_bytes_and_time() -> None:
-    counted = [
-        metric("dram__bytes.sum", 120.5, "Mbyte"), metric("sm__cycles_elapsed.avg", 1.3e6, "cycle"),
-        metric("sm__cycles_elapsed.avg.per_second", 1.30, "cycle/nsecond"),
-        metric("sm__inst_executed_pipe_tensor.sum", 0.0, "inst"),
-        metric(f"sm__{SASS}fadd_pred_on.sum", 1e6, "inst"),
-        metric(f"sm__{SASS}ffma_pred_on.sum", 2e9, "inst"),
-        metric(f"sm__{SASS}fmul_pred_on.sum", 5e5, "inst"),
-    ]  # fmt: skip
-    row = figures(counted)
-    assert (row["flops"], row["bytes"]) == (pytest.approx(4.0015e9), 120.5e6)
-    assert row["duration_s"] == pytest.approx(1e-3)
-    for kind in "dh":
-        assert figures([metric(f"sm__{SASS}{kind}fma_pred_on.sum", 5.0, "inst")])["flops"] == 10.0
-    # FLOPs of a tensor instruction depend on the card: a sum without them would be too small.
-    assert (
-        figures([*counted, metric("sm__inst_executed_pipe_tensor_op_hmma.sum", 7.0, "inst")])["flops"] is None
-    )
-
-
 @pytest.mark.parametrize("names", [("dram__bytes_op_read.sum", "dram__bytes_op_write.sum"),
                                    ("dram__bytes_read.sum", "dram__bytes_write.sum")])  # fmt: skip
 def test_bytes_have_the_names_of_all_versions(names: tuple[str, str]) -> None:
@@ -158,13 +138,6 @@ def test_the_class_follows_the_stated_rule(
     sm: float | None, dram: float | None, memory: float | None, expected: str | None
 ) -> None:
     assert class_of({"sm": sm, "dram": dram, "memory": memory}) == expected
-
-
-def test_names_of_2019_and_2020_and_figures_below_zero() -> None:
-    for dram in ("SOL DRAM", "SOL FB"):
-        row = figures([metric(dram, 71.5, "%"), metric("SM [%]", 30.1, "%"), metric("SOL L2", 31.0, "%")])
-        assert (row["dram"], row["l2"], row["class"]) == (71.5, 31.0, "memory")
-    assert figures([metric("Duration", -5.0, "us")])["duration_s"] is None
 
 
 def test_both_tools_names_of_a_kernel_meet() -> None:

@@ -42,16 +42,6 @@ def test_the_time_of_this_process_and_of_those_it_started_is_its_own(
         assert of_tree is not None and of_tree.own_s * ticks == pytest.approx(own)
 
 
-def test_a_machine_that_does_not_tell_has_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cpu_time(tmp_path) is None
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(machine, "cpu_time", lambda: None)
-    watch = MachineWatch()
-    watch.look()
-    facts = watch.facts()
-    assert "contended" not in facts and not any(name.startswith("gpu") for name in facts)
-
-
 def give_program(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """An nvidia-smi that does what the script says."""
     program = folder / "nvidia-smi"

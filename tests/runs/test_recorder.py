@@ -1,6 +1,5 @@
 """What `--save` and the app record in the history."""
 
-import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from PIL import Image
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.history import History
 from dsocr_core.runs.recording import Recording, save_comparison
 from dsocr_core.runs.rows import PageResults
@@ -66,18 +64,6 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         assert [row[name] for name in names] == [3, 1, 1, 0, 0, 2]
 
 
-def test_one_side_of_a_cancelled_comparison_and_a_run_of_one_backend_are_not_compared(
-    settings: Settings, page: Path
-) -> None:
-    both = comparison(page)
-    with Recording(settings) as recorder:
-        recorder.add("half.png", replace(both, b=None))
-        recorder.add("failed.png", replace(both, a=None, b=None, errors={"a": "out of memory"}))
-        recorder.add_page(PageResults.failed("gone.png", ("eager",), "no such file"))
-    with History(settings.history) as history:
-        assert history.sql("select * from parity").empty and recorder.id is not None
-
-
 def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, page: Path) -> None:
     both = comparison(page)
     assert both.a is not None
@@ -126,11 +112,6 @@ def test_the_app_records_a_page_and_its_picture(settings: Settings, page: Path) 
         assert picture.size == (200, 100)
 
 
-def test_the_clean_page_can_be_left_out(settings: Settings, page: Path) -> None:
-    assert save_comparison(replace(settings, clean_pages=False), comparison(page)) is not None
-    assert not list(Path(settings.history).rglob("clean"))
-
-
 @pytest.mark.parametrize("place", ["file", "file/below", "caf\udce9", "/proc/nothing"])
 def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
     page: Path, tmp_path: Path, place: str
@@ -142,16 +123,6 @@ def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
     with pytest.raises(DsocrError):
         save_comparison(settings, comparison(page))
     assert save_comparison(Settings(history=""), comparison(page)) is None
-
-
-def test_a_limit_of_file_sizes_is_said_before_the_first_page(tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
-    try:
-        with pytest.raises(DsocrError, match="File too large"):
-            require_writable(tmp_path / "runs")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_the_history_lies_where_the_settings_say() -> None:

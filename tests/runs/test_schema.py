@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from dsocr_core.runs.checksums import write_checksums
@@ -13,17 +12,8 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import RecordError, RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES, SchemaError, checked_table, rows_to_table
+from dsocr_core.runs.schema import TABLES, SchemaError, rows_to_table
 from tests.support.made_up_runs import HOSTILE, record, timing
-
-
-def test_every_table_begins_with_the_run() -> None:
-    assert {names.names[0] for names in TABLES.values()} == {"run_id"}
-    assert set(TABLES) == {
-        "readings", "timings", "stage_flops", "parity", "kernels",
-        "traces", "trace_tensors", "kernel_launches", "kernel_metrics", "kernel_rules", "sweep_points",
-        "reported",
-    }  # fmt: skip
 
 
 def test_what_is_missing_is_null_and_never_zero() -> None:
@@ -62,18 +52,6 @@ def test_text_of_any_kind_is_kept_as_it_is() -> None:
     assert tuple(table["page"].to_pylist()) == HOSTILE
     half = rows_to_table("readings", "r", [{"page": "a\ud800b"}])
     assert half["page"].to_pylist() == ["a?b"]
-
-
-def test_a_table_of_arrow_gets_the_schemas_columns() -> None:
-    given = pa.table({"stage": ["sam"], "kind": ["measured"], "flops": pa.array([3], pa.int32())})
-    assert checked_table("stage_flops", "r", given).to_pylist() == [
-        {"run_id": "r", "page": None, "backend": None, "stage": "sam", "flops": 3.0, "kind": "measured",
-         "shape": None, "bytes": None}
-    ]  # fmt: skip
-    with pytest.raises(SchemaError, match="no column what"):
-        checked_table("stage_flops", "r", pa.table({"what": [1]}))
-    with pytest.raises(SchemaError, match="kind may not be empty"):
-        checked_table("stage_flops", "r", pa.table({"stage": ["sam"]}))
 
 
 # --- records ------------------------------------------------------------------------------------

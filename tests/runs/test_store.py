@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.storage import EntryGone, Storage, StorageError
+from dsocr_core.runs.storage import Storage, StorageError
 from tests.support.made_up_runs import record, timing, write_run
 
 
@@ -39,16 +38,6 @@ def test_runs_of_others_come_and_go_with_a_refresh(tmp_path: Path) -> None:
         assert run_names(history) == ["b"]
         assert history.query("stage_summary")[0]["median"].tolist() == [2.0]
         assert history.sql("SELECT count(*) AS n FROM stage_timings")["n"].tolist() == [1]
-
-
-def test_a_name_that_comes_again_shows_its_new_content(tmp_path: Path) -> None:
-    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
-    with History(tmp_path) as history:
-        Storage(tmp_path).remove("a")
-        history.refresh()
-        write_run(tmp_path, "a", [timing("p", "sam", 7.0)])
-        history.refresh()
-        assert history.sql("FROM timings")["milliseconds"].tolist() == [7.0]
 
 
 # --- marks --------------------------------------------------------------------------------------
@@ -136,13 +125,6 @@ def test_people_see_every_table(tmp_path: Path) -> None:
         ]
 
 
-def test_questions_need_their_parameters(tmp_path: Path) -> None:
-    with History(tmp_path) as history:
-        for name, parameters in (("what", {}), ("trend", {"stage": "sam"}), ("runs", {"speed": 1})):
-            with pytest.raises(HistoryError):
-                history.query(name, **parameters)
-
-
 def test_threads_ask_while_runs_arrive(tmp_path: Path) -> None:
     errors: list[Exception] = []
     stop = threading.Event()
@@ -181,26 +163,6 @@ def test_further_places_are_only_read(tmp_path: Path) -> None:
     assert sorted((tmp_path / "shipped").rglob("*")) == before
     with History(tmp_path / "mine", tmp_path / "shipped") as history:
         assert history.trashed() == ["old"]
-
-
-def test_places_that_cannot_be(tmp_path: Path) -> None:
-    place = Storage(tmp_path)
-    for name in ("../x", "", ".x", "a/b"):
-        with pytest.raises(StorageError):
-            place.directory(name)
-    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
-    for relative in ("../../secret", "/etc/hostname", ""):
-        with pytest.raises(StorageError):
-            place.file("a", relative)
-    with pytest.raises(EntryGone):
-        place.file("a", "viz/none.jpg")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(StorageError, match="could not be made"):
-        RunDirectory.create(tmp_path / "h", record())
 
 
 def test_a_url_is_no_place_of_a_history(tmp_path: Path) -> None:

@@ -77,16 +77,6 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert not Storage(tmp_path / "h").leftovers()
 
 
-def test_a_record_of_results_says_what_they_agree_on() -> None:
-    ours, other = make_result(), make_result(dtype="bfloat16")
-    run = record_run(Settings(), [ours, other], None)
-    assert (
-        run.dtype is None and run.engine == "eager" and run.preset == "small" and run.backends == ("eager",)
-    )
-    assert run.gpu is None and run.settings["infer"]["max_new_tokens"] == 8192
-    assert run.versions["python"].startswith("3.")
-
-
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunDirectory.create(tmp_path, record()) as writer:
         writer.add_rows("readings", [{"page": "a"}])
@@ -96,14 +86,6 @@ def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
     [leftover] = place.leftovers()
     assert "run-1" in leftover.path
     assert [item.path for item in place.leftovers(clear=True)] == [leftover.path] and place.leftovers() == []
-
-
-def test_a_run_being_written_is_no_leftover(tmp_path: Path) -> None:
-    place = Storage(tmp_path)
-    with RunDirectory.create(tmp_path, record()) as writer:
-        writer.add_rows("readings", [{"page": "a"}])
-        assert place.leftovers() == [] and place.leftovers(clear=True) == []
-    assert place.names() == {"run-1"}
 
 
 def test_a_run_never_replaces_another(tmp_path: Path) -> None:
@@ -118,14 +100,6 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
         writer.close()
     table = pq.read_table(tmp_path / "runs" / "run-1" / "readings.parquet")
     assert table["page"].to_pylist() == ["first"]
-
-
-def test_tables_without_rows_have_no_file(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path, record()) as writer:
-        writer.add_rows("parity", [])
-        writer.add_rows("readings", [{"page": "a"}])
-    names = sorted(path.name for path in (tmp_path / "runs" / "run-1").iterdir())
-    assert names == ["SHA256SUMS", "readings.parquet", "run.json"]
 
 
 def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
