@@ -1,0 +1,68 @@
+# mypy: allow-untyped-defs, allow-untyped-calls
+"""Kernels compiled side by side before they run: one after the other the first page waits three times as long.
+
+Triton compiles a kernel when it is launched first, and builds the program that launches it (one C file) when it
+runs first. Both leave the interpreter to other threads for most of their time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from triton.runtime._async_compile import AsyncCompileMode
+from triton.runtime.jit import JITFunction
+
+MOST_COMPILERS = 16
+Progress = Callable[[int, int], None]
+"""Told how many kernels are ready, and of how many."""
+
+
+@contextmanager
+def compiled_together(device: torch.device, progress: Progress = lambda ready, count: None) -> Iterator[None]:
+    """Compile what this thread launches in the block, and run none of it; all are ready at its end.
+
+    Does nothing without CUDA. What tensors hold after the block is no result.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    owner, launch = threading.get_ident(), JITFunction.__getitem__
+
+    def launch_dry(kernel: Any, grid: Any) -> Any:
+        if threading.get_ident() != owner:
+            return launch(kernel, grid)
+        return lambda *given, **options: kernel.run(*given, grid=grid, warmup=True, **options)
+
+    with _Compilers(device, progress) as compilers, AsyncCompileMode(compilers):
+        JITFunction.__getitem__ = launch_dry
+        try:
+            yield
+        finally:
+            JITFunction.__getitem__ = launch
+
+
+class _Compilers(ThreadPoolExecutor):
+    """Threads that make kernels ready to run on a device."""
+
+    def __init__(self, device: torch.device, progress: Progress) -> None:
+        super().__init__(min(MOST_COMPILERS, os.cpu_count() or 1), "compile")
+        self._device, self._progress = device, progress
+        self._count = self._ready = 0
+
+    def submit(self, compile_kernel: Callable[[], Any], /) -> Future[Any]:  # type: ignore[override]
+        self._count += 1
+        return super().submit(self._make_ready, compile_kernel)
+
+    def _make_ready(self, compile_kernel: Callable[[], Any]) -> Any:
+        kernel = compile_kernel()
+        with torch.cuda.device(self._device):
+            kernel.run  # noqa: B018 - builds its launcher and loads it
+        self._ready += 1
+        self._progress(self._ready, self._count)
+        return kernel
