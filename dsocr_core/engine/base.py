@@ -198,6 +198,7 @@ class Engine:
 
         with self.modes():
             page, pixels = self.take_in(request, prepared, timer)
+            self.make_ready(page, pixels, timer)
             with timer.stage(Stage.PREFILL):
                 sequence = self.start(page.prompt.ids, page.limit, self.ngram_policy(request))
                 logits = self.prefill(page.prompt, pixels, sequence, timer, cancel)  # (V,)
@@ -213,6 +214,9 @@ class Engine:
             timer.count(Stage.DECODE, len(tokens) - 1)  # the first token comes from prefill
         reason = finish_reason(tokens, self.end_token)
         return self.result(page, tokens, reason, timer, sequence.best, self.draft_environment())
+
+    def make_ready(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
+        """Compile what such a page needs, before its stages are timed."""
 
     def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
         """Make an empty sequence for the prefill of that prompt."""

@@ -43,6 +43,10 @@ class StageTimer:
         self._spans: list[tuple[Stage, float, tuple[torch.cuda.Event, torch.cuda.Event] | None]] = []
         self._calls: dict[Stage, int] = {}
 
+    def preparing(self, words: str) -> None:
+        """Say what is done before the stages."""
+        self._observer.preparing(words)
+
     @contextmanager
     def stage(self, stage: Stage, calls: int = 1, on_host: bool = False) -> Iterator[None]:
         """An NVTX range in the default domain named as the stage, and its time.

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
-"""Kernels compiled side by side before they run: one after the other the first page waits three times as long.
+"""Kernels compiled side by side before they run: one after the other takes three times as long.
 
-Triton compiles a kernel when it is launched first, and builds the program that launches it (one C file) when it
-runs first. Both leave the interpreter to other threads for most of their time.
+Triton compiles a kernel at its first launch, and at its first run builds the C program that launches it. Both
+leave the interpreter to other threads for most of their time.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from dsocr_core.backends.on_device import OnDevice
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import CancelToken, OcrRequest
+from dsocr_core.reading.records import CancelToken, OcrRequest, SilentObserver
 
 
-class _Ranges:
+class _Ranges(SilentObserver):
     """Each stage as a range of the profiler."""
 
     def __init__(self) -> None:
@@ -28,9 +28,6 @@ class _Ranges:
 
     def stage_ended(self, stage: Stage, milliseconds: float) -> None:
         self._open.pop().__exit__(None, None, None)
-
-    def text(self, delta: str) -> None:
-        pass
 
 
 def profile_page(

@@ -112,8 +112,11 @@ class _PagesPerSecond(ProgressColumn):
 class _StageName(SilentObserver):
     """Shows which stage of which page runs."""
 
-    def __init__(self, show: Callable[[Stage], None]) -> None:
+    def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
+
+    def preparing(self, words: str) -> None:
+        self._show(words)
 
     def stage_started(self, stage: Stage) -> None:
         self._show(stage)

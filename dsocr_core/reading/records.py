@@ -375,6 +375,8 @@ class OcrResult:
 class Observer(Protocol):
     """Observer of a reading. Called on the thread that runs the backend; must not block."""
 
+    def preparing(self, words: str) -> None: ...
+
     def stage_started(self, stage: Stage) -> None: ...
 
     def stage_ended(self, stage: Stage, milliseconds: float) -> None: ...
@@ -384,6 +386,9 @@ class Observer(Protocol):
 
 class SilentObserver:
     """An observer that does nothing."""
+
+    def preparing(self, words: str) -> None:
+        pass
 
     def stage_started(self, stage: Stage) -> None:
         pass

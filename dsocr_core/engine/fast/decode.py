@@ -96,12 +96,17 @@ class FastDecoder:
         sizes = prompt + limit, KvCache.positions(config, prompt, limit)
         if self._graph is None or not self._graph.step.holds(*sizes):
             self._graph = None  # gives the memory back first
-            positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
-            step = DecodeStep(
-                self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held
-            )
-            self._graph = StepGraph(step, min(STEPS_A_GRAPH, self._group))
+            self._graph = StepGraph(self.step_for(prompt, limit), min(STEPS_A_GRAPH, self._group))
         return self._graph
+
+    def step_for(self, prompt: int, limit: int) -> DecodeStep:
+        """A new step whose cache has room for such a page."""
+        config = self._model.config.decoder
+        sizes = prompt + limit, KvCache.positions(config, prompt, limit)
+        positions, held = (-(-size // POSITIONS_STEP) * POSITIONS_STEP for size in sizes)
+        return DecodeStep(
+            self._weights, config, positions, self._rotary_dtype, self._eos, self._launches, held
+        )
 
 
 @dataclass

@@ -38,9 +38,36 @@ class FastEngine(Engine):
         from dsocr_core.engine.fast.vision_graphs import FastVision
 
         model = checkpoint.model
-        self._vision, self._prompt = FastVision(VisionTowers(model)), FastPrefill(model)
+        self._towers, self._prompt, self._ready = VisionTowers(model), FastPrefill(model), False
+        self._vision = FastVision(self._towers)
         self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
         self._decoder = FastDecoder(model, self.end_token, self.rotary_dtype)
+
+    def make_ready(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
+        """Compile all kernels at once with the first page; a later shape may need a few more."""
+        if self._ready:
+            return
+        # As above.
+        from dsocr_core.engine.fast.vision_graphs import VisionPass
+        from dsocr_core.kernels.compile import compiled_together
+
+        model, tokens = self.checkpoint.model, len(page.prompt.ids)
+
+        def said(ready: int, count: int) -> None:
+            timer.preparing(f"compiling kernels, {ready} of {count}")
+
+        with compiled_together(model.device, said):
+            step = self._decoder.step_for(tokens, page.limit)
+            step.run()
+            shapes = [tuple(view.shape) for view in pixels.images[0]]
+            for run in VisionPass(self._towers, shapes, None).stages:
+                run()
+            cache = step.cache
+            embeddings = torch.zeros(
+                tokens, model.config.decoder.hidden_size, dtype=model.dtype, device=model.device
+            )
+            self._prompt.forward(embeddings, cache.keys[:, 0], cache.values[:, 0], step.rotary, self.core)
+        self._ready = True
 
     def _embed(
         self, prompt: PromptIds, pixels: Pixels, timer: StageTimer, cancel: CancelToken | None

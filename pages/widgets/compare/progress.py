@@ -53,7 +53,7 @@ def headline(view: JobView, sides: Sequence[SideView], name: str) -> str:
         return f"Cancelling {name}…"
     waiting = next((side for side in sides if side.state == "waiting"), None)
     if waiting:
-        return f"Waiting for {waiting.waiting_for}"
+        return waiting.waiting_for[:1].upper() + waiting.waiting_for[1:]
     return f"Reading {name}, {duration(view.seconds * 1000)}"
 
 
@@ -84,7 +84,7 @@ def side_line(side: SideView, label: str) -> str:
     else:
         words = {
             "queued": "queued",
-            "waiting": f"waiting for {side.waiting_for}",
+            "waiting": side.waiting_for,
             "loading": f"loading, {duration(side.seconds * 1000)}",
             "running": f"running, {duration(side.seconds * 1000)}",
             "failed": side.error,

@@ -75,12 +75,16 @@ class _SideWatch:
 
     def wait_for(self, holder: str) -> None:
         with self._lock:
-            self.waiting_for = holder
+            self.waiting_for = f"waiting for {holder}"
 
     def end(self, error: str = "") -> None:
         with self._lock:
             self.ended, self.error = time.monotonic(), error
             self._open.clear()
+
+    def preparing(self, words: str) -> None:
+        with self._lock:
+            self.waiting_for = words
 
     def stage_started(self, stage: Stage) -> None:
         with self._lock:
