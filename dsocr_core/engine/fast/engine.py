@@ -58,15 +58,16 @@ class FastEngine(Engine):
 
         with compiled_together(model.device, said):
             step = self._decoder.step_for(tokens, page.limit)
-            step.run()
-            shapes = [tuple(view.shape) for view in pixels.images[0]]
-            for run in VisionPass(self._towers, shapes, None).stages:
-                run()
             cache = step.cache
             embeddings = torch.zeros(
                 tokens, model.config.decoder.hidden_size, dtype=model.dtype, device=model.device
             )
+            # The kernels that take longest come first.
             self._prompt.forward(embeddings, cache.keys[:, 0], cache.values[:, 0], step.rotary, self.core)
+            shapes = [tuple(view.shape) for view in pixels.images[0]]
+            for run in VisionPass(self._towers, shapes, None).stages:
+                run()
+            step.run()
         self._ready = True
 
     def _embed(
