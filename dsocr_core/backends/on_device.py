@@ -37,7 +37,7 @@ from dsocr_core.settings import DRAFT_OF_A, Settings
 from dsocr_core.vendor.backend import VendorBackend
 
 if TYPE_CHECKING:
-    from dsocr_core.engine.fast.batch_reader import BatchReader
+    from dsocr_core.engine.fast.batch import BatchReader
 
 log = logging.getLogger(__name__)
 _announced = threading.Event()
@@ -227,7 +227,7 @@ class EngineBackend(OnDevice):
         """Give what `read_many` reads with. Raises DsocrError."""
         engine = self.engine
         # It needs triton, which `engine` has asked for.
-        from dsocr_core.engine.fast.batch_reader import BatchReader
+        from dsocr_core.engine.fast.batch import BatchReader
 
         with self._building:
             if self._reader is None or self._reader.wanted != slots:

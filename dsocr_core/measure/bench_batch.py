@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.fast.batch_decode import GroupTime
+from dsocr_core.engine.fast.batch import GroupTime
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.measure.bench_report import EngineFigures, Spread
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageToRead, PreparedPages, ReadyPage

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from dsocr_core.engine.base import Engine
-from dsocr_core.engine.fast.cuda_graph import StepGraph, recorder_for
-from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
-from dsocr_core.engine.fast.view_groups import Groups
-from dsocr_core.engine.fast.vision_graphs import FastVision
+from dsocr_core.engine.fast.decode import StepGraph
+from dsocr_core.engine.fast.graphs import recorder_for
+from dsocr_core.engine.fast.ops import Groups
+from dsocr_core.engine.fast.prefill import PromptGraphs
+from dsocr_core.engine.fast.vision import FastVision
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.sampling import NgramRule, greedy

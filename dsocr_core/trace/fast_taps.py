@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from dsocr_core.engine.base import Engine
-from dsocr_core.engine.fast.ops import Ops
+from dsocr_core.engine.fast.ops import Groups, Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.view_groups import Groups
 from dsocr_core.engine.fast.vision import VisionTowers
 from dsocr_core.engine.fast.weights import LayerWeights
 from dsocr_core.kernels.prefill.route_tokens import route_tokens

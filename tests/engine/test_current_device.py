@@ -17,8 +17,7 @@ from dsocr_core.backends.on_device import EngineBackend
 from dsocr_core.engine import stage_timer
 from dsocr_core.engine.again import decoding_again, prefill
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_reader import BatchReader
+from dsocr_core.engine.fast.batch import BatchReader, Slots
 from dsocr_core.engine.stage_timer import StageTimer
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure import bench
@@ -55,7 +54,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     for owner, name in (
         (on_device, "shared_checkpoint"), (EagerEngine, "__init__"), (EagerEngine, "take_in"),
         (EagerEngine, "prefill"), (EagerEngine, "tokens"), (BatchReader, "decoder_for"),
-        (BatchDecoder, "advance"), (BatchDecoder, "reset"), (bench, "copy_bandwidth"), (bench, "matmul_rate"),
+        (Slots, "advance"), (Slots, "reset"), (bench, "copy_bandwidth"), (bench, "matmul_rate"),
     ):  # fmt: skip
         watch(owner, name)
     return found

@@ -11,8 +11,7 @@ from rich.console import Console
 
 import dsocr_core.measure.device as measure_device
 from dsocr_core.backends.on_device import EngineBackend
-from dsocr_core.engine.fast.batch_decode import GroupTime
-from dsocr_core.engine.fast.batch_reader import BatchReader
+from dsocr_core.engine.fast.batch import BatchReader, GroupTime
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.kernels.launch import PLAIN
 from dsocr_core.measure.bench import BenchPlan, bench

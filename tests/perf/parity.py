@@ -37,7 +37,7 @@ from dsocr_core.base.temporary import Temporary
 from dsocr_core.cli.options import add_settings, settings_of
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast.batch_reader import BatchReader
+from dsocr_core.engine.fast.batch import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.kernels.launch import PLAIN, TRITON

@@ -12,11 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.cuda_graph import recorder_for
-from dsocr_core.engine.fast.prefill import FastPrefill
-from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
-from dsocr_core.engine.fast.vision import VisionTowers
-from dsocr_core.engine.fast.vision_graphs import FastVision
+from dsocr_core.engine.fast.graphs import recorder_for
+from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
+from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import ModelConfig

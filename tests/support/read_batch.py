@@ -6,7 +6,7 @@ import threading
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.base import Engine
-from dsocr_core.engine.fast.batch_reader import BatchReader
+from dsocr_core.engine.fast.batch import BatchReader
 from dsocr_core.engine.source import Work
 from dsocr_core.reading.records import OcrRequest, OcrResult
 

@@ -27,7 +27,7 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
 
 if TYPE_CHECKING:
-    from dsocr_core.engine.fast.batch_reader import BatchReader
+    from dsocr_core.engine.fast.batch import BatchReader
     from dsocr_core.engine.fast.decode import FastDecoder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import dsocr_core.engine.fast.vision_graphs as vision_pass
+import dsocr_core.engine.fast.vision as vision_pass
 import dsocr_core.trace.fast as fast
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.engine.checkpoint import load_checkpoint

@@ -1,8 +1,8 @@
 """The fast engine: vision and prompt in few launches, decode steps as graphs, the state on the device.
 
 One page: `step` launches the kernels of a token, `decode` replays them group after group. Many pages:
-`batch_step`, `batch_decode` and, from files to results, `batch_reader`. Vision and prompt: `vision`,
-`prefill` and their graphs. Needs triton, which torch's CUDA builds bring.
+`batch_step` and, from files to results, `batch`. Vision and prompt: `vision` and `prefill`, captured as
+graphs (`graphs`). Needs triton, which torch's CUDA builds bring.
 """
 
 import functools

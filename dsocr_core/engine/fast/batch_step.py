@@ -19,17 +19,23 @@ sequences of the batch do not change a sequence's tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from dsocr_core.base.specs.kinds import Precision
-from dsocr_core.engine.fast.batch_cache import SlotCaches, position_bytes
-from dsocr_core.engine.fast.batch_drafts import MOST_DRAFTED, draft_rows
-from dsocr_core.engine.fast.batch_rows import BatchRows
-from dsocr_core.engine.fast.batch_trials import Tiles, one_product_is_alike, tiles_are_alike
-from dsocr_core.engine.fast.cuda_graph import Beside
+from dsocr_core.engine.fast.batch_buffers import (
+    MOST_ROWS,
+    PASS_ROWS,
+    POSITIONS_STEP,
+    BatchRows,
+    SlotCaches,
+    positions_of,
+    ring_slack,
+)
+from dsocr_core.engine.fast.drafts import MOST_DRAFTED, draft_rows
+from dsocr_core.engine.fast.graphs import SideStream
+from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, Experts, LayerWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.batch.attention import attend_rows, join_rows
@@ -39,7 +45,7 @@ from dsocr_core.kernels.batch.head import ban_repeats, best_of_parts, take_best_
 from dsocr_core.kernels.batch.rotary import rotary_rows
 from dsocr_core.kernels.batch.router import gated_rows, route_rows
 from dsocr_core.kernels.decode.embed_token import matched_at_start
-from dsocr_core.kernels.launch import TRITON, Kernels, Launch, Tile
+from dsocr_core.kernels.launch import TRITON, Kernels, Tile
 from dsocr_core.kernels.prefill.add_norm import add_and_norm
 from dsocr_core.kernels.prefill.expert_order import order_by_expert
 from dsocr_core.kernels.prefill.grouped_experts import (
@@ -52,65 +58,8 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
 
-PROGRAMS = 2560
-"""Programs of attention, about: as many as fit at once. More splits are shorter, and each waits for its first
-rows.
-"""
-
-PASS_ROWS = (4, 8)
-"""Rows that a slot may have in a pass."""
-MOST_ROWS = max(PASS_ROWS)
-FEWEST_SPLITS, MOST_SPLITS = 4, 32
-POSITIONS_STEP = 64
-"""Slots hold a multiple of this, so that every slot's rows begin at an aligned address."""
-
-
-@dataclass(frozen=True)
-class BatchLaunches:
-    """Block sizes of the kernels. `splits` None chooses by the number of slots, the grouped ones likewise."""
-
-    attention: Launch = field(default=Launch(32, 1))
-    """One warp: where keys are 8 bits wide, more wait for each other longer than for memory."""
-    stages: int = 3
-    splits: int | None = None
-    rows: Launch = field(default=Launch(1024, 4))
-    """Launch of kernels that read a row: routing, gating, joining, the rule."""
-    small: Launch = field(default=Launch(1, 1))
-    """Launch of kernels that read a few numbers a program."""
-    best: Launch = field(default=Launch(2048, 4))
-    accept: Launch = field(default=Launch(512, 8))
-    gate_up: Tile | None = None
-    down: Tile | None = None
-
-    def splits_for(self, slots: int, heads: int) -> int:
-        if self.splits is not None:
-            return self.splits
-        wanted = max(FEWEST_SPLITS, PROGRAMS // (slots * heads))
-        return min(MOST_SPLITS, 1 << (wanted - 1).bit_length())
-
-
-def positions_of(prompt_tokens: int, limit: int) -> int:
-    """P: what a slot must hold for such a page."""
-    return -(-(prompt_tokens + limit) // POSITIONS_STEP) * POSITIONS_STEP
-
-
-def spare_places(config: DecoderConfig, drafted: bool) -> int:
-    """Places that a slot's ring has beside its window: a refused row then overwrites nothing that is seen."""
-    return MOST_ROWS - 1 if drafted and config.window is not None else 0
-
-
-def slot_bytes(
-    config: DecoderConfig,
-    positions: int,
-    held: int,
-    dtype: torch.dtype,
-    drafted: bool = False,
-    precision: Precision = "off",
-) -> int:
-    """Device memory of one slot: its cache, and per position a token and match lengths; its logits."""
-    cache = position_bytes(config, dtype, precision)
-    rows = MOST_ROWS if drafted else 1
-    return held * cache + positions * (4 + 8 * rows) + rows * config.vocab_size * dtype.itemsize
+Tiles = tuple[Tile, Tile]
+"""Launches of the experts' gate and up, and of down."""
 
 
 class BatchStep:
@@ -148,7 +97,7 @@ class BatchStep:
         self.weights, self.config, self.eos_token_id = weights, config, eos_token_id
         self.launches, self.kernels = launches or BatchLaunches(), kernels
         self.slots, self.positions, self.held, self.ring = slots, positions, held, config.window or 0
-        self.spare = spare_places(config, drafted)
+        self.slack = ring_slack(config, drafted)
 
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -182,7 +131,7 @@ class BatchStep:
         self._down_launch = self.launches.down or down
         self._at_once: dict[tuple[int, ...], bool] = {}
         self._tiles: dict[int, Tiles] = {}
-        self._beside = Beside(device)
+        self._side = SideStream(device)
 
     @property
     def device(self) -> torch.device:
@@ -200,7 +149,7 @@ class BatchStep:
 
     def fits(self, prompt: int, limit: int) -> bool:
         """Tell whether a slot holds a page of so many tokens."""
-        held = KvCache.positions(self.config, prompt, limit) + self.spare
+        held = KvCache.positions(self.config, prompt, limit) + self.slack
         return prompt + limit <= self.positions and held <= self.held
 
     def cache_of(self, slot: int) -> KvCache:
@@ -248,10 +197,12 @@ class BatchStep:
         """Choose the first token from the prefill's `logits` (V,). Only queues work."""
         one = slice(slot, slot + 1)
         self._first_logits.copy_(logits[None])
-        self._take(
-            self._first_logits, self.tokens[one], self.states[one], self._matched[one],
-            self.rows[1].best_logit[one], self.rows[1].best_token[one],
-        )  # fmt: skip
+        tokens, states, matched = self.tokens[one], self.states[one], self._matched[one]
+        best = self.rows[1].best_logit[one], self.rows[1].best_token[one]
+        kernels, at = self.kernels, self.launches
+        kernels(ban_repeats)(tokens, states, matched, self._first_logits, at.rows)
+        kernels(best_of_parts)(self._first_logits, states, *best, at.best)
+        kernels(take_best_rows)(*best, tokens, states, self.eos_token_id, self.config.vocab_size, at.small)
 
     # --- a step ---------------------------------------------------------------------------------
 
@@ -320,34 +271,17 @@ class BatchStep:
         yield (
             "rotary",
             lambda: kernels(rotary_rows)(
-                b.qkv,
-                self.rotary.cos,
-                self.rotary.sin,
-                self.states,
-                b.q,
-                keys,
-                values,
-                at.small,
-                self.ring + self.spare,
-                scales,
+                b.qkv, self.rotary.cos, self.rotary.sin, self.states, b.q, keys, values, at.small,
+                self.ring + self.slack, scales,
             ),
-        )
+        )  # fmt: skip
         yield (
             "attention",
             lambda: kernels(attend_rows)(
-                b.q,
-                keys,
-                values,
-                self.states,
-                b.partial,
-                b.log_sums,
-                at.attention,
-                at.stages,
-                self.ring,
-                scales,
-                self.spare,
+                b.q, keys, values, self.states, b.partial, b.log_sums, at.attention, at.stages, self.ring,
+                scales, self.slack,
             ),
-        )
+        )  # fmt: skip
         yield "join", lambda: kernels(join_rows)(b.partial, b.log_sums, b.mixed, at.small)
         yield "output", self._product(b.mixed, layer.o, b.added)
 
@@ -378,7 +312,7 @@ class BatchStep:
             kernels(grouped_gate_up)(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up)
 
         def both() -> None:
-            self._beside.run(shared, gate_and_up)
+            self._side.overlap(shared, gate_and_up)
 
         yield "experts gate/up, shared down", both
         yield (
@@ -400,7 +334,7 @@ class BatchStep:
     def _alike_at_once(self, x: Tensor, weight: Tensor) -> bool:
         shape = (len(x), *weight.shape)
         if self.device.type == "cuda" and shape not in self._at_once:
-            self._at_once[shape] = one_product_is_alike(x, weight, self.slots)
+            self._at_once[shape] = _same_bits_at_once(x, weight, self.slots)
         return self._at_once.get(shape, False)
 
     def _tiles_for(self, b: BatchRows, experts: Experts) -> Tiles:
@@ -410,22 +344,39 @@ class BatchStep:
             return own
         if len(b.x) not in self._tiles:
             wider = grouped_launches(b.order.numel(), self.config.routed_experts, b.y.dtype, self.device)
-            self._tiles[len(b.x)] = wider if tiles_are_alike(b.y, chosen, experts, own, wider) else own
+            self._tiles[len(b.x)] = wider if _same_bits_in_tiles(b.y, chosen, experts, own, wider) else own
         return self._tiles[len(b.x)]
 
-    def _take(
-        self,
-        logits: Tensor,
-        tokens: Tensor,
-        states: Tensor,
-        matched: Tensor,
-        best_logit: Tensor,
-        best_token: Tensor,
-    ) -> None:
-        """Ban, choose and append, for the slots of these rows."""
-        at, kernels = self.launches, self.kernels
-        kernels(ban_repeats)(tokens, states, matched, logits, at.rows)
-        kernels(best_of_parts)(logits, states, best_logit, best_token, at.best)
-        kernels(take_best_rows)(
-            best_logit, best_token, tokens, states, self.eos_token_id, self.config.vocab_size, at.small
-        )
+
+# Which kernel the library takes for a product, and so the order of its sums, follows from the shapes; a tile
+# of the experts' products may be larger where the matrix units sum alike in both. Neither is promised, so
+# both are tried on random rows before they are used.
+
+
+def _same_bits_at_once(x: Tensor, weight: Tensor, at_once: int) -> bool:
+    """Tell whether `x` (R, K) by `weight` (M, K) is, bit for bit, what it is `at_once` rows at a time."""
+    tried = _random(x)
+    apart = torch.cat([torch.mm(some, weight.t()) for some in torch.split(tried, at_once)])
+    return torch.equal(torch.mm(tried, weight.t()), apart)
+
+
+def _same_bits_in_tiles(y: Tensor, chosen: int, experts: Experts, one: Tiles, other: Tiles) -> bool:
+    """Tell whether rows `y` (R, C), each to as many `chosen` experts, give the same bits in both tiles."""
+    count, inner, width = len(y) * chosen, experts.gate.shape[1], y.shape[1]
+    generator = torch.Generator(y.device).manual_seed(1)
+    ranks = torch.rand(len(y), len(experts.gate), generator=generator, device=y.device)
+    order = torch.empty(count, dtype=torch.int32, device=y.device)
+    starts = torch.empty(len(experts.gate) + 1, dtype=torch.int32, device=y.device)
+    order_by_expert(ranks.topk(chosen, dim=1).indices.to(torch.int32), order, starts)
+    found = []
+    for gate_up, down in (one, other):
+        gated, routed = y.new_zeros(count, inner), y.new_zeros(len(y), chosen, width)
+        grouped_gate_up(_random(y), order, starts, experts.gate, experts.up, gated, gate_up)
+        grouped_down(gated, order, starts, experts.down, routed, down)
+        found.append((gated, routed))
+    return all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def _random(like: Tensor) -> Tensor:
+    generator = torch.Generator(like.device).manual_seed(0)
+    return torch.empty_like(like).normal_(generator=generator)

@@ -6,15 +6,18 @@ runs. So the device never waits for the host, and the host for one event a group
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.cuda_graph import StepGraph
+from dsocr_core.engine.fast.graphs import Recording, record
+from dsocr_core.engine.fast.launches import StepLaunches
 from dsocr_core.engine.fast.step import DecodeStep
-from dsocr_core.engine.fast.step_launches import StepLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.sampling import NgramRule, best_allowed
@@ -22,6 +25,8 @@ from dsocr_core.models.blocks.attention import AttentionCore
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.reading.records import NgramPolicy
+
+About = TypeVar("About")
 
 GROUP = 16
 """Tokens between two reads of what the device wrote."""
@@ -31,6 +36,90 @@ STEPS_A_GRAPH = 8
 
 POSITIONS_STEP = 1024
 """Cache sizes are multiples of this, so that few pages need a cache and graph larger than the last's."""
+
+
+class Timestamp:
+    """A CUDA event, or the clock where there is no device."""
+
+    def __init__(self, device: torch.device, timed: bool) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._seconds = 0.0
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=timed)  # type: ignore[no-untyped-call]
+            self._event.record()
+        elif timed:
+            self._seconds = time.perf_counter()
+
+    def wait(self) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+
+    def milliseconds_to(self, other: Timestamp) -> float:
+        """Both must have passed and been timed."""
+        if self._event is not None and other._event is not None:
+            return float(self._event.elapsed_time(other._event))
+        return (other._seconds - self._seconds) * 1e3
+
+
+class Copies:
+    """Tensors on their way to the host, there once the work queued before has ended."""
+
+    def __init__(self, *tensors: Tensor, timed: bool = False) -> None:
+        self._tensors = [_to_host(tensor) for tensor in tensors]
+        self.arrived = Timestamp(tensors[0].device, timed)
+
+    def read(self) -> list[list[Any]]:
+        """Wait for them; each as a list."""
+        self.arrived.wait()
+        return [tensor.tolist() for tensor in self._tensors]
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    if tensor.device.type != "cuda":
+        return tensor.clone()
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class Queued(Generic[About]):
+    """A group of steps: what it is `about`, and copies of what it wrote."""
+
+    about: About
+    copies: Copies
+    began: Timestamp | None
+    """None untimed."""
+
+    def milliseconds(self) -> float | None:
+        """Time of the steps on the device, copies included; None untimed. They must have been read."""
+        return None if self.began is None else self.began.milliseconds_to(self.copies.arrived)
+
+
+class GroupPipeline(Generic[About]):
+    """Groups of steps, read one behind: the device waits for nothing, the host for an event a group."""
+
+    def __init__(self, device: torch.device, timed: bool = False) -> None:
+        self._device, self._timed = device, timed
+        self._running: Queued[About] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Tell whether a group was queued and not yet given out."""
+        return self._running is not None
+
+    def queue(self, about: About, run: Callable[[], None], *outputs: Tensor) -> Queued[About] | None:
+        """Queue a group and copies of its outputs; give out the group before, to read while this one runs."""
+        began = Timestamp(self._device, timed=True) if self._timed else None
+        run()
+        return self._next(Queued(about, Copies(*outputs, timed=self._timed), began))
+
+    def last(self) -> Queued[About] | None:
+        """Give out the group that was queued last."""
+        return self._next(None)
+
+    def _next(self, following: Queued[About] | None) -> Queued[About] | None:
+        before, self._running = self._running, following
+        return before
 
 
 class FastDecoder:
@@ -76,19 +165,23 @@ class FastDecoder:
         first = best_allowed(logits, sequence.rule.banned())
         graph.step.begin_with(prompt_ids, first, limit, sequence.rule.policy)
 
-        running: _Group | None = _copied(graph, len(prompt_ids), 1)
-        queued = 1
-        while running is not None:
-            following = None
+        start, queued, tokens = len(prompt_ids), 1, graph.step.tokens
+        pipeline = GroupPipeline[None](graph.step.device)
+        pipeline.queue(None, lambda: None, tokens[start : start + 1])
+        while True:
             if queued < limit:
                 count = min(self._group, limit - queued)
-                following = _queue(graph, len(prompt_ids) + queued, count)
+                new = tokens[start + queued : start + queued + count]
+                group = pipeline.queue(None, partial(graph.replay, count), new)
                 queued += count
-            for token in running.wait():
+            else:
+                group = pipeline.last()
+            if group is None:
+                return
+            for token in group.copies.read()[0]:
                 yield token
                 if token == self._eos:
                     return
-            running = following
 
     def _graph_for(self, prompt: int, limit: int) -> StepGraph:
         """The present graph, or a new one when its cache is too small."""
@@ -109,32 +202,33 @@ class FastDecoder:
         )
 
 
-@dataclass
-class _Group:
-    """Tokens being copied to the host."""
+class StepGraph:
+    """`replay()` runs `step`, `group` times in one graph where that fits; without CUDA by plain launches.
 
-    tokens: Tensor
-    arrived: torch.cuda.Event | None
+    Within a graph a step's first kernel may start beside the last of the step before; between two graphs
+    the device pauses. The step must be idle when this is made: capturing runs it, which does not change a
+    finished sequence.
+    """
 
-    def wait(self) -> list[int]:
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return [int(token) for token in self.tokens.tolist()]
+    def __init__(self, step: DecodeStep, group: int = 1) -> None:
+        self.step, self._group = step, group
+        self._graphs: dict[int, Recording] = {}
+        if step.device.type == "cuda":
+            for count in {1, group}:
+                self._graphs[count] = record(partial(repeated, count, step.run), step.device)
+
+    def replay(self, count: int = 1) -> None:
+        """Append the next `count` tokens. Only queues work."""
+        if not self._graphs:
+            repeated(count, self.step.run)
+            return
+        if count >= self._group:
+            repeated(count // self._group, self._graphs[self._group].replay)
+            count %= self._group
+        repeated(count, self._graphs[1].replay)
 
 
-def _queue(graph: StepGraph, first: int, count: int) -> _Group:
-    """Replay `count` steps and copy the tokens they put at positions `first` on."""
-    graph.replay(count)
-    return _copied(graph, first, count)
-
-
-def _copied(graph: StepGraph, first: int, count: int) -> _Group:
-    """Copy the tokens at positions `first` on, once they are there."""
-    written = graph.step.tokens[first : first + count]
-    if graph.step.device.type != "cuda":
-        return _Group(written.clone(), None)
-    host = torch.empty(count, dtype=written.dtype, pin_memory=True)
-    host.copy_(written, non_blocking=True)
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
-    return _Group(host, arrived)
+def repeated(count: int, run: Callable[[], None]) -> None:
+    """Call it so many times."""
+    for _ in range(count):
+        run()

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dsocr_core.engine.fast.ops import Ops
-from dsocr_core.engine.fast.view_groups import Groups, rows_of
+from dsocr_core.engine.fast.ops import Groups, Ops, rows_of
 from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder, Qwen2Layer
 
 

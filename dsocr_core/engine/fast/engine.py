@@ -30,12 +30,10 @@ class FastEngine(Engine):
     def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
         super().__init__(checkpoint, options)
         # These need triton, which `require_fast_engine` checks first.
-        from dsocr_core.engine.fast.cuda_graph import recorder_for
         from dsocr_core.engine.fast.decode import FastDecoder
-        from dsocr_core.engine.fast.prefill import FastPrefill
-        from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
-        from dsocr_core.engine.fast.vision import VisionTowers
-        from dsocr_core.engine.fast.vision_graphs import FastVision
+        from dsocr_core.engine.fast.graphs import recorder_for
+        from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
+        from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 
         model = checkpoint.model
         self._towers, self._prompt, self._ready = VisionTowers(model), FastPrefill(model), False
@@ -87,7 +85,7 @@ class FastEngine(Engine):
             return self._prompt.embed(prompt, pixels.fused(features))[None]
 
     def pages_a_pass(self, page: PageInputs) -> int:
-        from dsocr_core.engine.fast.prefill_graphs import MOST_TOKENS
+        from dsocr_core.engine.fast.prefill import MOST_TOKENS
 
         fits = PAGES_A_PASS * len(page.prompt.ids) <= MOST_TOKENS and len(page.sizes) == 1
         return PAGES_A_PASS if fits else 1

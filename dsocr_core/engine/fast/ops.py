@@ -1,10 +1,15 @@
 """The operations of vision and prefill between matrix products: kernels on a GPU, their references elsewhere.
 
-The references are for tests: they are right, and slow. Letters: T tokens, C width, h heads, g heads of
-keys and of values, D head dim, k experts a token, I inner width, P positions of the cache.
+The references are for tests: they are right, and slow. Views of several sizes are one matrix: `rows_of` and
+`maps` give the rows of each.
+
+Letters: T tokens, C width, h heads, g heads of keys and of values, D head dim, k experts a token, I inner
+width, P positions of the cache, B views of one size, G patches along a view's side, M patches of all views.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +25,29 @@ from dsocr_core.kernels.prefill.prefix_attention import prefix_attention
 from dsocr_core.kernels.prefill.rotary_cache import turn_and_cache
 from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.prefill.window_attention import window_attention, window_launch
+
+Groups = list[tuple[int, int]]
+"""(B, G) of each view size, in the order of their patches."""
+
+
+def rows_of(groups: Groups, class_token: bool = False) -> Iterator[tuple[slice, tuple[int, int]]]:
+    """The rows of each view size, and the size."""
+    start = 0
+    for count, side in groups:
+        end = start + count * (side**2 + class_token)
+        yield slice(start, end), (count, side)
+        start = end
+
+
+def maps(x: Tensor, groups: Groups) -> Iterator[Tensor]:
+    """(M, C) -> (B, C, G, G) of each view size, channels last in memory."""
+    for rows, (count, side) in rows_of(groups):
+        yield x[rows].view(count, side, side, -1).permute(0, 3, 1, 2)
+
+
+def map_rows(view: Tensor) -> Tensor:
+    """(B, C, G, G) -> (B G G, C)"""
+    return view.permute(0, 2, 3, 1).reshape(-1, view.shape[1])
 
 
 class Ops:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.step_launches import StepLaunches, launches_for
+from dsocr_core.engine.fast.launches import StepLaunches, launches_for
 from dsocr_core.engine.fast.weights import DecoderWeights, LayerWeights
 from dsocr_core.kernels import state as decode_state
 from dsocr_core.kernels.decode.attention_output import attention_output

@@ -19,16 +19,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dsocr_core.engine.fast.cuda_graph import Beside
 from dsocr_core.engine.fast.encoder import EncoderTower
-from dsocr_core.engine.fast.ops import Ops
-from dsocr_core.engine.fast.view_groups import Groups, map_rows, maps, rows_of
+from dsocr_core.engine.fast.graphs import CapturedPasses, Recorder, SideStream, recorder_for
+from dsocr_core.engine.fast.ops import Groups, Ops, map_rows, maps, rows_of
 from dsocr_core.kernels.prefill.window_attention import position_tables, position_terms
 from dsocr_core.models.blocks.clip import Clip, ClipBlock
 from dsocr_core.models.blocks.layers import LayerNorm2d, resize_position_grid
 from dsocr_core.models.blocks.qwen2_encoder import Qwen2Encoder
 from dsocr_core.models.blocks.sam import Sam, SamBlock, relative_positions
 from dsocr_core.models.ocr_model import OcrModel
+from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
+
+MOST_SHAPES = 12
+"""Gundam has nine: no tiles, and two to nine of them."""
+
+_FEATURE_PIXELS = PATCH_SIZE * DOWNSAMPLE_RATIO
 
 
 class SamTower:
@@ -36,7 +41,7 @@ class SamTower:
 
     def __init__(self, sam: Sam, ops: Ops) -> None:
         self._sam, self._ops = sam, ops
-        self._beside = Beside(sam.pos_embed.device)
+        self._side = SideStream(sam.pos_embed.device)
         self._blocks = [cast(SamBlock, block) for block in sam.blocks]
         # Channels last, as the features are; 13 MB of copies.
         self._convolutions = [
@@ -87,7 +92,7 @@ class SamTower:
         # A table is made here, before there are two streams: both may read it.
         sizes = [partial(views, *at, self._table(number, at[2])) for at in windows]
         if len(sizes) == 2:  # neither fills the device to its end
-            self._beside.run(*sizes)
+            self._side.overlap(*sizes)
         else:
             for size in sizes:
                 size()
@@ -217,6 +222,63 @@ class VisionTowers:
             both = self.projected(patches, features)
             out = F.linear(both, self._projector.weight, self._projector.bias)  # (M, C)
             return tuple(out[rows].view(count, side**2, -1) for rows, (count, side) in rows_of(groups))
+
+
+class VisionPass:
+    """The row's stages of one shape, to be run in their order after `load`.
+
+    Each only queues work. The tokens last until those of the next pass of any shape.
+    """
+
+    def __init__(
+        self, towers: VisionTowers, shapes: Sequence[tuple[int, ...]], recorder: Recorder | None
+    ) -> None:
+        self._towers = towers
+        self._groups: Groups = [(shape[0], shape[2] // _FEATURE_PIXELS) for shape in shapes]
+        self._pixels = [torch.zeros(shape, dtype=towers.dtype, device=towers.device) for shape in shapes]
+        self.features = self.patches = torch.empty(0)
+        """(M, C) after the towers, of all views; they last as long as the tokens."""
+        self.tokens: tuple[Tensor, ...] = ()
+        """Vision tokens of each view size, (B, F F, C)."""
+        stages: tuple[Callable[[], None], ...] = (self._sam, self._behind, self._project)
+        self.stages = stages if recorder is None else tuple(recorder.recorded(stage) for stage in stages)
+
+    def load(self, views: Sequence[Tensor]) -> None:
+        """Normalised pixels (B, 3, S, S) of each view size."""
+        for held, view in zip(self._pixels, views, strict=True):
+            held.copy_(view)
+
+    def _sam(self) -> None:
+        self.features = self._towers.sam(self._pixels)
+
+    def _behind(self) -> None:
+        self.patches = self._towers.behind(self.features, self._groups)
+
+    def _project(self) -> None:
+        self.tokens = self._towers.project(self.patches, self.features, self._groups)
+
+
+class FastVision:
+    """Vision of pages of any shape; captured where there is CUDA, unless `graphs` is False.
+
+    A shape's stages are captured at its first page, a CUDA graph each. All share one memory pool: a graph may
+    overwrite another's memory between nodes, as only one runs at a time; inputs and outputs are not shared.
+
+    Not safe for concurrent use: hold the device's lock.
+    """
+
+    def __init__(self, towers: VisionTowers, graphs: bool = True) -> None:
+        self._towers = towers
+        self._recorder = recorder_for(towers.device) if graphs else None
+        self._passes = CapturedPasses[tuple[tuple[int, ...], ...], VisionPass](MOST_SHAPES)
+
+    def start(self, views: Sequence[Tensor]) -> VisionPass:
+        """The stages over these pixels, (B, 3, S, S) of each view size: tiles before the global view."""
+        shapes = tuple(tuple(view.shape) for view in views)
+        found = self._passes.get(shapes, lambda: VisionPass(self._towers, shapes, self._recorder))
+        assert found is not None
+        found.load(views)
+        return found
 
 
 def _offsets(table: Tensor, side: int) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 
 from dsocr_core.backends.on_device import engine_backend, published_backend
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.engine.fast.batch_cache import SlotCaches
-from dsocr_core.engine.fast.batch_decode import BatchDecoder
+from dsocr_core.engine.fast.batch import Slots
+from dsocr_core.engine.fast.batch_buffers import SlotCaches
 from dsocr_core.engine.fast.batch_step import BatchStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
@@ -56,7 +56,7 @@ def test_a_pages_tokens_do_not_depend_on_its_neighbours() -> None:
             weights, model.config.decoder, slots, 64, torch.float32, NO_TOKEN, kernels=PLAIN,
             precision="fp8-kv",
         )  # fmt: skip
-        decoder, waiting, ended = BatchDecoder(step, 4), list(pages), {}
+        decoder, waiting, ended = Slots(step, 4), list(pages), {}
         while waiting or decoder.busy:
             while waiting and decoder.free:
                 page = waiting.pop(0)

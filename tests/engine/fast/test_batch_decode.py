@@ -12,8 +12,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
-from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
+from dsocr_core.engine.fast.batch import Decoded, Slots
+from dsocr_core.engine.fast.batch_buffers import slot_bytes
+from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, generate
 from dsocr_core.engine.sampling import NgramRule
@@ -34,16 +36,14 @@ def model() -> OcrModel:
     return small_model()
 
 
-def batch(
-    model: OcrModel, slots: int, group: int, eos: int = NO_TOKEN, kernels: Kernels = PLAIN
-) -> BatchDecoder:
+def batch(model: OcrModel, slots: int, group: int, eos: int = NO_TOKEN, kernels: Kernels = PLAIN) -> Slots:
     weights = pack(model.decoder)
     launches = FEW if kernels is TRITON else None
     config = model.config.decoder
-    return BatchDecoder(BatchStep(weights, config, slots, 64, torch.float32, eos, launches, kernels), group)
+    return Slots(BatchStep(weights, config, slots, 64, torch.float32, eos, launches, kernels), group)
 
 
-def decoded(decoder: BatchDecoder, model: OcrModel, pages: Iterable[Page]) -> dict[object, Decoded]:
+def decoded(decoder: Slots, model: OcrModel, pages: Iterable[Page]) -> dict[object, Decoded]:
     """All pages through the slots, each as soon as one is free."""
     waiting, ended = list(pages), {}
     while waiting or decoder.busy:
@@ -111,7 +111,7 @@ def test_a_cache_of_a_prompt_and_its_ring_is_enough(windowed: OcrModel) -> None:
     small = BatchStep(step.weights, step.config, 2, 200, torch.float32, NO_TOKEN, kernels=PLAIN, held=22)
     assert (small.positions, small.held, small.keys.shape[3]) == (256, 64, 64)
     page = Page(0, (3, 9, 4), 190, 3)
-    decoder = BatchDecoder(small, 8)
+    decoder = Slots(small, 8)
     assert decoded(decoder, windowed, [page])[0].tokens == eager(windowed, page)
     held = [group.positions for group in decoder.times]
     assert max(held) == 3 + 3 and small.fits(61, 190) and not small.fits(62, 190)
@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_refused(model: OcrModel) -> None:
     with pytest.raises(ValueError, match="nothing to decode"):
         step.begin(0, (), 4, 0)
     with pytest.raises(ValueError, match="group of 0"):
-        BatchDecoder(step, 0)
+        Slots(step, 0)
     with pytest.raises(ValueError, match="0 slots"):
         BatchStep(step.weights, step.config, 0, 64, torch.float32, 1)
 

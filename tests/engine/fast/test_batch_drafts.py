@@ -10,10 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast import batch_decode
-from dsocr_core.engine.fast.batch_decode import BatchDecoder, Decoded
-from dsocr_core.engine.fast.batch_drafts import SlotDraft, rows_of
-from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep, slot_bytes
+from dsocr_core.engine.fast import batch as batch_decode
+from dsocr_core.engine.fast.batch import Decoded, Slots
+from dsocr_core.engine.fast.batch_buffers import slot_bytes
+from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.drafts import SlotDraft, rows_of
+from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.kernels.batch.drafts import ACCEPTED, DRAFT_SIZE, PASSES, RIGHT, WRONG
@@ -53,7 +55,7 @@ def new_step(
 
 
 def decoded(
-    decoder: BatchDecoder, model: OcrModel, pages: Sequence[Page], drafts: Mapping[int, Sequence[int]]
+    decoder: Slots, model: OcrModel, pages: Sequence[Page], drafts: Mapping[int, Sequence[int]]
 ) -> dict[object, Decoded]:
     """All pages through the slots, each as soon as one is free."""
     waiting, ended = list(pages), {}
@@ -84,13 +86,13 @@ def test_any_draft_gives_the_tokens_of_the_batch_without(
     pages = [
         *mixed_pages(8, 4), Page(8, (3, 4, 5), CAPACITY - 3, 3), Page(9, (7, 7, 7), CAPACITY - 3, 0),
     ]  # fmt: skip
-    plain = decoded(BatchDecoder(new_step(model, 3, False)), model, pages, {})
+    plain = decoded(Slots(new_step(model, 3, False)), model, pages, {})
     eos = plain[8].tokens[40]
-    plain = decoded(BatchDecoder(new_step(model, 3, False, eos)), model, pages, {})
+    plain = decoded(Slots(new_step(model, 3, False, eos)), model, pages, {})
     assert len({len(one.tokens) for one in plain.values()}) > 4
     drafts = {page.key: spoilt(plain[page.key].tokens, errors, chance) for page in pages if page.key != 3}
     monkeypatch.setattr(batch_decode, "PASSES_A_GROUP", 2)
-    decoder = BatchDecoder(new_step(model, 3, True, eos))
+    decoder = Slots(new_step(model, 3, True, eos))
     for _ in range(2):  # and once more in the same slots, in another order
         found = decoded(decoder, model, chance.sample(pages, len(pages)), drafts)
         assert {key: one.tokens for key, one in found.items()} == {k: one.tokens for k, one in plain.items()}
@@ -115,8 +117,8 @@ def test_pages_that_repeat_themselves_draft_what_they_said(
     model = windowed(model, window)
     repeats = Page(8, (24, 9, 4), 24 if kernels is PLAIN else 14, 0)  # one token again and again
     pages = [*mixed_pages(8, 4), repeats] if kernels is PLAIN else [repeats]
-    plain = decoded(BatchDecoder(new_step(model, slots, False, kernels=kernels)), model, pages, {})
-    decoder = BatchDecoder(new_step(model, slots, True, kernels=kernels, own_text=True), group=2)
+    plain = decoded(Slots(new_step(model, slots, False, kernels=kernels)), model, pages, {})
+    decoder = Slots(new_step(model, slots, True, kernels=kernels, own_text=True), group=2)
     for _ in range(2):  # and once more in slots that have another page's tokens
         found = decoded(decoder, model, pages, {})
         assert {key: one.tokens for key, one in found.items()} == {k: one.tokens for k, one in plain.items()}

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_step import BatchLaunches, BatchStep
+from dsocr_core.engine.fast.batch import Slots
+from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.launches import BatchLaunches
 from dsocr_core.engine.fast.weights import DecoderWeights, pack
 from dsocr_core.kernels.batch.attention import (
     attend_rows,
@@ -125,7 +126,7 @@ def test_every_page_decodes_the_same_whatever_is_beside_it(weights: tuple[object
 
     def run(slots: list[int], others: list[int], graph: bool) -> Tensor:
         step = new_step(weights, 64)
-        decoder = BatchDecoder(step) if graph else None
+        decoder = Slots(step) if graph else None
         fill(step, slots)
         fill(step, others, seed=2)
         for _ in range(40):
@@ -165,7 +166,7 @@ def _row_errors(logits: Tensor, exact: Tensor) -> Tensor:
 def test_nothing_waits_for_the_device_between_groups(weights: tuple[object, DecoderWeights]) -> None:
     """Steps, first tokens and the copy of states only queue work: torch raises where one would wait."""
     step = new_step(weights, 8)
-    decoder = BatchDecoder(step)
+    decoder = Slots(step)
     logits = torch.randn(step.config.vocab_size, device="cuda")
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -188,7 +189,7 @@ def test_finished_slots_cost_little() -> None:
     config = replace(PUBLISHED, layers=2)
     held = pack(random_decoder(config, torch.device("cuda")))
     step = BatchStep(held, config, 64, 2048, torch.bfloat16, -1)
-    decoder = BatchDecoder(step)
+    decoder = Slots(step)
     row = state_row(1900, 2047, 0, NgramPolicy(20), first_new=900)
     live = torch.tensor(row, dtype=torch.int32).repeat(64, 1).cuda()
     times = []

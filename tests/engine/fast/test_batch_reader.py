@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import dsocr_core.engine.base as base
-import dsocr_core.engine.fast.batch_decode as batch_decode
+import dsocr_core.engine.fast.batch as batch_decode
 import dsocr_core.engine.fast.engine as fast_engine
 import dsocr_core.engine.page as page
 import dsocr_core.runs.result_cache as results
@@ -24,8 +24,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast.batch_decode import BatchDecoder
-from dsocr_core.engine.fast.batch_reader import BatchReader, most_image_tokens, slots_in
+from dsocr_core.engine.fast.batch import BatchReader, Slots, most_image_tokens, slots_in
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.engine.generate import Sequence
 from dsocr_core.engine.page import Pixels, PreparedPage
@@ -511,11 +510,11 @@ def _inject(patch: pytest.MonkeyPatch, place: str, name: str) -> None:
             faulty(Engine, "prefill", lambda *_: reading[-1] == name)
         case "step":
             inside = lambda decoder: [one.key.page.request.name for one in decoder._running.values()]  # noqa: E731
-            faulty(BatchDecoder, "_queue", lambda decoder: name in inside(decoder))
+            faulty(Slots, "_queue", lambda decoder: name in inside(decoder))
             for step in (TokenStep, Sequence):  # those of a page by itself, on a CPU and elsewhere
                 faulty(step, "forward", lambda *_: reading[-1] == name)
         case "arrive":
-            faulty(batch_decode, "_arrive", lambda leaving: leaving.key.page.request.name == name)
+            faulty(batch_decode._Ended, "decoded", lambda ended: ended.running.key.page.request.name == name)
         case _:
             faulty(Engine, "result", lambda _, page, *__: page.request.name == name)
     prefill = Engine.prefill

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import dsocr_core.engine.fast.decode as decode_module
-from dsocr_core.engine.fast.cuda_graph import StepGraph
-from dsocr_core.engine.fast.decode import FastDecoder
+from dsocr_core.engine.fast.decode import FastDecoder, GroupPipeline, StepGraph, Timestamp
 from dsocr_core.engine.generate import NO_TOKEN, Sequence
 from dsocr_core.engine.sampling import NgramRule
 from dsocr_core.models.blocks.attention import sdpa_core
@@ -43,7 +42,6 @@ class ScriptedGraph:
             self._next += 1
 
     def __getitem__(self, at: slice) -> torch.Tensor:
-        self._log.append("copy")
         return self._held[at]
 
 
@@ -52,13 +50,14 @@ def test_a_group_is_read_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch
     decoder = FastDecoder.__new__(FastDecoder)
     decoder._graph = cast("Any", graph := ScriptedGraph(log))
     decoder._eos, decoder._group = NO_TOKEN, 3
-    wait = decode_module._Group.wait
+    copy = decode_module._to_host
 
-    def waiting(group: Any) -> list[int]:
-        log.append("wait")
-        return wait(group)
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        log.append("copy")
+        return copy(tensor)
 
-    monkeypatch.setattr(decode_module._Group, "wait", waiting)
+    monkeypatch.setattr(decode_module, "_to_host", copied)
+    monkeypatch.setattr(Timestamp, "wait", lambda _: log.append("wait"))
     sequence = cast("Sequence", SimpleNamespace(cache=graph.step.cache, rule=NgramRule(0)))
     logits = torch.eye(16)[9]
     assert list(decoder.tokens(sequence, PROMPT, logits, 9)) == [9, *range(10, 18)]
@@ -103,7 +102,7 @@ def test_nothing_waits_for_the_device_inside_a_group(monkeypatch: pytest.MonkeyP
         sequence.cache.length = len(PROMPT)
         return list(decoder.tokens(sequence, PROMPT, logits, 60))
 
-    expected, queue, groups = read(), decode_module._queue, []
+    expected, queue, groups = read(), GroupPipeline.queue, list[Any]()
 
     def queued(*of: Any) -> Any:
         torch.cuda.set_sync_debug_mode("error")
@@ -113,6 +112,6 @@ def test_nothing_waits_for_the_device_inside_a_group(monkeypatch: pytest.MonkeyP
             torch.cuda.set_sync_debug_mode("default")
         return groups[-1]
 
-    monkeypatch.setattr(decode_module, "_queue", queued)
+    monkeypatch.setattr(GroupPipeline, "queue", queued)
     assert read() == expected
-    assert len(groups) == 4 and all(group.arrived is not None for group in groups)
+    assert len(groups) == 5

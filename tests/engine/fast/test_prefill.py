@@ -20,12 +20,10 @@ pytest.importorskip("triton")
 
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast.cuda_graph import Recorder
 from dsocr_core.engine.fast.engine import FastEngine
-from dsocr_core.engine.fast.prefill import FastPrefill
-from dsocr_core.engine.fast.prefill_graphs import PromptGraphs
-from dsocr_core.engine.fast.vision import VisionTowers
-from dsocr_core.engine.fast.vision_graphs import MOST_SHAPES, FastVision
+from dsocr_core.engine.fast.graphs import Recorder
+from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
+from dsocr_core.engine.fast.vision import MOST_SHAPES, FastVision, VisionTowers
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import parse_config
@@ -87,11 +85,11 @@ def test_a_pass_is_kept_by_its_shapes(model: OcrModel) -> None:
     one = read(first)
     assert not torch.equal(read(second), one)
     assert torch.equal(read(first), one)
-    assert list(vision._passes) == [((1, 3, 512, 512),)]
+    assert list(vision._passes._seen) == [((1, 3, 512, 512),)]
     for count in range(2, MOST_SHAPES + 3):  # shapes alone: no stage runs
         vision.start([torch.zeros(count, 3, 64, 64)])
-    assert len(vision._passes) == MOST_SHAPES
-    assert ((1, 3, 512, 512),) not in vision._passes
+    assert len(vision._passes._seen) == MOST_SHAPES
+    assert ((1, 3, 512, 512),) not in vision._passes._seen
 
 
 def prompt_of(tokens: int) -> PromptIds:
@@ -153,8 +151,8 @@ class ListedRecorder(Recorder):
 @torch.inference_mode()
 def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever cache the prompt is for, and however far that one's rotary goes."""
-    monkeypatch.setattr("dsocr_core.engine.fast.prefill_graphs.MOST_TOKENS", 32)
-    monkeypatch.setattr("dsocr_core.engine.fast.prefill_graphs.MOST_LENGTHS", 2)
+    monkeypatch.setattr("dsocr_core.engine.fast.prefill.MOST_TOKENS", 32)
+    monkeypatch.setattr("dsocr_core.engine.fast.prefill.MOST_LENGTHS", 2)
     config, recorder, plain = model.config.decoder, ListedRecorder(), FastPrefill(model)
     graphs = PromptGraphs(plain, config, recorder)
     generator = torch.Generator().manual_seed(8)

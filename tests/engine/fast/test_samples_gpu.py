@@ -11,7 +11,7 @@ import torch
 
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
-from dsocr_core.engine.fast.batch_reader import BatchReader
+from dsocr_core.engine.fast.batch import BatchReader
 from dsocr_core.engine.fast.engine import FastEngine
 from dsocr_core.page.documents import expand
 from dsocr_core.reading.records import OcrRequest, OcrResult

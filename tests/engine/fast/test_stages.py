@@ -9,8 +9,7 @@ import torch
 
 from dsocr_core.engine.fast.ops import Ops
 from dsocr_core.engine.fast.prefill import FastPrefill
-from dsocr_core.engine.fast.vision import VisionTowers
-from dsocr_core.engine.fast.vision_graphs import FastVision
+from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.family import parse_config

@@ -1,4 +1,4 @@
-"""Launches of the kernels of a decode step: block sizes, and what overlaps.
+"""Launches of the kernels of a decode step, of one page and of a batch: block sizes, and what overlaps.
 
 The defaults are what was measured fastest on an H200 at the published sizes, each change timed inside the
 whole token (`docs/performance.md`).
@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from dsocr_core.kernels.launch import Launch, may_overlap
+from dsocr_core.kernels.launch import Launch, Tile, may_overlap
+
+PROGRAMS = 2560
+"""Programs of attention, about: as many as fit at once. More splits are shorter, and each waits for its first
+rows.
+"""
+FEWEST_SPLITS, MOST_SPLITS = 4, 32
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,27 @@ class StepLaunches:
 def launches_for(device: torch.device) -> StepLaunches:
     """The defaults; dependent launch from Hopper on."""
     return StepLaunches().with_dependent(may_overlap(device))
+
+
+@dataclass(frozen=True)
+class BatchLaunches:
+    """Block sizes of the kernels. `splits` None chooses by the number of slots, the grouped ones likewise."""
+
+    attention: Launch = field(default=Launch(32, 1))
+    """One warp: where keys are 8 bits wide, more wait for each other longer than for memory."""
+    stages: int = 3
+    splits: int | None = None
+    rows: Launch = field(default=Launch(1024, 4))
+    """Launch of kernels that read a row: routing, gating, joining, the rule."""
+    small: Launch = field(default=Launch(1, 1))
+    """Launch of kernels that read a few numbers a program."""
+    best: Launch = field(default=Launch(2048, 4))
+    accept: Launch = field(default=Launch(512, 8))
+    gate_up: Tile | None = None
+    down: Tile | None = None
+
+    def splits_for(self, slots: int, heads: int) -> int:
+        if self.splits is not None:
+            return self.splits
+        wanted = max(FEWEST_SPLITS, PROGRAMS // (slots * heads))
+        return min(MOST_SPLITS, 1 << (wanted - 1).bit_length())

@@ -1,72 +1,40 @@
-"""Decode steps captured once as CUDA graphs and replayed group after group."""
+"""CUDA graphs: what is captured, and the passes that are captured by their shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from dsocr_core.engine.fast.step import DecodeStep
-
-Other = TypeVar("Other")
-Own = TypeVar("Own")
-
-
-class StepGraph:
-    """`replay()` runs `step`, `group` times in one graph where that fits; without CUDA by plain launches.
-
-    Within a graph a step's first kernel may start beside the last of the step before; between two graphs
-    the device pauses. The step must be idle when this is made: capturing runs it, which does not change a
-    finished sequence.
-    """
-
-    def __init__(self, step: DecodeStep, group: int = 1) -> None:
-        self.step, self._group = step, group
-        self._graphs: dict[int, Recording] = {}
-        if step.device.type == "cuda":
-            for count in {1, group}:
-                self._graphs[count] = record(partial(repeated, count, step.run), step.device)
-
-    def replay(self, count: int = 1) -> None:
-        """Append the next `count` tokens. Only queues work."""
-        if not self._graphs:
-            repeated(count, self.step.run)
-            return
-        if count >= self._group:
-            repeated(count // self._group, self._graphs[self._group].replay)
-            count %= self._group
-        repeated(count, self._graphs[1].replay)
+Side = TypeVar("Side")
+Main = TypeVar("Main")
+Shape = TypeVar("Shape", bound=Hashable)
+Pass = TypeVar("Pass")
 
 
-def repeated(count: int, run: Callable[[], None]) -> None:
-    """Call it so many times."""
-    for _ in range(count):
-        run()
-
-
-class Beside:
-    """A second stream for what need not wait for work that is queued meanwhile: the device runs both."""
+class SideStream:
+    """A second CUDA stream: overlaps two pieces of work and joins them."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
-    def run(self, other: Callable[[], Other], own: Callable[[], Own]) -> tuple[Other, Own]:
-        """Queue both from here on, `other` on the second stream; what comes after waits for both.
+    def overlap(self, side: Callable[[], Side], main: Callable[[], Main]) -> tuple[Side, Main]:
+        """Queue both from here on, `side` on the second stream; what comes after waits for both.
 
-        What `other` makes is used only before the next call: then its memory may be taken again.
+        What `side` makes is used only before the next call: then its memory may be taken again.
         """
         if self._stream is None:
-            return other(), own()
+            return side(), main()
         here = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(here)
         with torch.cuda.stream(self._stream):
-            others = other()
-        owns = own()
+            of_side = side()
+        of_main = main()
         here.wait_stream(self._stream)
-        return others, owns
+        return of_side, of_main
 
 
 @dataclass(frozen=True)
@@ -121,7 +89,26 @@ class Recorder:
         """Record what `run` launches. Attributes that it sets belong to the graph: a replay writes them
         again.
 
-        Who asks keeps the buffers that `run` was given: it holds the answer, and would be held by it.
+        The caller keeps the buffers that `run` was given; the replay alone does not.
         """
         replay: Callable[[], None] = record(run, self._device, self._stream, self._pool).graph.replay
         return replay
+
+
+class CapturedPasses(Generic[Shape, Pass]):
+    """Captured passes of the shapes that came last, `most` at most: a shape's is made at its `at_call`-th."""
+
+    def __init__(self, most: int, at_call: int = 1) -> None:
+        self._most, self._at_call = most, at_call
+        self._seen: OrderedDict[Shape, tuple[int, Pass | None]] = OrderedDict()
+
+    def get(self, shape: Shape, make: Callable[[], Pass]) -> Pass | None:
+        """Give the shape's pass, made now where it is time; None before."""
+        if shape not in self._seen and len(self._seen) == self._most:
+            self._seen.popitem(last=False)  # gives the memory back first
+        calls, found = self._seen.get(shape, (0, None))
+        if found is None and calls + 1 >= self._at_call:
+            found = make()
+        self._seen[shape] = calls + 1, found
+        self._seen.move_to_end(shape)
+        return found

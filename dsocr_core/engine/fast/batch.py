@@ -1,0 +1,792 @@
+"""Many pages read in a batch: each is prefetched, prefilled while others decode, and decoded in a slot.
+
+    source -> take_in, prefill (a stream of their own) -> Slots -> result, on_result (a thread)
+
+Results are returned as pages end, in any order. Memory does not grow with their number: it holds the slots,
+what the source has prefetched, and a bounded number of pages being finished.
+
+The host queues a group of steps and reads the states a group behind, so the device never waits for it. A page
+that ended in a group frees its slot when that group is read, which is while the next group runs; its tokens
+are copied out after that. So a slot is idle for one group and the rest of another.
+
+Times of a page in a batch. Preprocessing is timed on its thread. Vision and prefill are timed on the device
+while decode steps run beside them. Decode is the time from the page's first token to its last, with all other
+pages' share of every step in it. So a page's tokens a second are those of one stream; those of the batch are
+all tokens over the time of the whole run, not the sum over pages.
+
+The first page sizes the slots; one that needs more is read by itself while the others wait.
+
+Needs triton, like all that decodes in slots.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Seq
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dsocr_core.base.error_log import page_error
+from dsocr_core.base.errors import Cancelled, DsocrError
+from dsocr_core.engine.base import Engine, ToPrefill
+from dsocr_core.engine.fast.batch_buffers import position_bytes, positions_of, ring_slack, slot_bytes
+from dsocr_core.engine.fast.batch_step import BatchStep
+from dsocr_core.engine.fast.decode import Copies, GroupPipeline, Queued, Timestamp
+from dsocr_core.engine.fast.drafts import SlotDraft, rows_of
+from dsocr_core.engine.fast.graphs import record
+from dsocr_core.engine.fast.launches import BatchLaunches
+from dsocr_core.engine.fast.weights import pack
+from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason
+from dsocr_core.engine.page import PageInputs, Pixels, PreparedPage
+from dsocr_core.engine.sampling import NgramRule
+from dsocr_core.engine.source import OnResult, Source, Work
+from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.kernels.launch import TRITON, Kernels
+from dsocr_core.kernels.state import DONE, POSITION
+from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.resolution import Preset
+from dsocr_core.models.stages import Stage
+from dsocr_core.page.tiling import NO_TILES, image_token_count
+from dsocr_core.reading.records import UNLIMITED, CancelToken, NgramPolicy, OcrRequest, OcrResult
+
+log = logging.getLogger(__name__)
+
+GROUP, PASSES_A_GROUP = 8, 4
+"""Steps, and passes over drafts, between two reads of what the device wrote."""
+
+MOST_TIMES = 4096
+"""Groups whose times are stored."""
+
+MOST_SLOTS = 256
+MEMORY_SHARE = 0.85
+SPARED_BYTES, SPARED_FOR_ONE_BYTES = 4 * 2**30, 3 * 2**29
+"""Parts of the free device memory that slots may use and must leave: vision and prefill work in the rest, of
+pages together or of one page at a time.
+"""
+
+ROUND = 8
+ADMITTED_A_GROUP = 4
+"""Pages prefilled between two groups of steps, about: while slots fill, live ones keep decoding."""
+
+SLOTS_A_PAGE = 4
+"""Pages are prefilled together where there are so many slots for each of them: few others wait for that."""
+MOST_WAITING = 16
+SLOTS_A_GROUP = 32
+"""Loaded pages that may wait for others of their shape, for a group of steps for so many slots and two at
+least: the more there are, the less an idle one costs.
+"""
+
+FINISHING = 64
+"""Pages that may wait to be finished before decoding waits for them."""
+
+POLL_S = 0.1
+
+
+# --- slots ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One sequence, ended. `key` is the caller's name for it."""
+
+    key: object
+    tokens: tuple[int, ...]
+    milliseconds: float | None
+    """From its first token to its last, other sequences' share of the steps included; None untimed."""
+    draft: dict[str, str] | None = None
+    """Gain of its draft; None without one."""
+
+
+@dataclass(frozen=True)
+class GroupTime:
+    """Work and time of a group of steps on the device.
+
+    `positions` are those that its sequences' caches held together, in the middle of the group.
+    """
+
+    steps: int
+    tokens: int
+    positions: int
+    milliseconds: float
+
+
+@dataclass
+class _Running:
+    """A sequence in a slot."""
+
+    key: object
+    slot: int
+    prompt_tokens: int
+    limit: int
+    began: Timestamp
+    draft: SlotDraft
+    tokens: int = 1
+    """New tokens that were read or counted so far, the prefill's included."""
+    queued: int = 0
+    """Steps that were queued for it since: each appends a token at least."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Queued steps of so many rows, and the sequences that they feed."""
+
+    running: tuple[_Running, ...]
+    rows: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A sequence whose tokens are being copied to the host."""
+
+    running: _Running
+    milliseconds: float | None
+    tokens: Copies
+
+    def decoded(self) -> Decoded:
+        tokens = tuple(self.tokens.read()[0])
+        return Decoded(self.running.key, tokens, self.milliseconds, self.running.draft.facts())
+
+
+class Slots:
+    """Slots of one `BatchStep` and the sequences in them: a finished one frees its slot for the next.
+
+    Not safe for concurrent use. `timed` False makes no timing events and reads no clock.
+    """
+
+    def __init__(self, step: BatchStep, group: int = GROUP, timed: bool = True) -> None:
+        if group < 1:
+            raise ValueError(f"group of {group} steps")
+        self.step, self._size, self._timed = step, group, timed
+        runs: dict[int, Callable[[], None]] = {rows: partial(step.run, rows) for rows in step.rows}
+        if step.device.type == "cuda":
+            # Compile the kernels of a first token, in a slot that ends with it.
+            step.begin(0, (0, 0), 1, 1)
+            step.first(0, torch.zeros(step.config.vocab_size, device=step.device))
+            runs = {rows: record(run, step.device).replay for rows, run in runs.items()}
+        self._runs = runs
+        self._free = list(range(step.slots))
+        self._running: dict[int, _Running] = {}
+        self._pipeline = GroupPipeline[_Group](step.device, timed)
+        self._ended: list[_Ended] = []
+        self.times: deque[GroupTime] = deque(maxlen=MOST_TIMES)
+        """Times of the newest groups, when timed."""
+
+    @property
+    def free(self) -> int:
+        """Slots that a page may take."""
+        return len(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether `advance` has anything to do."""
+        return bool(self._running or self._ended or self._pipeline.running)
+
+    def replay(self, rows: int = 1) -> None:
+        """Queue a step of all slots with so many rows each."""
+        self._runs[rows]()
+
+    def reset(self) -> None:
+        """Drop all sequences, after a run that was aborted."""
+        self.step.states[:, DONE] = 1
+        self._free = list(range(self.step.slots))
+        self._running, self._ended = {}, []
+        self._pipeline.last()
+
+    def take(self) -> tuple[int, KvCache]:
+        """A free slot and its cache for a prefill. Raises IndexError when there is none."""
+        slot = self._free.pop(0)
+        return slot, self.step.cache_of(slot)
+
+    def give_back(self, slot: int) -> None:
+        """The page that took the slot could not be prefilled."""
+        self.step.states[slot, DONE] = 1
+        self._free.append(slot)
+
+    def begin(
+        self,
+        slot: int,
+        key: object,
+        prompt_ids: tuple[int, ...],
+        limit: int,
+        ngram: NgramPolicy | int,
+        logits: Tensor,
+        draft: Seq[int] = (),
+    ) -> None:
+        """Decode from the prefill's `logits` (V,) in a slot that was taken. Raises ValueError when the page
+        does not fit it."""
+        self.step.begin(slot, prompt_ids, limit, ngram, draft)
+        self.step.first(slot, logits)
+        began, own = Timestamp(self.step.device, self._timed), self.step.own_text
+        follows = SlotDraft(drafted=own or bool(draft), trusted=not own)
+        self._running[slot] = _Running(key, slot, len(prompt_ids), limit, began, follows)
+
+    def advance(self) -> list[Decoded]:
+        """Queue a group for the live slots, then read the group before: the sequences that ended."""
+        group = self._queue()
+        ended, self._ended = self._ended, []
+        if group is not None:
+            self._read(group)
+        return [each.decoded() for each in ended]
+
+    def _queue(self) -> Queued[_Group] | None:
+        # No sequence takes more steps than its limit leaves, whatever the device writes.
+        running = tuple(self._running.values())
+        wanted = max((one.limit - one.tokens - one.queued for one in running), default=-1)
+        if wanted < 0:
+            return self._pipeline.last()
+        drafts = self.step.drafts
+        rows = 1 if drafts is None else rows_of([one.draft for one in running])
+        steps = min(self._size if rows == 1 else PASSES_A_GROUP, wanted)
+
+        def run() -> None:
+            for _ in range(steps):
+                self.replay(rows)
+
+        for one in running:
+            one.queued += steps
+        outputs = [self.step.states] + ([] if drafts is None else [drafts[1]])
+        return self._pipeline.queue(_Group(running, rows, steps), run, *outputs)
+
+    def _read(self, queued: Queued[_Group]) -> None:
+        group, (states, *drafts) = queued.about, queued.copies.read()
+        tokens = positions = 0
+        for running in group.running:
+            if self._running.get(running.slot) is not running:
+                continue
+            state, before = states[running.slot], running.tokens
+            # The last token is never fed back: it lies one behind the position.
+            running.tokens = state[POSITION] + 1 + state[DONE] - running.prompt_tokens
+            running.queued -= group.steps
+            steps = taken = running.tokens - before
+            if drafts:
+                passes = running.draft.take(drafts[0][running.slot], group.rows)
+                steps = taken if group.rows == 1 else passes
+            tokens += taken
+            middle = before - 1 + taken // 2
+            held = KvCache.positions(self.step.config, running.prompt_tokens, middle)
+            positions += held if taken else 0
+            if state[DONE]:
+                self._end(running, self._time(running, queued, steps))
+        whole = queued.milliseconds()
+        if whole is not None and group.steps:
+            self.times.append(GroupTime(group.steps, tokens, positions, whole))
+
+    def _end(self, running: _Running, milliseconds: float | None) -> None:
+        del self._running[running.slot]
+        self._free.append(running.slot)
+        written = self.step.tokens[running.slot, running.prompt_tokens :][: running.tokens]
+        self._ended.append(_Ended(running, milliseconds, Copies(written)))
+
+    def _time(self, running: _Running, queued: Queued[_Group], steps: int) -> float | None:
+        """From its first token to `steps` steps into the group."""
+        whole = queued.milliseconds()
+        if whole is None or queued.began is None:
+            return None
+        if steps <= 0:
+            return 0.0
+        return running.began.milliseconds_to(queued.began) + whole * steps / queued.about.steps
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Loaded:
+    """A page whose views are on the device: it waits for its prefill."""
+
+    work: Work
+    page: PageInputs
+    pixels: Pixels
+    timer: StageTimer
+    ngram: NgramPolicy
+    draft: tuple[int, ...]
+    together: int
+    """Pages that are prefilled with it, it included."""
+    waited: int = 0
+    """Groups of steps since it could have been prefilled."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Number of tokens and the views: pages that are prefilled together have the same."""
+        return len(self.page.prompt.ids), *(view.shape for view in self.pixels.passes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """A page in a slot: small, as there are many."""
+
+    key: object
+    page: PageInputs
+    timer: StageTimer
+    shared: tuple[StageTimer, int]
+    """Timer of its prefill, and the pages it was of."""
+
+
+class BatchReader:
+    """Reads pages with an engine's model in at most `slots` slots; reuses them for the next pages.
+
+    Not safe for concurrent use: hold the device's lock.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        slots: int = MOST_SLOTS,
+        ignore_eos: bool = False,
+        group: int = GROUP,
+        kernels: Kernels = TRITON,
+        launches: BatchLaunches | None = None,
+    ) -> None:
+        if slots < 1:
+            raise ValueError(f"{slots} slots")
+        self.wanted, self.engine, self._group, self._kernels = slots, engine, group, kernels
+        self._launches = launches
+        tokenizer, drafts = engine.checkpoint.tokenizer, engine.options.drafts
+        self.drafted, self._own_text = drafts is not None, drafts is not None and drafts.own_text
+        self.eos = NO_TOKEN if ignore_eos else tokenizer.eos_token_id
+        self._decoder: Slots | None = None
+        device = engine.checkpoint.model.device
+        self._prefills = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    @property
+    def slots(self) -> int:
+        """Give the number of pages that are decoded together; available once the first page was read."""
+        return 0 if self._decoder is None else self._decoder.step.slots
+
+    @property
+    def held(self) -> int:
+        """Give the positions of a slot's cache; available once the first page was read."""
+        return 0 if self._decoder is None else self._decoder.step.held
+
+    @property
+    def times(self) -> tuple[GroupTime, ...]:
+        """List the times of the newest groups of steps, the newest last."""
+        return () if self._decoder is None else tuple(self._decoder.times)
+
+    def bytes_of(self, positions: int) -> int:
+        """Count the bytes that a step reads over caches of so many positions: all weights once, and the
+        caches.
+        """
+        model = self.engine.checkpoint.model
+        position = position_bytes(model.config.decoder, model.dtype, self.engine.options.precision)
+        return pack(model.decoder).bytes_a_step() + position * positions
+
+    def read(self, source: Source, on_result: OnResult, cancel: CancelToken | None = None) -> None:
+        """Read every page of the source. A page that cannot be read is reported with its error.
+
+        Raises Cancelled when `cancel` is set, after the pages that ended have been reported.
+        """
+        run = _Run(self, source, on_result, cancel)
+        try:
+            with self.engine.modes():
+                run.go()
+        except BaseException:
+            if self._decoder is not None:
+                with self.engine.modes():
+                    self._decoder.reset()
+            raise
+        finally:
+            run.close()
+
+    def read_all(
+        self,
+        requests: Seq[OcrRequest],
+        cancel: CancelToken | None = None,
+        page_done: Callable[[], None] = lambda: None,
+        prepared: Seq[PreparedPage | None] | None = None,
+    ) -> list[OcrResult]:
+        """Read these, opened here unless `prepared`; results in their order.
+
+        Raises DsocrError of the first at fault.
+        """
+        found: dict[object, OcrResult | DsocrError] = {}
+
+        def on_result(key: object, outcome: OcrResult | DsocrError) -> None:
+            found[key] = outcome
+            page_done()
+
+        pages = zip(requests, prepared or [None] * len(requests), strict=True)
+        self.read(_Requests(self.engine, pages), on_result, cancel)
+        results = []
+        for number in range(len(requests)):
+            outcome = found[number]
+            if isinstance(outcome, DsocrError):
+                raise outcome
+            results.append(outcome)
+        return results
+
+    def decoder_for(self, page: PageInputs, spare: int = 0) -> Slots | None:
+        """The present slots, or new ones when those are too small for such pages.
+
+        `spare` more positions than they need. None where the device has no memory for any slot.
+        """
+        config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
+        prompt, limit = most_tokens(page, config.max_positions)
+        if self._decoder is None or not self._decoder.step.fits(prompt, limit + spare):
+            self._decoder = None  # gives the memory back first
+            slack = ring_slack(config, self.drafted)
+            held = positions_of(KvCache.positions(config, prompt, limit + spare) + slack, 0)
+            positions = positions_of(prompt, limit + spare)
+            precision = self.engine.options.precision
+            size = slot_bytes(config, positions, held, model.dtype, self.drafted, precision)
+            if not (slots := self._slots_that_fit(size, self.engine.pages_a_pass(page))):
+                return None
+            step = BatchStep(
+                pack(model.decoder), config, slots, positions, self.engine.rotary_dtype, self.eos,
+                self._launches, kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
+                own_text=self._own_text,
+            )  # fmt: skip
+            self._decoder = Slots(step, self._group, self.engine.marks is Marks.TIMED)
+        return self._decoder
+
+    def _slots_that_fit(self, size: int, pages_a_pass: int) -> int:
+        """Number of slots of that many bytes beside what vision and prefill work in; 0 for none."""
+        device = self.engine.checkpoint.model.device
+        if device.type != "cuda":
+            return self.wanted
+        torch.cuda.empty_cache()
+        free, _ = torch.cuda.mem_get_info(device)
+        return min(self.wanted, slots_in(free, size, SLOTS_A_PAGE * pages_a_pass))
+
+    @contextmanager
+    def beside_steps(self) -> Iterator[None]:
+        """Work that runs on the device while steps do; what comes after the block waits for it."""
+        if self._prefills is None:
+            yield
+            return
+        with torch.cuda.stream(self._prefills):
+            yield
+        torch.cuda.current_stream(self._prefills.device).wait_stream(self._prefills)
+
+    def after_all(self) -> None:
+        """Make the prefill stream wait for all that is queued: new slots, weights, an aborted run."""
+        if self._prefills is not None:
+            self._prefills.wait_stream(torch.cuda.current_stream(self._prefills.device))
+
+
+class _Requests:
+    """A source that prepares each page as it is taken."""
+
+    def __init__(self, engine: Engine, pages: Iterable[tuple[OcrRequest, PreparedPage | None]]) -> None:
+        self._engine, self._left = engine, list(enumerate(pages))
+
+    @property
+    def exhausted(self) -> bool:
+        return not self._left
+
+    def take(self, timeout_s: float) -> Work | None:
+        if not self._left:
+            return None
+        number, (request, prepared) = self._left.pop(0)
+        return Work(number, request, prepared or self._engine.prepare(request))
+
+
+@dataclass
+class _Run:
+    """One call of `read`."""
+
+    reader: BatchReader
+    source: Source
+    on_result: OnResult
+    cancel: CancelToken | None
+    slots: Slots | None = None
+    alone: bool = False
+    """True where no slot fits the device's memory."""
+    waiting: list[_Loaded] = field(default_factory=list)
+    inside: list[_Entry] = field(default_factory=list)
+    """Pages in slots."""
+    finishing: deque[Future[None]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.engine = self.reader.engine
+        self.device = self.engine.checkpoint.model.device
+        self._finishers = ThreadPoolExecutor(1, "finish")
+        marks = Marks.NONE if self.engine.marks is Marks.NONE else Marks.RANGES
+        self._ranges = StageTimer(torch.device("cpu"), marks=marks)
+
+    def go(self) -> None:
+        self.reader.after_all()  # weights may still be in flight
+        while True:
+            self._raise_if_cancelled()
+            admitted = 0
+            while admitted < ADMITTED_A_GROUP and (more := self._admit()):
+                admitted += more
+            self._prefetch()
+            if self.slots is not None and self.slots.busy:
+                try:
+                    self._advance(self.slots)
+                except Exception as error:  # noqa: BLE001 - one page's fault costs no other page
+                    self._require_device(error)
+                    self._retry_individually(self.slots, error)
+            elif self.source.exhausted and not self.waiting:
+                break
+        self._collect(0)
+
+    def close(self) -> None:
+        """Wait for the pages that are being finished."""
+        self._finishers.shutdown(wait=True)
+
+    def _raise_if_cancelled(self) -> None:
+        if self.cancel is not None and self.cancel.is_set():
+            raise Cancelled
+
+    def _advance(self, slots: Slots) -> None:
+        with self._ranges.stage(Stage.DECODE):
+            ended = slots.advance()
+        for one in ended:
+            assert isinstance(one.key, _Entry)
+            self.inside.remove(one.key)
+            self._finish(partial(self._make_result, one.key, one))
+
+    # --- from the source to the device --------------------------------------------------------------
+
+    def _prefetch(self) -> None:
+        """Load pages before there are slots for them: the device does not wait for that then."""
+        busy = self.slots is not None and self.slots.busy
+        while len(self.waiting) < MOST_WAITING:
+            if len(self.waiting) >= ADMITTED_A_GROUP and self._full_pass() is not None:
+                break
+            work = self.source.take(0.0 if busy or self.waiting else POLL_S)
+            if work is None:
+                break
+            if (loaded := self._load(work)) is not None:
+                self.waiting.append(loaded)
+
+    def _load(self, work: Work) -> _Loaded | None:
+        """A page with its views on the device; None for one that is reported instead, read or at fault."""
+        engine, reader = self.engine, self.reader
+        try:
+            timer = StageTimer(self.device, marks=engine.marks)
+            with reader.beside_steps():
+                page, pixels = engine.take_in(work.request, work.prepared, timer)
+            if self.slots is None and not self.alone:
+                self._make_slots(page)
+            if self.slots is None:
+                self._read_alone(work)
+                return None
+            step = self.slots.step
+            if step.fits(prompt := len(page.prompt.ids), page.limit):
+                together = engine.pages_a_pass(page)
+                few = reader.slots < SLOTS_A_PAGE * together
+                ngram = engine.ngram_policy(work.request)
+                draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
+                return _Loaded(work, page, pixels, timer, ngram, draft, 1 if few else together)
+            needs = (
+                f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
+                f"{step.positions}, {step.held} of them cached; read "
+            )
+            if engine.options.precision != "off":  # the batch alone has such a cache
+                raise DsocrError(f"{needs}it by itself")
+            log.warning("%sby itself", needs)
+            self._read_alone(work)
+        except Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            self._require_device(error)
+            self._report(work.key, _error_of(work.request, error))
+        return None
+
+    def _make_slots(self, page: PageInputs) -> None:
+        self.slots = self.reader.decoder_for(page)
+        self.reader.after_all()
+        if self.slots is not None:
+            self.slots.reset()
+            return
+        self.alone = True
+        log.warning("the GPU has no memory for a slot of the batch: pages are read one by one")
+
+    def _read_alone(self, work: Work) -> None:
+        if self.engine.options.precision != "off":  # the batch alone has such a cache
+            raise DsocrError(f"{work.request.name}: the GPU has no memory for a slot with an 8-bit cache")
+        result = self.engine.recognize(work.request, cancel=self.cancel, prepared=work.prepared)
+        self._report(work.key, result)
+
+    # --- into the slots -----------------------------------------------------------------------------
+
+    def _admit(self) -> int:
+        """Bring the pages of a pass of prefill into slots; returns how many, 0 when none is ready."""
+        if not self.waiting or self.slots is None or not (free := self.slots.free):
+            return 0
+        first = self.waiting[0]
+        first.waited += 1
+        patience = max(2, self.reader.slots // SLOTS_A_GROUP)
+        late = first.waited > patience or not self.slots.busy or self.source.exhausted
+        # Whole passes of other shapes do not keep a page waiting for ever.
+        group = None if first.waited > patience else self._full_pass()
+        if group is None or free < len(group):
+            if not late:
+                return 0
+            group = self._alike(first)
+        group = group[:free]
+        self.waiting = [one for one in self.waiting if one not in group]
+        self._start(group)
+        return len(group)
+
+    def _full_pass(self) -> list[_Loaded] | None:
+        """Waiting pages that fill a pass of prefill."""
+        groups = (self._alike(first) for first in self.waiting)
+        return next((group for group in groups if len(group) == group[0].together), None)
+
+    def _alike(self, first: _Loaded) -> list[_Loaded]:
+        """Waiting pages of a page's shape, as many as a pass takes."""
+        return [one for one in self.waiting if one.shape == first.shape][: first.together]
+
+    def _start(self, group: list[_Loaded]) -> None:
+        """Bring pages into slots; those of a pass that fails one by one: what fails again is at fault."""
+        try:
+            self._prefill(group)
+        except Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            self._require_device(error)
+            if len(group) == 1:
+                self._report(group[0].work.key, _error_of(group[0].work.request, error))
+                return
+            for one in group:
+                self._start([one])
+
+    def _prefill(self, group: list[_Loaded]) -> None:
+        engine, slots = self.engine, self.slots
+        assert slots is not None
+        timer = StageTimer(self.device, marks=engine.marks)
+        taken: list[int] = []
+        try:
+            pages: list[ToPrefill] = []
+            for one in group:
+                slot, cache = slots.take()
+                taken.append(slot)
+                sequence = Sequence(cache, slots.step.rotary, engine.core, NgramRule(0))
+                pages.append((one.page.prompt, one.pixels, sequence))
+            with self.reader.beside_steps(), timer.stage(Stage.PREFILL):
+                logits = engine.prefill_pages(pages, group[0].together, timer, self.cancel)
+        except BaseException:
+            for slot in taken:
+                slots.give_back(slot)
+            raise
+        for one, slot, first in zip(group, taken, logits, strict=True):
+            if first.device.type == "cuda":
+                first.record_stream(torch.cuda.current_stream(first.device))
+            entry = _Entry(one.work.key, one.page, one.timer, (timer, len(group)))
+            slots.begin(slot, entry, one.page.prompt.ids, one.page.limit, one.ngram, first, one.draft)
+            self.inside.append(entry)
+
+    # --- faults -------------------------------------------------------------------------------------
+
+    def _retry_individually(self, slots: Slots, error: Exception) -> None:
+        """Read the pages of a failed group again, one at a time: one that fails again is at fault."""
+        entries = self.inside
+        self._clear(slots)
+        if len(entries) == 1:
+            self._report(entries[0].key, _error_of(entries[0].page.request, error))
+            return
+        for entry in entries:
+            request = entry.page.request
+            try:
+                loaded = self._load(Work(entry.key, request, self.engine.prepare(request)))
+                if loaded is not None:
+                    self._start([loaded])
+                while slots.busy:
+                    self._raise_if_cancelled()
+                    self._advance(slots)
+            except Cancelled:
+                raise
+            except Exception as fault:  # noqa: BLE001 - whatever a page does to us, the others are read
+                self._require_device(fault)
+                self._clear(slots)
+                self._report(entry.key, _error_of(request, fault))
+
+    def _clear(self, slots: Slots) -> None:
+        self.inside = []
+        slots.reset()
+        self.reader.after_all()
+
+    def _require_device(self, error: Exception) -> None:
+        """Raises the error where the device is lost with it: then no page can be read any more."""
+        if self.device.type != "cuda" or isinstance(error, DsocrError):
+            return
+        try:
+            torch.cuda.synchronize(self.device)
+        except RuntimeError:
+            raise error from None
+
+    # --- results ------------------------------------------------------------------------------------
+
+    def _report(self, key: object, outcome: OcrResult | DsocrError) -> None:
+        self._finish(partial(self.on_result, key, outcome))
+
+    def _finish(self, work: Callable[[], None]) -> None:
+        self._collect(FINISHING - 1)
+        self.finishing.append(self._finishers.submit(work))
+
+    def _collect(self, most: int) -> None:
+        """Wait until no more than `most` pages are being finished; an error of theirs is raised here."""
+        while self.finishing and (len(self.finishing) > most or self.finishing[0].done()):
+            self.finishing.popleft().result()
+
+    def _make_result(self, entry: _Entry, ended: Decoded) -> None:
+        try:
+            outcome: OcrResult | DsocrError = self._result(entry, ended)
+        except Exception as error:  # noqa: BLE001 - whatever a page does to us, the others are read
+            outcome = _error_of(entry.page.request, error)
+        self.on_result(entry.key, outcome)
+
+    def _result(self, entry: _Entry, ended: Decoded) -> OcrResult:
+        tokens = list(ended.tokens)
+        entry.timer.take_share(*entry.shared)
+        if ended.milliseconds is not None:
+            entry.timer.add(Stage.DECODE, ended.milliseconds)
+        entry.timer.count(Stage.DECODE, len(tokens) - 1)
+        batch = {"batch": str(self.reader.slots)} | self.engine.draft_environment(ended.draft)
+        reason = finish_reason(tokens, self.reader.eos)
+        return self.engine.result(entry.page, tokens, reason, entry.timer, environment=batch)
+
+
+def _error_of(request: OcrRequest, error: Exception) -> DsocrError:
+    """Give what the page failed with."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return DsocrError(f"{request.name}: the GPU is out of memory; choose a smaller preset")
+    return page_error(error, request.name)
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def slots_in(free: int, size: int, enough: int) -> int:
+    """Number of slots of `size` bytes that fit that free memory.
+
+    With `enough` slots pages are prefilled together, which takes more memory than one page at a time.
+    """
+    most = int(free * MEMORY_SHARE)
+    fit = min(most, free - SPARED_BYTES) // size
+    if fit < enough:
+        fit = max(fit, min(min(most, free - SPARED_FOR_ONE_BYTES) // size, enough - 1), 0)
+    # The library's matrix products are fast at a round number of rows.
+    return fit if fit < ROUND else fit // ROUND * ROUND
+
+
+def most_tokens(page: PageInputs, context: int | None) -> tuple[int, int]:
+    """Count the prompt's and the new tokens of any page read like this one, however it is cut."""
+    request, ids = page.request, len(page.prompt.ids)
+    most = len(request.images) * most_image_tokens(request.resolution, request.family.newline)
+    prompt = ids - page.unhashed.image_token_count + most
+    if request.max_new_tokens == UNLIMITED and context is not None:
+        return prompt, max(context, ids + page.limit) - prompt
+    return prompt, page.limit
+
+
+def most_image_tokens(preset: Preset, newline: bool) -> int:
+    """Count those of the grid that takes the most."""
+    if not preset.crop_mode:
+        return image_token_count(preset, NO_TILES, newline)
+    most = preset.max_tiles
+    sides = range(1, most + 1)
+    grids = [(columns, rows) for columns in sides for rows in sides if columns * rows <= most]
+    return max(image_token_count(preset, grid, newline) for grid in grids)
