@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -10,7 +11,7 @@ from typing import TypeVar
 import pandas as pd
 
 from dsocr_core.base.formatting import plural, shortened
-from dsocr_core.reading.records import VENDOR_TOKEN_CEILING
+from dsocr_core.reading.records import VENDOR, VENDOR_TOKEN_CEILING
 from dsocr_core.runs.record import RunRecord
 
 H = TypeVar("H", bound=Hashable)
@@ -73,14 +74,14 @@ _FIRST = 2
 _DEVIATIONS = {"no_repeat_ngram_size": "n-gram {}", "max_new_tokens": "{} tokens", "draft": "draft {}"}
 
 
-def _deviations(run: Mapping[str, object]) -> list[str]:
+def _deviations(run: Mapping[str, object], with_model: bool = True) -> list[str]:
     """Settings that are not as published, the draft and the model, as far as a run has them."""
     policy = str(run["policy"]) if has_value(run.get("policy")) else PUBLISHED
     own = [] if policy == PUBLISHED else policy.replace("_", " ").split(", ")
     for name, words in _DEVIATIONS.items():
         if has_value(run.get(name)) and str(run[name]) != str(VENDOR_TOKEN_CEILING):
             own.append(words.format(run[name]))
-    return [short(word, 32) for word in (*own, *model_name(run))]
+    return [short(word, 32) for word in (*own, *(model_name(run) if with_model else ()))]
 
 
 def model_name(run: Mapping[str, object]) -> list[str]:
@@ -120,17 +121,59 @@ def apart(names: Iterable[str]) -> tuple[str, dict[str, str]]:
     return ", ".join(word for word in next(iter(parts.values()), []) if word in common), own
 
 
-def chart_names(runs: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Two lines a run, for the rows of charts: when and which, under what.
+_TOGETHER = re.compile(r", (\d+) pages together$")
 
-    Engine, dtype and attention of a run with several backends are those of one of them, and left out.
+
+def engine_name(run: Mapping[str, object], backend: str = "") -> str:
+    """The name of what read a run's pages, or of one backend: "fast ×256", "eager, published code"."""
+    backends = list(run["backends"]) if has_value(run.get("backends")) else []  # type: ignore[call-overload]
+    if not backend and len(backends) > 1:
+        return ", ".join(engine_name(run, each) for each in backends)
+    backend = backend or next(iter(backends), "")
+    if backend == VENDOR:
+        return "published code"
+    engine = _TOGETHER.sub(r" ×\1", str(run["engine"])) if has_value(run.get("engine")) else ""
+    return short(engine if engine and engine.startswith(backend) else backend or "engine not known", 40)
+
+
+def card_name(run: Mapping[str, object]) -> str:
+    """The card, else the device, that a run ran on: "H200", "cpu"."""
+    found = next((run[name] for name in ("gpu", "device") if has_value(run.get(name))), "device not known")
+    return short(str(found).removeprefix("NVIDIA ").removeprefix("GeForce "), 24)
+
+
+def setting(run: Mapping[str, object], backend: str = "") -> tuple[str, ...]:
+    """What the times of a run, or of one of its backends, depend on: engine and card, then the others.
+
+    Preset, model, dtype, attention and deviations from the published settings; "" where one is not recorded,
+    as of a backend beside the one whose dtype and attention the run has.
     """
-    names = {}
-    for run in runs.to_dict("records"):
-        several = has_value(run.get("backends")) and len(run["backends"]) > 1
-        words = ", ".join(_conditions(run, ("engine", "dtype", "attention") if several else ()))
-        when = f"{run['created']:%m-%d %H:%M} {str(run['run_id'])[-8:]}"
-        names[str(run["run_id"])] = (when, words or "unknown conditions")
+    own = not (has_value(run.get("backends")) and len(run["backends"]) > 1) or str(  # type: ignore[arg-type]
+        run.get("engine")
+    ).startswith(backend or "\0")
+    words = {
+        name: short(BRIEF.get(str(run[name]), str(run[name])), 24) if has_value(run.get(name)) else ""
+        for name in ("preset", "dtype", "attention")
+    }
+    model = next(iter(model_name(run)), "").replace("random:published", "random weights")
+    return (
+        f"{engine_name(run, backend)} on {card_name(run)}", words["preset"], model, words["dtype"] * own,
+        words["attention"] * own, ", ".join(_deviations(run, with_model=False)),
+    )  # fmt: skip
+
+
+def setting_names(settings: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """A name for each setting: engine and card, and of the rest what tells it from others of that name."""
+    there = list(dict.fromkeys(settings))
+    names = {each: each[0] for each in there}
+    for place in range(1, max(map(len, there), default=0)):
+        alike: dict[str, set[str]] = {}
+        for each, name in names.items():
+            alike.setdefault(name, set()).add(each[place])
+        names = {
+            each: f"{name}, {each[place]}" if len(alike[name]) > 1 and each[place] else name
+            for each, name in names.items()
+        }
     return names
 
 

@@ -1,55 +1,59 @@
-"""Regressions: the newest commit of every workload and setting beside the commit before it, ranked.
+"""Changes of speed: the newest commit of every workload and setting against the commit before it, ranked.
 
 Which commit is the baseline follows from when runs were made and how many there are, never from their times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from dsocr_core.base.formatting import duration, plural, signed, significant
+from dsocr_core.models.family import inside_prefill
+from dsocr_core.models.stages import Stage
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import CONDITION, condition
+from dsocr_core.runs.labels import card_name, has_value, setting, setting_names, unlike
 from dsocr_core.runs.speed import MOST_RUNS, Pair, compare_pairs
-from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, TOTAL
-from dsocr_core.runs.timings import WHOLE
+from dsocr_core.runs.statistics import FEWEST_RUNS, NEUTRAL_BAND, SURE, TOTAL, change_points
+from dsocr_core.runs.timings import VISION, WHOLE
 
-OUTCOMES = ("slower", "inconclusive", "within", "faster")
-"""In the order in which they are listed."""
+KINDS = ("slower", "look", "faster", "unchanged")
+"""A confirmed slowdown, one to look at, a confirmed gain, and all else; in the order of the rows."""
+LOOK_RATIO, LOOK_MS = 1.05, 0.1
+"""From here on a slowdown that no interval confirms is one to look at: both have to be reached."""
+STEP = 1.1
+"""Ratio of two commits' rates from which on their step is marked, however few runs there are."""
 _MOST_PAIRS = 60
 """Workloads and settings, those of the newest runs, that are looked at."""
+_FEWEST_FOR_LEVELS = 6
+"""Runs of a series, with fewer there is no noise between runs to go by."""
+SERIES = ["workload", "name", "backend", "commit", "position", "since", "run_ids", "pages_per_s"]
 COLUMNS = [
-    "verdict", "stage", "backend", "under", "median_a", "median_b", "ratio", "low", "high", "lost_ms",
-    "lost_share", "pages", "runs_a", "runs_b", "a", "b", "commit_a", "commit_b", "why",
+    "kind", "verdict", "workload", "name", "stage", "backend", "median_a", "median_b", "times", "ratio",
+    "low", "high", "lost_ms", "lost_share", "pages", "runs_a", "runs_b", "a", "b", "commits", "card", "why",
+    "evidence", "trend",
 ]  # fmt: skip
 
 
-def regressions(
-    history: History, runs: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
-) -> tuple[pd.DataFrame, list[str]]:
-    """Compare the newest commit of each workload, setting and backend with its baseline, a row a stage.
-
-    `runs` are those of the query `runs` that count. Columns are COLUMNS: `a` and `b` are run ids, `lost_ms`
-    is how much longer B takes a page, `lost_share` that of A's whole page. Sorted by outcome as in OUTCOMES;
-    of one outcome by the loss that is sure, the interval's lower end, as a share of the page; inconclusive
-    ones by the loss that is possible, its upper end, and without an interval by the loss. With the SQL of the
-    question. Raises HistoryError.
-    """
-    settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
-    pairs = [pair for work in _workloads(settings)[:_MOST_PAIRS] if (pair := work.pair)]
-    if not pairs:
-        return pd.DataFrame(columns=COLUMNS), [sql]
-    found = dict(enumerate(compare_pairs(history, pairs, neutral, contended)))
-    rows = pd.concat(found, names=["pair"]).reset_index("pair")
-    if rows.empty:
-        return pd.DataFrame(columns=COLUMNS), [sql]
-    return _ranked(rows.merge(_of_pairs(pairs, rows, runs), on="pair")), [sql]
+@dataclass(frozen=True)
+class Changes:
+    rows: pd.DataFrame
+    """COLUMNS, a row a stage of a pair: `times` is B's time over A's, confirmed or not, `ratio` the one with
+    an interval, `lost_ms` how much longer B takes a page, `trend` the medians of the commits so far."""
+    series: pd.DataFrame
+    """SERIES, a row a workload and commit, the oldest first: its runs and their median rate."""
+    marks: pd.DataFrame
+    """Changes in the series: workload, position, before, after, words."""
+    sql: list[str]
 
 
 @dataclass
-class _Workload:
+class Workload:
     """Runs of one setting and backend that read the same pages, by commit, newest first in each."""
 
     backend: str | None
@@ -62,70 +66,232 @@ class _Workload:
         return 2 * len(self.pages & pages) >= len(self.pages | pages)
 
     @property
-    def pair(self) -> Pair | None:
-        """The newest commit as B; A is the one before it, or the last that has as many runs as it takes.
+    def ordered(self) -> list[tuple[str, list[str]]]:
+        """Commits and their runs, the newest first.
 
         A commit is as new as its first run: a gate measures both in turn, and may end with the older one.
         """
-        of_commits = sorted(self.commits.values(), key=lambda runs: runs[-1][0])
-        runs, *earlier = ([run for _, run in of] for of in of_commits)
+        of_commits = sorted(self.commits.items(), key=lambda commit: commit[1][-1][0])
+        return [
+            (commit[:7] + "+" * (has_value(dirty) and bool(dirty)), [run for _, run in of])
+            for (commit, dirty), of in of_commits
+        ]
+
+    @property
+    def pair(self) -> tuple[Pair, str] | None:
+        """The newest commit as B, and both commits; A is the one before it, or the last with enough runs."""
+        (commit_b, runs), *earlier = self.ordered
         if not earlier:
             return None
-        enough = [of for of in earlier if len(of) >= FEWEST_RUNS] if len(runs) >= FEWEST_RUNS else []
-        before = (enough or earlier)[0]
-        return Pair((before[0], self.backend), (runs[0], self.backend), before[:MOST_RUNS], runs[:MOST_RUNS])
+        enough = [of for of in earlier if len(of[1]) >= FEWEST_RUNS] if len(runs) >= FEWEST_RUNS else []
+        commit_a, before = (enough or earlier)[0]
+        sides = (before[0], self.backend), (runs[0], self.backend)
+        return Pair(*sides, before[:MOST_RUNS], runs[:MOST_RUNS]), f"{commit_a} → {commit_b}"
 
 
-def _workloads(settings: pd.DataFrame) -> list[_Workload]:
+def changes(
+    history: History, runs: pd.DataFrame, neutral: float = NEUTRAL_BAND, contended: bool = False
+) -> Changes:
+    """Compare the newest commit of each workload, setting and backend with its baseline, a row a stage.
+
+    `runs` are those of the query `runs` that count. Rows are in the order of KINDS, in each the largest loss
+    first, as a share of the page: of a confirmed slowdown the interval's lower end. Raises HistoryError.
+    """
+    settings, sql = history.query("settings", run_ids=runs["run_id"].tolist())
+    works = _workloads(settings)[:_MOST_PAIRS]
+    if not works:
+        rows, series, marks = (pd.DataFrame(columns=each) for each in (COLUMNS, SERIES, _MARKS))
+        return Changes(rows, series, marks, [sql])
+    run_ids = list(dict.fromkeys(run for work in works for _, of in work.ordered for run in of))
+    pace, pace_sql = history.query("pace", run_ids=run_ids)
+    facts = runs.set_index("run_id").loc[run_ids].to_dict("index")
+    names, cards = _names(works, facts)
+    series, marks = _series(works, names, pace, facts)
+    rows = _rows(history, works, neutral, contended)
+    if rows.empty:
+        return Changes(pd.DataFrame(columns=COLUMNS), series, marks, [sql, pace_sql])
+    rows = rows.assign(name=rows["workload"].map(names), card=rows["workload"].map(cards))
+    rows = rows.assign(trend=_trends(history, works, rows, pace))
+    return Changes(rows[COLUMNS], series, marks, [sql, pace_sql])
+
+
+def _workloads(settings: pd.DataFrame) -> list[Workload]:
     """Sort the query `settings`, newest first, into workloads."""
-    of_setting: dict[tuple[int, str], list[_Workload]] = {}
+    of_setting: dict[tuple[int, str], list[Workload]] = {}
     for row in settings.itertuples():
         known = of_setting.setdefault((row.setting, row.backend), [])
         pages = frozenset(row.pages)
         work = next((work for work in known if work.takes(pages)), None)
         if work is None:
-            known.append(work := _Workload(row.backend, pages))
+            known.append(work := Workload(row.backend, pages))
         work.commits.setdefault((row.git_commit, row.git_dirty), []).append((row.Index, row.run_id))
     return [work for known in of_setting.values() for work in known]
 
 
-def _of_pairs(pairs: Sequence[Pair], rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Facts of all rows of a pair, a row each: its runs, and the milliseconds of A's page."""
-    ids = {run for pair in pairs for run in (pair.a[0], pair.b[0])}
-    known = runs.loc[runs["run_id"].isin(ids), ["run_id", "git_commit", *CONDITION]]
-    facts = known.set_index("run_id").to_dict("index")
-    total = rows[rows["stage"] == TOTAL].set_index("pair")["median_a"]
-    page_ms = total.combine_first(rows.groupby("pair")["median_a"].max())
-    return pd.DataFrame(
-        [
-            {
-                "pair": number, "backend": pair.b[1], "under": condition(facts[pair.b[0]]),
-                "a": pair.a[0], "b": pair.b[0], "commit_a": facts[pair.a[0]]["git_commit"],
-                "commit_b": facts[pair.b[0]]["git_commit"], "page_ms": page_ms.get(number),
-            }
-            for number, pair in enumerate(pairs)
+def _names(
+    works: Sequence[Workload], facts: Mapping[Hashable, Mapping[Hashable, Any]]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Names of workloads, each in what tells it from the others, and their cards."""
+    newest: list[Any] = [facts[work.ordered[0][1][0]] for work in works]
+    settings = [setting(run, work.backend or "") for run, work in zip(newest, works, strict=True)]
+    names = setting_names(settings)
+    named = {number: names[each] for number, each in enumerate(settings)}
+    return unlike(named), {number: card_name(run) for number, run in enumerate(newest)}
+
+
+# --- rates over commits ---------------------------------------------------------------------------
+
+_MARKS = ["workload", "position", "before", "after", "words"]
+
+
+def _series(
+    works: Sequence[Workload],
+    names: Mapping[int, str],
+    pace: pd.DataFrame,
+    facts: Mapping[Hashable, Mapping[Hashable, Any]],
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Pages a second of each workload's commits, medians over their runs, and where they changed."""
+    rate = pace.set_index(["run_id", "backend"])["pages_per_s"].to_dict()
+    rows: list[tuple[Any, ...]] = []
+    marks = []
+    for number, work in enumerate(works):
+        of_commits = [
+            (commit, of, [value for run in of if has_value(value := rate.get((run, work.backend)))])
+            for commit, of in reversed(work.ordered)
         ]
-    )  # fmt: skip
+        known = [each for each in of_commits if each[2]]
+        for position, (commit, of, rates) in enumerate(known):
+            since = facts[of[-1]]["created"]
+            rows.append(
+                (number, names[number], work.backend, commit, position, since, of, float(np.median(rates)))
+            )
+        marks += _changes_of([rates for _, _, rates in known], number)
+    return pd.DataFrame(rows, columns=SERIES), pd.DataFrame(marks, columns=_MARKS)
 
 
-def _ranked(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with what B lost, in their order."""
-    before, page_ms = rows["median_a"], rows["page_ms"]
-    lost = (before * (rows["ratio"] - 1)).fillna(rows["median_b"] - before)
-    end = rows["low"].where(rows["verdict"] != "inconclusive", rows["high"])
-    sure = (end - 1) * before / page_ms
+def _changes_of(rates: list[list[float]], workload: int) -> list[tuple[int, int, float, float, str]]:
+    """Steps between two commits, and changes of the level of many runs, of one series."""
+    medians = [float(np.median(each)) for each in rates]
+    every, ends = (
+        [value for each in rates for value in reversed(each)],
+        np.cumsum([len(each) for each in rates]),
+    )
+    found = {
+        at: (a, b, f"{plural(len(rates[at - 1]), 'run')} before and {len(rates[at])} after")
+        for at, (a, b) in enumerate(pairwise(medians), start=1) if max(a, b) >= STEP * min(a, b)
+    }  # fmt: skip
+    steps = {*found}
+    points = change_points(every) if len(every) >= _FEWEST_FOR_LEVELS else []
+    for before, point, after in zip([0, *points], points, [*points[1:], len(every)], strict=False):
+        levels = float(np.median(every[before:point])), float(np.median(every[point:after]))
+        if max(levels) > (1 + NEUTRAL_BAND) * min(levels):
+            at = int(np.searchsorted(ends, point, side="right"))
+            if not steps & {*range(at - 2, at + 3)}:  # a step says it better
+                found[at] = (*levels, f"level of {point - before} runs before and {after - point} after")
+    return [(workload, at, *found[at]) for at in sorted(found)]
+
+
+def _trends(
+    history: History, works: Sequence[Workload], rows: pd.DataFrame, pace: pd.DataFrame
+) -> list[list[float]]:
+    """Medians of each row's stage over its workload's commits, the oldest first."""
+    runs = [
+        (number, place, run, work.backend)
+        for number, work in enumerate(works) if number in set(rows["workload"])
+        for place, (_, of) in enumerate(reversed(work.ordered)) for run in of
+    ]  # fmt: skip
+    of_runs = pd.DataFrame(runs, columns=["workload", "place", "run_id", "backend"])
+    summary, _ = history.query("stage_summary", run_ids=of_runs["run_id"].tolist())
+    whole = pace.assign(stage=WHOLE, median=pace["page_ms"])
+    both = pd.concat([summary[["run_id", "backend", "stage", "median"]], whole], join="inner")
+    medians = of_runs.merge(both, on=["run_id", "backend"]).dropna(subset="median")
+    of_commits = medians.groupby(["workload", "stage", "place"])["median"].median()
+    lists = of_commits.groupby(level=[0, 1]).agg(list).to_dict()
+    return [lists.get(key, []) for key in zip(rows["workload"], rows["stage"], strict=True)]
+
+
+# --- rows of stages -------------------------------------------------------------------------------
+
+
+def _rows(history: History, works: Sequence[Workload], neutral: float, contended: bool) -> pd.DataFrame:
+    """Stages of all pairs with what B lost, in the order of their kinds."""
+    pairs = {number: pair for number, work in enumerate(works) if (pair := work.pair)}
+    if not pairs:
+        return pd.DataFrame()
+    compared = compare_pairs(history, [pair for pair, _ in pairs.values()], neutral, contended)
+    rows = pd.concat(dict(zip(pairs, compared, strict=True)), names=["workload"]).reset_index("workload")
+    if rows.empty:
+        return rows
+    of = pd.DataFrame(
+        [(number, pair.b[1], pair.a[0], pair.b[0], commits) for number, (pair, commits) in pairs.items()],
+        columns=["workload", "backend", "a", "b", "commits"],
+    )
+    total = rows[rows["stage"] == TOTAL].set_index("workload")["median_a"]
+    page_ms = total.combine_first(rows.groupby("workload")["median_a"].max()).rename("page_ms")
+    rows = rows.merge(of, on="workload").merge(page_ms, on="workload")
+    times = rows["ratio"].fillna(rows["median_b"] / rows["median_a"])
+    lost = rows["median_a"] * (times - 1)
     rows = rows.assign(
         stage=rows["stage"].replace(TOTAL, WHOLE),
+        times=times,
         lost_ms=lost,
-        lost_share=lost / page_ms,
-        order=rows["verdict"].map({outcome: place for place, outcome in enumerate(OUTCOMES)}),
-        without=sure.isna(),
-        by=-sure.fillna(lost / page_ms),
+        lost_share=lost / rows["page_ms"],
     )
-    return rows.sort_values(["order", "without", "by"], kind="stable", ignore_index=True)[COLUMNS]
+    rows = rows.assign(kind=[_kind(row) for row in rows.to_dict("records")])
+    sure = rows["low"].where(rows["verdict"] == "slower", rows["times"]) - 1
+    rows = rows.assign(
+        evidence=_evidence(rows),
+        order=rows["kind"].map({kind: place for place, kind in enumerate(KINDS)}),
+        by=-(sure * rows["median_a"] / rows["page_ms"]).where(rows["kind"] != "faster", -lost),
+    )
+    return rows.sort_values(["order", "by"], kind="stable", ignore_index=True)
 
 
-def counts(rows: pd.DataFrame) -> dict[str, int]:
-    """Number the rows of each outcome, in the order of OUTCOMES."""
-    found = rows["verdict"].value_counts()
-    return {outcome: int(found.get(outcome, 0)) for outcome in OUTCOMES}
+def _kind(row: Mapping[Hashable, Any]) -> str:
+    if row["verdict"] in SURE:
+        return str(row["verdict"])
+    beyond = row["times"] >= LOOK_RATIO and row["lost_ms"] >= LOOK_MS
+    return "look" if beyond and row["verdict"] == "inconclusive" else "unchanged"
+
+
+def _evidence(rows: pd.DataFrame) -> list[str]:
+    """Write runs and pages of each row, its interval, and whether the time only moved between stages."""
+    lost = rows.set_index(["workload", "stage"])["lost_ms"].to_dict()
+    inner = {VISION, *inside_prefill()}
+    words = []
+    for row in rows.to_dict("records"):
+        of = (
+            "1 run each"
+            if row["runs_a"] == row["runs_b"] == 1
+            else f"{row['runs_a']} and {row['runs_b']} runs"
+        )
+        of += f", {plural(int(row['pages']), 'page')}"
+        if has_value(row["low"]):
+            of += f": {significant(row['low'])} to {significant(row['high'])}x"
+        parent = Stage.PREFILL if row["stage"] in inner else WHOLE
+        whole = lost.get((row["workload"], str(parent)))
+        # What a part gained or lost is made up for by the others: its whole hardly changed.
+        part = row["kind"] in ("slower", "look") and row["stage"] != WHOLE
+        if part and has_value(whole) and 2 * abs(whole) <= row["lost_ms"]:
+            name = "the page" if parent == WHOLE else parent
+            of += f"; {name} as a whole {signed(whole / 1e3, 's')}: moved between stages?"
+        words.append(of)
+    return words
+
+
+def sentence(rows: pd.DataFrame, commits: str, card: str) -> str:
+    """Say what changed between two commits on a card: what is confirmed, and how many rows to look at."""
+    slower, look, faster = (rows[rows["kind"] == kind] for kind in KINDS[:3])
+    words = f"{commits} on {card}: "
+    if slower.empty:
+        words += "no confirmed slowdown"
+    else:
+        first = slower.iloc[0]
+        words += (
+            f"{first['name']} is confirmed {significant(first['ratio'])}x slower in {first['stage']}, "
+            f"{duration(first['median_a'])} → {duration(first['median_b'])}"
+        )
+        words += f", and {plural(len(slower) - 1, 'other stage')} with it" * (len(slower) > 1)
+    words += f". {len(look)} to look at" * (len(look) > 0)
+    words += f". {plural(len(faster), 'stage')} confirmed faster" * (len(faster) > 0)
+    return f"{words}."

@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -45,7 +44,7 @@ class Ratio:
     runs_b: int
     pages: int
     median_a: float
-    """Over the pages, of each page's median over the runs."""
+    """Median over a run's pages; of several runs the median of theirs."""
     median_b: float
     ratio: float
     """NaN where there is no interval: never from one page or one process."""
@@ -74,7 +73,7 @@ def ratio_of_runs(
     log_a, log_b = np.log(a), np.log(b)
     page = np.concatenate([log_a, log_b]).mean(axis=0)
     places_a, places_b = (np.median(side - page, axis=1) for side in (log_a, log_b))
-    medians = [float(np.median(np.median(side, axis=0))) for side in (a, b)]
+    medians = [float(np.median(np.median(side, axis=1))) for side in (a, b)]
     middle = float(places_b.mean() - places_a.mean())
     nothing = Ratio(
         min(runs), *runs, pages, medians[0], medians[1], math.nan, math.nan, math.nan, "inconclusive"
@@ -143,6 +142,8 @@ def compare_runs(
     medians = named.groupby(["stage", "side", "run_id", "page"], observed=True)["ms"].median().unstack("page")
     times, runs = medians.to_numpy(), medians.index.get_level_values("run_id").to_numpy()
     places = medians.groupby(["stage", "side"], observed=True).indices
+    # Of pages that a run has read more than once, as everywhere: each reading counts.
+    of_runs = named.groupby(["stage", "side", "run_id"], observed=True)["ms"].median().to_dict()
     for stage in medians.index.unique("stage"):
         sides = [places.get((stage, side), np.zeros(0, np.int64)) for side in ("a", "b")]
         first = [at[runs[at] == run] for run, at in zip(chosen, sides, strict=True)]
@@ -155,7 +156,11 @@ def compare_runs(
         if paired := chosen[0] == chosen[1]:
             sides = [at[np.isin(runs[at], runs[other])] for at, other in zip(sides, sides[::-1], strict=True)]
         a, b = (times[at][:, both] for at in sides)  # (R, P) each
-        rows.append(vars(ratio_of_runs(a, b, paired, neutral, error)) | {"stage": stage})
+        row = vars(ratio_of_runs(a, b, paired, neutral, error)) | {"stage": stage}
+        if all((np.isfinite(times[at]) == both).all() for at in sides):
+            for side, at in zip("ab", sides, strict=True):
+                row[f"median_{side}"] = float(np.median([of_runs[stage, side, run] for run in runs[at]]))
+        rows.append(row)
     rows.sort(key=lambda row: row["stage"] == TOTAL)
     return pd.DataFrame(rows, columns=["stage", *Ratio.__dataclass_fields__])
 
@@ -207,10 +212,7 @@ def _segment(x: Array, price: float, fewest: int) -> list[int]:
     return points[::-1]
 
 
-# --- a value run after run ------------------------------------------------------------------------
-
-_FEWEST_RUNS = 6
-"""With fewer there is no noise between runs to go by, and no change is told: a run is one process."""
+# --- a stage of a run -----------------------------------------------------------------------------
 
 
 def with_spread(rows: pd.DataFrame) -> pd.DataFrame:
@@ -225,49 +227,3 @@ def with_spread(rows: pd.DataFrame) -> pd.DataFrame:
         low=rows["p5"].fillna((rows["mean"] - rows["std"]).clip(lower=0)).astype(float),
         high=rows["p95"].fillna(rows["mean"] + rows["std"]).astype(float),
     )
-
-
-def with_levels(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of runs in order of time with their `position`, and the `level` each lies on in its `condition`.
-
-    Needs condition, n, value, low and high of `with_spread`.
-    """
-    rows = rows.assign(position=range(len(rows)))
-    level = np.zeros(len(rows), np.int64)
-    every = rows["value"].to_numpy()
-    for at in rows.groupby("condition").indices.values():
-        values = every[at]
-        points = change_points(values) if len(at) >= _FEWEST_RUNS else []
-        for point in _telling(values, points):
-            level[at[point:]] += 1
-    return rows.assign(level=level)
-
-
-def _telling(values: npt.NDArray[np.float64], points: list[int]) -> list[int]:
-    """Change points without those whose two levels have medians within the neutral band."""
-    while points:
-        medians = [np.nanmedian(part) for part in np.split(values, points)]
-        steps = [abs(np.log(after / before)) for before, after in pairwise(medians)]
-        least = int(np.argmin(steps))
-        if steps[least] > np.log(1 + NEUTRAL_BAND):
-            break
-        points = [*points[:least], *points[least + 1 :]]
-    return points
-
-
-def levels(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row a level of `with_levels`: condition, level, first and last position and time, n, value."""
-    return rows.groupby(["condition", "level"], sort=False, as_index=False).agg(
-        n=("position", "size"), value=("value", "median"),
-        first=("position", "first"), last=("position", "last"),
-        since=("created", "first"), until=("created", "last"),
-        run_id=("run_id", "first"), git_commit=("git_commit", lambda commits: commits.iloc[0]),
-    )  # fmt: skip
-
-
-def changes(found: pd.DataFrame) -> pd.DataFrame:
-    """List where one level of `levels` follows another: with the level before, in order of time."""
-    of = found.sort_values("level").groupby("condition", sort=False)
-    before = of[["value", "n", "git_commit"]].shift()
-    both = found.assign(before=before["value"], n_before=before["n"], commit_before=before["git_commit"])
-    return both[both["n_before"].notna()].sort_values("first", kind="stable", ignore_index=True)

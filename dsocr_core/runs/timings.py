@@ -1,8 +1,7 @@
-"""Times of runs as people compare them: stages in their order, series over time, B against A page by page."""
+"""Times of runs as people compare them: stages in their order, B against A page by page."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,8 +10,8 @@ import pandas as pd
 from dsocr_core.base.formatting import plural
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs.labels import CONDITION, condition, has_value, short, unlike
-from dsocr_core.runs.statistics import COPY, SURE, TOTAL, with_levels, with_spread
+from dsocr_core.runs.labels import short
+from dsocr_core.runs.statistics import COPY, TOTAL, with_spread
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -39,70 +38,6 @@ def stage_rows(summary: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
     rank = {stage: number for number, stage in enumerate(in_order(rows["stage"]))}
     rows["_run"], rows["_stage"] = rows["run_id"].map(order), rows["stage"].map(rank)
     return rows.sort_values(["_run", "backend", "_stage"], ignore_index=True).drop(columns=["_run", "_stage"])
-
-
-# --- over time ------------------------------------------------------------------------------------
-
-
-def trend_rows(trend: pd.DataFrame, runs: pd.DataFrame, figure: str = "") -> pd.DataFrame:
-    """The query `trend` with `statistics.with_levels`, in series of the runs' conditions.
-
-    Of another query its column `figure` is followed, one value a run.
-    Runs of another GPU, engine, preset, checkpoint or token limit are another series: what lies between them
-    is no change of speed.
-    """
-    rows = trend[trend["run_id"].isin(runs["run_id"])].reset_index(drop=True)
-    if figure:
-        nothing = dict.fromkeys(("p5", "p95", "mean", "std"), np.nan)
-        rows = rows[rows[figure].notna()].reset_index(drop=True)
-        rows = rows.assign(median=rows[figure], **nothing | ({} if "n" in rows else {"n": 1}))
-    return with_levels(with_spread(rows).assign(condition=_series_names(rows, runs)))
-
-
-_WORK = {
-    "prompt": "prompt {}",
-    "max_new_tokens": "limit {}",
-    "no_repeat_ngram_size": "n-gram {}",
-    "policy": "{}",
-}
-"""Columns of a trend that say how much work a page is, and their words."""
-
-
-def _series_names(rows: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
-    """The name of each row's series: the run's condition, the checkpoint where there are several, and
-    what else of its work is not as usual."""
-    columns = [name for name in CONDITION if name in runs]
-    # Many runs, few conditions: each is put into words once.
-    of_runs = list(zip(*(runs[name].tolist() for name in columns), strict=True)) or [()] * len(runs)
-    worded = {of_run: condition(dict(zip(columns, of_run, strict=True))) for of_run in set(of_runs)}
-    conditions = {run_id: worded[of_run] for run_id, of_run in zip(runs["run_id"], of_runs, strict=True)}
-    work = [name for name in ("checkpoint", *_WORK) if name in rows and rows[name].nunique(dropna=False) > 1]
-    values = {name: ["" if not has_value(value) else str(value) for value in rows[name]] for name in work}
-    usual = {name: Counter(found).most_common(1)[0][0] for name, found in values.items()}
-    keys = list(zip((conditions[run_id] for run_id in rows["run_id"]), *values.values(), strict=True))
-    labels = {}
-    for key in dict.fromkeys(keys):
-        told = [
-            _WORK.get(name, "{}" if value else "checkpoint {}").format(short(value, 30) or "not known")
-            for name, value in zip(work, key[1:], strict=True)
-            if name == "checkpoint" or value != usual[name]
-        ]
-        labels[key] = ", ".join([key[0], *told])
-    named = unlike(labels)
-    return [named[key] for key in keys]
-
-
-def newest(
-    rows: pd.DataFrame, steps: pd.DataFrame, turns: pd.DataFrame, count: int
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """The newest `count` runs of `trend_rows`, with what `levels` and `changes` say of them."""
-    begin = int(rows["position"].max()) - count + 1
-    steps = steps[steps["last"] >= begin]
-    return (
-        rows[rows["position"] >= begin],
-        steps.assign(first=steps["first"].clip(lower=begin)),
-        turns[turns["first"] >= begin],
-    )
 
 
 # --- B against A ----------------------------------------------------------------------------------
@@ -132,7 +67,7 @@ def whole_pages(
 
 
 def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """`speed.compare_speed` with all stages in order, and `speed`: 1 / ratio of what is faster or slower.
+    """`speed.compare_speed` with all stages in order.
 
     `rows` are the `stage_rows` of A and B with a column `side`: a stage that has no pairs stays in the
     table, with the reason and no verdict.
@@ -149,15 +84,8 @@ def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         missing.append({"stage": stage, **counts, **medians, "verdict": "inconclusive", "why": why})
     whole = pd.concat([frame for frame in (found, pd.DataFrame(missing)) if len(frame)] or [found])
     whole = whole.reindex(columns=whole.columns.union(found.columns.union(["ratio"]), sort=False))
-    whole = whole.assign(speed=(1 / whole["ratio"]).where(whole["verdict"].isin(SURE)))
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
-
-
-def single_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Pairs, the largest change first."""
-    change = np.log(pairs["a_ms"].where(pairs["a_ms"] > 0) / pairs["b_ms"].where(pairs["b_ms"] > 0)).abs()
-    return pairs.loc[change.sort_values(ascending=False, na_position="last", kind="stable").index]
 
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:

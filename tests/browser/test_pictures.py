@@ -37,17 +37,14 @@ VIEWS = {
     **{f"review-{tab.lower().replace(' ', '-')}": (f"/review?tab={tab}", words) for tab, words in {
         "Text": "blocks differ", "Boxes": "boxes paired", "Timings": "n = 1",
         "Whole review": "pages changed"}.items()},
-    "timing-regressions": ("/timing", "the surest loss first"),
-    "timing-stages": ("/timing?view=Stages", "Medians over each run's pages"),
-    "timing-trend": ("/timing?view=Trend", "under"),
-    "timing-trend-of-a-rate": ("/timing?view=Trend&stage=tokens%2Fs", "marked by a solid line"),
-    "timing-trend-of-the-floor": ("/timing?view=Trend&stage=share+of+floor", "commit after commit"),
-    "timing-b-against-a": ("/timing?view=B+against+A", "B is slower"),
+    "timing-changes": ("/timing", "no confirmed slowdown"),
+    "timing-pair": ("/timing?b={fast}", "Inconclusive"),
+    "timing-stages": ("/timing?series=fast+%C3%97256+on+H200", "split off prefill"),
     "timing-kernels-of-two": (
         "/timing?view=Kernels&run=20261123-232244-ncu-fast-ops&against=20261123-230246-ncu-fast",
         "8 kernels in both",
     ),
-    "timing-kernels": ("/timing?view=Kernels", "under Nsight Compute"),
+    "timing-kernels": ("/timing?view=Kernels", "each profiled alone"),
     "runs": ("/runs", "newest first"),
     "runs-two": ("/runs?runs={fast}&runs={cpu}&tab=Environment", "values differ"),
     "runs-import": ("/runs?view=Import", "Run directories of llm-perf-opt"),
@@ -59,7 +56,9 @@ VIEWS = {
 LONG = (
     "timing-kernels",
     "timing-kernels-of-two",
-    "timing-b-against-a",
+    "timing-changes",
+    "timing-pair",
+    "timing-stages",
     "flops",
 )
 

@@ -1,25 +1,21 @@
-"""The Timing page driven without a browser, on a made-up history; its tables against hand-made figures."""
+"""The Timing page driven without a browser, on a made-up history; its charts against hand-made figures."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from dsocr_core.models.family import stage_colours
 from dsocr_core.models.stages import Stage
-from dsocr_core.runs import timings
-from dsocr_core.runs.history import History
+from dsocr_core.runs.history import SEED_LOCATION, History
 from pages.widgets.shared import resources
 from pages.widgets.timing import charts
 from tests.support import timed_history
-from tests.support.opened_page import bodies, checked, figures, opened
+from tests.support.opened_page import checked, figures, opened, words
 from tests.support.timed_history import HOSTILE, PAGES, paced, record, write
 
 open_page = partial(opened, "timing")
@@ -32,100 +28,59 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def strip(test: AppTest) -> str:
-    (found,) = [body for body in bodies(test) if "dsocr-strip'" in body]
-    return re.sub(r"<[^>]+>", " ", found)
-
-
-def options(test: AppTest, key: str) -> list[str]:
-    return next(box for box in (*test.selectbox, *test.multiselect) if box.key == key).options
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    made = History(tmp_path)
+    monkeypatch.setattr(resources, "history", lambda: made)
+    return made
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
 def test_an_empty_history_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "history", lambda: History(tmp_path))
+    shown(tmp_path, monkeypatch)
     test = open_page()
     assert "no runs yet" in test.markdown[0].value
     assert test.button(key="timing compare").label == "Go to Compare"
 
 
-def test_the_newest_runs_come_first_and_the_address_holds_them(history: History) -> None:
-    test = open_page(view="Stages")
-    assert test.session_state["timing runs"] == [f"run-{number}" for number in ("13", "12", "11", "10", "09")]
-    assert test.query_params["runs"] == test.session_state["timing runs"]
-    assert not test.get("plotly_chart")  # the first view needs no library in the browser
-    assert sum("class='dsocr-bars'" in element.proto.body for element in test.get("html")) == 1
-    table = test.dataframe[0].value
-    assert len(table) == 5 * 9
-    # Pages are 0.6 to 1.7 times as slow as the base, 1.15 in the middle; decode of run 13 is 1.3x faster.
-    decode = table[(table["stage"] == "decode") & table["run"].str.endswith("run-13")].iloc[0]
-    assert decode["median"] == pytest.approx(1800 * 1.15 / 1.3, rel=0.02)
-    assert decode["n"] == 12
+def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with History(SEED_LOCATION) as seeds:
+        monkeypatch.setattr(resources, "history", lambda: seeds)
+        test = open_page()
+        assert "25c101e → a9361dc on H200: no confirmed slowdown. 2 to look at." in words(test)
+        rows = test.dataframe[0].value
+        assert rows["of"].tolist() == ["fast ×256 · prefill › sam", "fast ×256 · preprocess"]
+        # By SQL: medians over all 512 pages of each run.
+        medians = seeds.sql(
+            "SELECT median(milliseconds) FROM stage_timings WHERE stage = 'sam' AND aggregate = 'page' AND "
+            "run_id IN ('20261128-131625-b8566b97', '20261128-190651-89753832') GROUP BY run_id ORDER BY 1"
+        ).iloc[:, 0]
+        assert rows.loc[0, ["median_a", "median_b"]].tolist() == pytest.approx(medians.tolist())
+        assert "prefill as a whole +853 µs: moved between stages?" in rows["said"][0]
+        assert test.expander[0].label == "18 unchanged or too few runs"
+        (rates,) = figures(test)
+        batch = next(trace for trace in rates["data"] if trace["name"] == "fast ×256 on H200")
+        notes = [note["text"] for note in rates["layout"]["annotations"]]
+        assert len(batch["text"]) == 5 and "27.4 pages/s, 1 run" in batch["text"][-1]
+        assert "<b>1.13x faster</b>" in notes and "<b>1.84x slower</b>" in notes
+        assert "Left out: 3 runs under a profiler" in words(test)
 
 
 def test_filters_narrow_what_is_offered_and_profiled_runs_stay_out(history: History) -> None:
-    test = open_page(view="Trend", backend="fast")
-    assert test.session_state["timing backend"] == ["fast"]
-    assert any("16 of 19" in caption.value for caption in test.caption)
-    without = options(open_page(view="Stages"), "timing runs")
-    with_them = options(open_page(view="Stages", profiled="on"), "timing runs")
-    assert not [label for label in without if "means" in label]
-    assert [label for label in with_them if "means" in label]
+    test = open_page(gpu="no such card")
+    assert "No workload was timed at two commits" in words(test) and not test.get("plotly_chart")
+    assert len(open_page(view="Kernels", gpu="no such card").info) == 1
+    sides = [
+        open_page(a="run-01", b="run-02", **more).selectbox(key="timing side a").options
+        for more in ({}, {"profiled": "on"})
+    ]
+    assert [any("profiled" in label for label in labels) for labels in sides] == [False, True]
 
 
-def test_no_run_left_says_so(history: History) -> None:
-    for view in ("Regressions", "Stages", "Trend", "B against A", "Kernels"):
-        test = open_page(view=view, gpu="no such card")
-        assert len(test.info) == 1, view
-        assert not test.get("plotly_chart")
-
-
-def test_a_link_to_a_run_that_is_gone_says_so(history: History) -> None:
-    test = open_page(runs=["run-03", "gone"])
-    assert "gone" in test.warning[0].value
-    assert test.session_state["timing runs"] == ["run-03"]
-
-
-def test_a_change_of_level_is_found_and_named_once(history: History) -> None:
-    test = open_page(view="Trend")
-    table = test.dataframe[0].value
-    assert len(table) == 1
-    assert table.iloc[0]["run_id"] == "run-08"
-    assert table.iloc[0]["change"] in ("1.29x faster", "1.30x faster", "1.31x faster")
-    (figure,) = figures(test)
-    assert len(figure["layout"]["shapes"]) == 1
-    assert figure["layout"]["shapes"][0]["x0"] == pytest.approx(9.5)  # two others lie before run 8
-
-
-def _numbers(values: Any) -> list[float]:
-    """A trace's values, which plotly may send as bytes."""
-    if isinstance(values, dict):
-        import base64
-
-        return list(np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).astype(float))
-    return list(values)
-
-
-def test_a_against_b_is_faster_slower_or_inconclusive(history: History) -> None:
-    test = open_page(view="B against A", a="run-05", b="partial")
-    table = test.dataframe[0].value.set_index("stage")
-    assert set(table["verdict"]) == {"inconclusive"} and "ratio" not in table
-    words = strip(test)
-    assert "INCONCLUSIVE" in words and "One run a side" in words
-    assert "9 of 12 pages compared. Left out: 1" in words
-    out = test.dataframe[1].value.set_index("reason")["which pages"]
-    assert out.to_dict() == {
-        "another image under the same name": PAGES[2], "failed in B": PAGES[0], "page not in B": PAGES[1],
-    }  # fmt: skip
-    differing = test.dataframe[2].value.set_index("name")[["A", "B"]]
-    assert list(differing.loc["number type"]) == ["bfloat16", "float16"]
-    assert "commit" in differing.index
-    assert "GPU" not in differing.index
-
-
-def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_opens_its_two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs of each commit: B's decode is 5 % slower, its sam as fast."""
     commits = {"old": "1" * 40, "new": "2" * 40}
     for number in range(3):
@@ -133,95 +88,115 @@ def test_runs_of_one_commit_are_the_draws(tmp_path: Path, monkeypatch: pytest.Mo
             factors = {Stage.DECODE: 1.05} if name == "new" else {}
             run = record(f"{name}-{number}", 20 + number + place / 2, git_commit=commit)
             write(tmp_path, run, paced(100 + 10 * number + place, factors))
-    opened = History(tmp_path)
-    monkeypatch.setattr(resources, "history", lambda: opened)
-    test = open_page(view="B against A", a="old-0", b="new-1")
-    table = test.dataframe[0].value.set_index("stage")
-    assert table["verdict"][["decode", "whole page", "sam"]].tolist() == ["slower", "slower", "within"]
-    assert table["speed"].notna()[["decode", "whole page", "sam"]].tolist() == [True, True, False]
-    assert table.loc["decode", ["runs_a", "runs_b", "pages"]].tolist() == [3, 3, 12]
-    assert table.loc["decode", "low"] < table.loc["decode", "ratio"] < table.loc["decode", "high"]
-    assert "SLOWER" in strip(test) and "3 and 3 runs, 12 pages" in strip(test)
-    assert "FASTER" in strip(checked(test.button(key="timing swap").click().run()))
-    wide = open_page(view="B against A", a="old-0", b="new-1", neutral="50")
-    assert set(wide.dataframe[0].value["verdict"]) == {"within"}
-    assert "WITHIN ±50 %" in strip(wide)
+    shown(tmp_path, monkeypatch)
     first = open_page()
-    assert first.dataframe[0].value["stage"].tolist()[:2] == ["whole page", "decode"]
-    assert "SLOWER" in strip(first) and "slower 2" in " ".join(strip(first).split())
-    assert first.dataframe[0].value.loc[1, "commits"] == f"{'1' * 7} → {'2' * 7}"
-    same = open_page(view="B against A", a="old-0", b="old-2")
-    assert "INCONCLUSIVE" in strip(same) and "runs of one commit" in strip(same)
+    assert "1111111 → 2222222 on H200: fast on H200 is confirmed 1.05x slower in whole page" in words(first)
+    assert first.dataframe[0].value["of"].tolist() == ["fast · whole page", "fast · decode"]
+    test = open_page(a="old-0", b="new-1")
+    table = next(frame.value for frame in test.dataframe if "outcome" in frame.value).set_index("stage")
+    assert table.loc[["decode", "whole page", "sam"], "outcome"].tolist() == [
+        "slower",
+        "slower",
+        "within ±2 %",
+    ]
+    assert table.loc["decode", ["runs_a", "runs_b", "pages"]].tolist() == [3, 3, 12]
+    assert table.loc["decode", "low"] < table.loc["decode", "times"] < table.loc["decode", "high"]
+    assert "B is 1.05x slower" in words(test) and "3 and 3 runs" in words(test)
+    ratios = figures(test)[1]["data"][0]
+    assert ratios["y"][0] == "whole page" and "95 %" in ratios["text"][0]
+    assert any(code.value.startswith("git checkout 111111111111 && python -m") for code in test.code)
+    same = open_page(a="old-0", b="old-2")
+    assert "Inconclusive" in words(same) and "runs of one commit" in words(same)
+    assert "A and B are the same" in open_page(a="old-0", b="old-0").info[0].value
 
 
-@pytest.mark.parametrize(
-    ("figure", "expected"),
-    # The last runs: pages of 0.6 to 1.7 times 1,996 ms, decode 1.3 times as fast (415 ms less).
-    [("s/page", 1.15 * (1996 - 415.4) / 1e3), ("pages/s", 1e3 / (1.15 * (1996 - 415.4)))],
-)
-def test_rates_and_times_of_pages_have_a_trend(history: History, figure: str, expected: float) -> None:
-    test = open_page(view="Trend", stage=figure, backend="fast")
-    (drawn,) = figures(test)
-    points = [trace for trace in drawn["data"] if trace.get("mode") == "markers"]
-    last = next(trace for trace in points if len(_numbers(trace["y"])) > 9)
-    assert _numbers(last["y"])[-1] == pytest.approx(expected, rel=0.03)
-    (change,) = test.dataframe[0].value["change"]
-    assert change.endswith("faster") and float(change.split("x")[0]) == pytest.approx(1996 / 1580.6, rel=0.02)
+def test_one_run_a_side_is_inconclusive_and_says_what_is_left_out(history: History) -> None:
+    test = open_page(a="run-05", b="partial")
+    said = words(test)
+    assert "Inconclusive, one run a side" in said and "9 of 12 pages compared. Left out: 1" in said
+    frames = [frame.value for frame in test.dataframe]
+    table = next(frame for frame in frames if "outcome" in frame)
+    assert set(table["outcome"]) == {"inconclusive"} and "low" not in table
+    out = next(frame for frame in frames if "reason" in frame).set_index("reason")["which pages"]
+    assert out.to_dict() == {
+        "another image under the same name": PAGES[2], "failed in B": PAGES[0], "page not in B": PAGES[1],
+    }  # fmt: skip
+    differing = next(frame for frame in frames if "section" in frame).set_index("name")[["A", "B"]]
+    assert list(differing.loc["number type"]) == ["bfloat16", "float16"]
+    assert "commit" in differing.index and "GPU" not in differing.index
+
+
+def test_a_run_alone_is_set_against_the_one_before_it_of_its_setting(history: History) -> None:
+    test = open_page(b="run-05")
+    assert test.query_params["a"] in (["run-04"], "run-04")
+    assert test.query_params["backend_b"] in (["fast"], "fast")
+
+
+def test_stages_of_the_runs_of_one_setting_are_stacked_in_the_order_of_commits(history: History) -> None:
+    series = open_page().selectbox(key="timing series").options[1]  # of most runs
+    test = open_page(series=series)
+    stacked = figures(test)[-1]
+    bars = [trace for trace in stacked["data"] if trace["type"] == "bar"]
+    assert [trace["name"] for trace in bars][:3] == ["preprocess", "tokenizer", "prefill › sam"]
+    decode = next(trace for trace in bars if trace["name"] == "decode")
+    # Pages are 0.6 to 1.7 times as slow as the base, 1.15 in the middle; decode of run 13 is 1.3x faster.
+    assert decode["text"][-1] in ("1.58 s", "1.59 s", "1.60 s")
+    assert stacked["data"][-1]["name"] == "whole page, median"
 
 
 def test_hostile_names_are_values_and_no_sql(history: History) -> None:
     found = history.sql("FROM images WHERE run_id = 'hostile'")
     assert sorted(found["page"]) == sorted(HOSTILE)
-    filtered = open_page(view="Trend", gpu="'; DROP TABLE runs; --")
-    assert any("1 of 19 runs" in caption.value for caption in filtered.caption)
+    filtered = open_page(gpu="'; DROP TABLE runs; --")
+    assert filtered.session_state["timing gpu"] == ["'; DROP TABLE runs; --"] and not filtered.error
 
 
 def test_new_runs_wait_until_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
-        timed_history.write(
-            tmp_path, timed_history.record(f"run-{number}", number), timed_history.paced(number)
-        )
-    opened = History(tmp_path)
-    monkeypatch.setattr(resources, "history", lambda: opened)
-    test = open_page(view="Stages")
-    timed_history.write(tmp_path, timed_history.record("later", 5), timed_history.paced(5))
-    opened.refresh()  # another tab did
+        write(tmp_path, record(f"run-{number}", number), paced(number))
+    made = shown(tmp_path, monkeypatch)
+    test = open_page(b="run-1")
+    write(tmp_path, record("later", 5), paced(5))
+    made.refresh()  # another tab did
     checked(test.run())
-    assert "later" not in test.session_state["timing runs"]
-    assert any("2 of 2 runs" in caption.value for caption in test.caption)
+    assert len(test.selectbox(key="timing side b").options) == 2
     assert test.button(key="history refresh").label == "1 new run"
     checked(test.button(key="history refresh").click().run())
-    assert test.session_state["timing runs"][0] == "later"
+    assert len(test.selectbox(key="timing side b").options) == 3
 
 
-# --- tables and charts ----------------------------------------------------------------------------
+# --- charts ---------------------------------------------------------------------------------------
 
 
-def summary(**medians: float) -> pd.DataFrame:
-    return pd.DataFrame(
+def test_vision_is_taken_out_of_the_prefill_that_it_lies_in() -> None:
+    stages = {"decode": 100.0, "sam": 4.0, "prefill": 30.0, "clip": 6.0, "preprocess": 10.0}
+    summary = pd.DataFrame(
+        [{"run_id": "r", "stage": stage, "median": ms, "mean": ms} for stage, ms in stages.items()]
+    )
+    drawn = charts.stacks(summary, pd.DataFrame({"run_id": ["r"], "page_ms": [139.0]}), ["r"], {"r": "abc"})
+    heights = {re.sub(r"^prefill › ", "", trace.name): trace.y[0] for trace in drawn.data}
+    assert heights == {
+        "preprocess": 10, "sam": 4, "clip": 6, "prefill without vision": 20, "decode": 100,
+        "whole page, median": 139,
+    }  # fmt: skip
+    colours = {trace.name: trace.marker.color for trace in drawn.data}
+    assert colours["decode"] == stage_colours()["decode"]
+
+
+def test_of_many_series_and_commits_the_newest_are_drawn_and_the_rest_counted() -> None:
+    series = pd.DataFrame(
         [
-            {"run_id": "r", "created": pd.Timestamp(2026, 1, 1), "backend": "fast", "stage": stage,
-             "inside_prefill": stage in ("sam", "clip", "vision"), "n": 3, "median": value, "p5": value,
-             "p95": value, "mean": value, "std": 0.0}
-            for stage, value in medians.items()
+            {"workload": work, "name": f"s{work}", "backend": "fast", "commit": f"c{place}",
+             "position": place, "since": pd.Timestamp(2026, 1, 1) + pd.Timedelta(days=place, minutes=work),
+             "run_ids": ["r"], "pages_per_s": 1.0}
+            for work in range(12) for place in range(100 if work < 10 else 1)
         ]
     )  # fmt: skip
-
-
-def test_vision_is_drawn_inside_prefill_and_adds_nothing() -> None:
-    rows = timings.stage_rows(summary(decode=100, sam=4, prefill=30, clip=6, preprocess=10), ["r"])
-    html = charts.stage_bars(rows, {"r": ("r", "")})
-    bars = re.findall(r"<i class='(\w+)' style='left:([\d.]+)%;width:([\d.]+)%;[^']*' title='([^']*)'", html)
-    drawn = {words.split(":")[0]: (kind, float(left), float(wide)) for kind, left, wide, words in bars}
-    assert [*drawn].index("prefill") < [*drawn].index("prefill › sam")  # vision lies on prefill's bar
-    # Of 140 ms: preprocess, prefill from 10 with clip after sam, decode from 40.
-    for name, kind, start, size in (
-        ("preprocess", "outer", 0, 10), ("prefill", "outer", 10, 30), ("prefill › sam", "inside", 10, 4),
-        ("prefill › clip", "inside", 14, 6), ("decode", "outer", 40, 100),
-    ):  # fmt: skip
-        at = (pytest.approx(start / 1.4, abs=1e-3), pytest.approx(size / 1.4, abs=1e-3))
-        assert drawn[name] == (kind, *at)
-    # The legend has what was measured: another model's stages are none of these runs'.
-    legend = re.findall(r"<i style='background:(#\w+)'></i>(?:prefill › )?(\w+)<", html)
-    assert [name for _, name in legend] == ["preprocess", "sam", "clip", "prefill", "decode"]
-    assert {name: colour for colour, name in legend}.items() <= stage_colours().items()
+    marks = pd.DataFrame(
+        [(9, 99, 1.0, 2.0, "w"), (9, 3, 1.0, 2.0, "w"), (0, 99, 1.0, 2.0, "w")],
+        columns=["workload", "position", "before", "after", "words"],
+    )
+    shown_series, shown_marks, said = charts.drawn(series, marks)
+    assert sorted(shown_series["workload"].unique()) == list(range(2, 10))
+    assert shown_series["position"].min() == 40 and len(shown_marks) == 1
+    assert said == " 4 series not drawn. The newest 60 of 100 commits."

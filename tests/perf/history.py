@@ -251,7 +251,6 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     def ask(name: str, **parameters: Any) -> int:
         return len(history.query(name, **parameters)[0])
 
-    backend = {"backend": "eager", "stage": "decode"}
     yield "runs", "history", lambda _: ask("runs")
     yield (
         "runs, filtered",
@@ -260,7 +259,6 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     )
     yield "filter_values", "history", lambda _: ask("filter_values")
     yield "stage_summary, all runs", "history", lambda _: ask("stage_summary")
-    yield "trend", "history", lambda _: ask("trend", **backend)
     yield "kernels, all runs", "history", lambda _: ask("kernels", run_ids=ids, top=1)
     yield "stage_summary", "run", lambda n: ask("stage_summary", run_ids=picks[n][:1])
     yield "page_totals", "run", lambda n: ask("page_totals", run_ids=picks[n][:1])

@@ -84,21 +84,11 @@ def test_summary_of_every_run(history: History, written: pd.DataFrame) -> None:
     found = history.query("stage_summary")[0]
     same(found, expected_summary(written), ["run_id", "backend", "stage"])
     assert found.loc[found["stage"] == "sam", "inside_prefill"].all()
+    for profiled, names in ((False, ["run-2", "run-1", "run-0"]), (True, ["run-3"])):
+        assert history.runs(profiled=profiled)["run_id"].tolist() == names
+    assert history.runs(engines=["fast"])["run_id"].tolist() == ["run-3", "run-1"]
     chosen = history.query("stage_summary", run_ids=["run-2"], backends=["vendor"], stages=["decode"])[0]
     assert chosen["run_id"].tolist() == ["run-2"]
-
-
-def test_trend_leaves_profiled_runs_out_unless_asked(history: History, written: pd.DataFrame) -> None:
-    found = history.query("trend", stage="decode", backend="eager")[0]
-    assert found["run_id"].tolist() == ["run-0", "run-1", "run-2"]
-    mine = expected_summary(written).query("backend == 'eager' and stage == 'decode' and run_id != 'run-3'")
-    same(found, mine, ["run_id"])
-    assert len(history.query("trend", stage="decode", backend="eager", profiled=None)[0]) == 4
-    assert history.query("trend", stage="decode", backend="eager", profiled=True)[0]["run_id"].tolist() == [
-        "run-3"
-    ]
-    fast = history.query("trend", stage="decode", backend="eager", engines=["fast"], profiled=None)[0]
-    assert fast["run_id"].tolist() == ["run-1", "run-3"]
 
 
 def test_a_pages_total_leaves_vision_out(history: History, written: pd.DataFrame) -> None:
@@ -340,7 +330,7 @@ def test_no_value_becomes_sql(history: History, asked: Callable[[str], pd.DataFr
     assert len(history.sql("SELECT * FROM runs")) == before
 
 
-def test_a_trend_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:
+def test_a_run_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:
     """Runs from before these settings, and runs that name the published values, are the same."""
     published = {"ngram_window": 0, "ngram_whitelist": [], "max_tiles": 9, "tile_size": 640, "exif": True}
     other = published | {"ngram_window": 90, "ngram_whitelist": ["<td>"], "exif": False, "template": "roles"}
@@ -348,7 +338,7 @@ def test_a_trend_says_what_was_not_decoded_as_published(tmp_path: Path) -> None:
         settings = {"prompt": "markdown", "infer": {"max_new_tokens": 9, **infer}}
         write_run(tmp_path, name, [timing("p", "decode", 1.5)], settings=settings)
     with History(str(tmp_path)) as history:
-        found = history.query("trend", stage="decode", backend="eager")[0]
+        found = history.runs()
     assert dict(zip(found["run_id"], found["policy"], strict=True)) == {
         "old": "as published",
         "plain": "as published",

@@ -145,5 +145,4 @@ def test_a_run_under_a_profiler_is_marked(
         runs[name] = str(recorder.id)
     with History(settings.history) as history:
         assert [history.record(run).profiled for run in runs.values()] == [False, True, True, True]
-        in_trends, _ = history.query("trend", stage="decode", backend="eager")
-        assert in_trends["run_id"].tolist() == [runs["NONE"]]
+        assert history.runs(profiled=False)["run_id"].tolist() == [runs["NONE"]]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dsocr_core.runs.history import History
-from dsocr_core.runs.regressions import counts, regressions
+from dsocr_core.runs.regressions import changes, sentence
 from dsocr_core.runs.speed import compare_speed
 from dsocr_core.runs.statistics import TOTAL
 from dsocr_core.runs.timings import WHOLE
@@ -47,47 +47,50 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 @pytest.fixture(scope="module")
 def found(history: History) -> pd.DataFrame:
-    return regressions(history, history.runs(profiled=False, contended=False))[0]
+    return changes(history, history.runs(profiled=False, contended=False)).rows
 
 
 def test_the_newest_commit_stands_against_the_last_one_that_can_answer(found: pd.DataFrame) -> None:
-    pairs = found.groupby("under")[["a", "b"]].agg(
-        lambda ids: "".join(sorted({i.split("-")[0] for i in ids}))
-    )
+    pairs = found.groupby("name")[["a", "b"]].agg(lambda ids: "".join(sorted({i.split("-")[0] for i in ids})))
     assert dict(zip(pairs.index, pairs.to_numpy().tolist(), strict=True)) == {
-        "H200, fast, bf16, flash, gundam": ["older", "slow"],  # not `alone`, of one process, nor other pages
-        "H100 80GB HBM3, fast, bf16, flash, gundam": ["h100old", "h100new"],
-        "H200, fast, bf16, flash, base": ["single", "twice"],  # nothing better is there: it says so
+        "fast on H200, gundam (2)": ["older", "slow"],  # not `alone`, of one process, nor other pages
+        "fast on H100 80GB HBM3": ["h100old", "h100new"],
+        "fast on H200, base": ["single", "twice"],  # nothing better is there: it says so
     }
 
 
 def test_what_was_surely_lost_comes_first(found: pd.DataFrame) -> None:
-    slower = found[found["verdict"] == "slower"]
+    slower = found[found["kind"] == "slower"]
     # Of a page of 1,996 ms at base: 144 of decode, 30 of sam, 2 of the tokenizer.
     assert slower["stage"].tolist() == [WHOLE, "decode", "sam", "tokenizer"]
     decode = slower.set_index("stage").loc["decode"]
     assert decode["lost_ms"] == pytest.approx(0.08 * 1800 * 1.15, rel=0.05)
     assert decode["lost_share"] == pytest.approx(0.08 * 1800 / 1996, rel=0.05)
-    outcomes = found["verdict"].drop_duplicates().tolist()
-    assert outcomes == ["slower", "inconclusive", "within", "faster"]
-    assert found.loc[found["verdict"] == "faster", "stage"].tolist() == ["prefill"]
-    assert counts(found)["slower"] == 4 and sum(counts(found).values()) == len(found) == 3 * (
-        len(BASE_MS) + 1
-    )
+    assert decode["evidence"].startswith("3 and 3 runs, 12 pages: 1.0")
+    assert found["kind"].drop_duplicates().tolist() == ["slower", "look", "faster", "unchanged"]
+    assert found.loc[found["kind"] == "faster", "stage"].tolist() == ["prefill"]
+    assert len(found) == 3 * (len(BASE_MS) + 1)
+    commits = found[found["commits"] == "older00 → slow000"]
+    said = sentence(commits, "older00 → slow000", "H200")
+    assert said.startswith("older00 → slow000 on H200: fast on H200, gundam (2) is confirmed 1.0")
+    assert said.endswith("and 3 other stages with it.")
 
 
-def test_a_commit_of_one_process_is_inconclusive_however_slow_it_was(found: pd.DataFrame) -> None:
-    twice = found[found["under"].str.endswith("base")]
+def test_a_commit_of_one_process_is_never_confirmed_however_slow_it_was(found: pd.DataFrame) -> None:
+    twice = found[found["name"].str.endswith("base")]
     assert set(twice["verdict"]) == {"inconclusive"} and twice["low"].isna().all()
-    assert twice["why"].str.startswith("one run a side").all()
+    assert set(twice["kind"]) == {"look"} and twice["times"].tolist() == pytest.approx([2.0] * 10, rel=0.1)
+    assert twice["evidence"].str.startswith("1 run each, 12 pages").all()
     assert twice["lost_ms"].is_monotonic_decreasing
+    said = sentence(twice, "single0 → twice00", "H200")
+    assert said == "single0 → twice00 on H200: no confirmed slowdown. 10 to look at."
 
 
 def test_each_row_is_what_the_pair_alone_says(history: History, found: pd.DataFrame) -> None:
     for (a, b, backend), rows in found.groupby(["a", "b", "backend"]):
         alone = compare_speed(history, (a, backend), (b, backend)).set_index("stage")
         mine = rows.assign(stage=rows["stage"].replace(WHOLE, TOTAL)).set_index("stage").loc[alone.index]
-        columns = ["verdict", "ratio", "low", "high", "runs_a", "runs_b", "pages"]
+        columns = ["verdict", "ratio", "low", "high", "runs_a", "runs_b", "pages", "median_a", "median_b"]
         pd.testing.assert_frame_equal(mine[columns], alone[columns])
 
 
@@ -97,13 +100,44 @@ def test_a_gate_that_ends_with_the_older_commit_is_not_turned_round(tmp_path: Pa
         made = record(f"{name}-{number}", number, git_commit=name.ljust(40, "0"))
         write(tmp_path, made, paced(number, {"decode": 1.2} if name == "after" else {}))
     history = History(tmp_path)
-    found = regressions(history, history.runs())[0].set_index("stage")
-    assert found.loc["decode", ["a", "b", "verdict"]].tolist() == ["before-3", "after-2", "slower"]
+    rows = changes(history, history.runs()).rows.set_index("stage")
+    assert rows.loc["decode", ["a", "b", "verdict"]].tolist() == ["before-3", "after-2", "slower"]
+
+
+def test_time_that_moved_between_stages_says_so(tmp_path: Path) -> None:
+    """Of prefill's 150 ms sam takes 20 more and clip 19 less: a clock moved."""
+    commit(tmp_path, "before", 1, 1, {})
+    commit(tmp_path, "moved", 2, 1, {"sam": 80 / 60, "clip": 1 / 20, "decode": 1.2})
+    history = History(tmp_path)
+    said = changes(history, history.runs()).rows.set_index("stage")["evidence"]
+    assert "prefill as a whole" in said["sam"] and said["sam"].endswith("moved between stages?")
+    assert "moved" not in said["decode"]  # the page is as much longer
+
+
+def test_rates_over_commits_name_steps_and_changes_of_level(tmp_path: Path) -> None:
+    factors = [1.0] * 6 + [0.95] * 6 + [1.3]
+    for number, factor in enumerate(factors):
+        commit(tmp_path, f"c{number:02d}", number, 1, dict.fromkeys(BASE_MS, factor))
+    commit(tmp_path, "other", 20, 1, {}, preset="base")
+    with History(tmp_path) as history:
+        found = changes(history, history.runs())
+        page_ms = history.query("pace")[0].set_index("run_id")["page_ms"]
+    assert found.series["name"].value_counts().to_dict() == {
+        "fast on H200, gundam": 13, "fast on H200, base": 1,
+    }  # fmt: skip
+    assert sorted(found.series["position"]) == [0, *range(13)]
+    level, step = found.marks.to_dict("records")
+    assert level["position"] == 6 and level["words"] == "level of 6 runs before and 7 after"
+    assert level["after"] / level["before"] == pytest.approx(1 / 0.95, rel=0.02)
+    assert step["position"] == 12 and step["words"] == "1 run before and 1 after"
+    trend = found.rows.set_index("stage")["trend"][WHOLE]
+    assert trend == pytest.approx([page_ms[f"c{number:02d}-0"] for number in range(13)])
 
 
 def test_a_history_without_a_pair_has_none(tmp_path: Path) -> None:
     history = History(tmp_path)
-    assert regressions(history, history.runs())[0].empty
+    assert changes(history, history.runs()).rows.empty
     write(tmp_path, record("only", 1), paced(1))
     history.refresh()
-    assert regressions(history, history.runs())[0].empty
+    found = changes(history, history.runs())
+    assert found.rows.empty and len(found.series) == 1

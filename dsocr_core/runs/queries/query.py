@@ -119,8 +119,6 @@ _WORK = f"""
     ) AS work
 """
 
-WORK = ("checkpoint", "prompt", "max_new_tokens", "no_repeat_ngram_size", "policy")
-
 
 LISTED = f"""
     SELECT runs.*, runs.run_id IN (

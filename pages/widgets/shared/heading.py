@@ -48,14 +48,12 @@ HEADINGS = {
     ),
     "timing": Heading(
         "Timing",
-        "How long does every stage take, run after run, and is a difference real?",
+        "What became slower, and is it real?",
         (
-            "*Regressions* has the newest commit of each workload, setting and card beside the one before "
-            "it, the surest loss first; a row opens its pair.",
-            "*Stages* sets runs side by side. The two that are chosen there are A and B of *B against A*.",
-            "*Trend* shows a stage, a rate or a share of what the card can do, commit after commit, and "
-            "where its level changed; contended and profiled runs are left out until you ask for them.",
-            "*B against A* compares the same pages and gives an interval: without one there is no verdict.",
+            "The sentence is about the newest two commits of a card; choose others beside it.",
+            "A row (by keyboard: Shift and Space) opens its two runs: interval, settings, kernels, commands.",
+            "Faster and slower are said only where the 95 % interval over several runs lies beyond 2 %.",
+            "*Stages of each run* has absolute times; *Two runs side by side* takes any two.",
             "*Kernels* has what Nsight Systems, Nsight Compute and torch recorded, of one run or of two.",
         ),
     ),

@@ -1,12 +1,8 @@
-"""Charts that need Plotly, which costs a browser a quarter of a second: lines over an axis, and rooflines.
-
-Bars are HTML (`bars.py`). DataFrame -> figure, pure; texts of others are marked by whoever makes the frame.
-"""
+"""Parts of all Plotly charts, and rooflines. Texts of others are escaped by whoever makes the frame."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, log10
 from typing import TYPE_CHECKING, Any
 
@@ -35,74 +31,8 @@ def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Fi
     return Figure(data=traces, layout=layout, _validate=False)
 
 
-@dataclass(frozen=True)
-class Series:
-    """One line, or marks alone where `symbol` is given."""
-
-    name: str
-    x: Sequence[Any]
-    y: Sequence[float]
-    """In the chart's unit."""
-    colour: str
-    dash: str = "solid"
-    symbol: str = ""
-    texts: Sequence[str] = ()
-    """Words of each mark, for the pointer."""
-    stack: bool = False
-    """True where the area from the line before up to this one is filled."""
-
-
-def lines(
-    series: Sequence[Series],
-    label: str,
-    unit: str,
-    log: bool | tuple[bool, bool] = False,
-    height: int = 430,
-    at: tuple[float, str] | None = None,
-    legend: bool = True,
-) -> Figure:
-    """Series over one axis, from zero unless it is logarithmic (`log`: both, or each of x and y).
-
-    `at` is a place of the x axis and the words that stand there beside a dotted line.
-    """
-    log_x, log_y = log if isinstance(log, tuple) else (log, log)
-    stacked = sum(max(each.y, default=0) for each in series if each.stack)
-    longest = max([stacked, *(max(each.y, default=0) for each in series)])
-    scale, name = scale_of(float(longest), unit)
-    layout: dict[str, Any] = {
-        "height": height, "margin": MARGIN, "legend": LEGEND, "hovermode": "closest", "showlegend": legend,
-        "xaxis": {"title": {"text": label}, "type": "log" if log_x else "linear", "fixedrange": True,
-                  "separatethousands": True, "exponentformat": "none"},
-        "yaxis": {"title": {"text": name}, "type": "log" if log_y else "linear", "fixedrange": True,
-                  "rangemode": "normal" if log_y else "tozero"},
-    }  # fmt: skip
-    if at is not None:
-        x, words = at
-        layout["shapes"] = [
-            {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": DOTTED}
-        ]
-        layout["annotations"] = [
-            _words(log10(x) if log_x else x, 1, words, yref="paper", yanchor="top", xanchor="left", xshift=4)
-        ]
-    return figure([_trace(each, scale, unit) for each in series], layout)
-
-
 def _words(x: float, y: float, text: str, **more: Any) -> dict[str, Any]:
     return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12}, **more}
-
-
-def _trace(each: Series, scale: float, unit: str) -> dict[str, Any]:
-    words = "%{text}: %{customdata}" if each.texts else "%{x:,}: %{customdata}"
-    trace: dict[str, Any] = {
-        "type": "scatter", "name": each.name, "x": list(each.x), "y": [value / scale for value in each.y],
-        "customdata": [amount(value, unit) for value in each.y], "text": list(each.texts) or None,
-        "hovertemplate": f"{words}<extra>{each.name}</extra>", "showlegend": True,
-    }  # fmt: skip
-    if each.symbol:
-        marker = {"color": each.colour, "size": 9, "symbol": each.symbol, "line": {"width": 1, "color": EDGE}}
-        return trace | {"mode": "markers", "marker": marker}
-    line = {"color": each.colour, "width": 0.8 if each.stack else 2.5, "dash": each.dash}
-    return trace | {"mode": "lines", "line": line} | ({"stackgroup": "all"} if each.stack else {})
 
 
 # --- under a roof ---------------------------------------------------------------------------------

@@ -44,7 +44,8 @@ class Column:
     `unit` is that of the numbers: FLOP, B, s, ms and the like get a prefix, the same in a whole table, which
     the head says; a "+" before them asks for signs. "share" is of 1 and "%" of 100, "number" takes a prefix
     alone, "count" is a whole number, "" a ratio; or a function that puts one value into words. "text" is as
-    it is, "bar" draws a share of 1, and a format of printf (`%.3f`) is the browser's own work.
+    it is, "bar" draws a share of 1, "line" a list of numbers from zero; a format of printf (`%.3f`) is the
+    browser's own work.
     """
 
     head: str
@@ -66,7 +67,7 @@ class Column:
     @property
     def is_written(self) -> bool:
         """Tell whether the words of its cells are made here, and not by the browser."""
-        return callable(self.unit) or not (self.unit in ("text", "bar") or self.unit.startswith("%."))
+        return callable(self.unit) or not (self.unit in ("text", "bar", "line") or self.unit.startswith("%."))
 
     @property
     def prefixed(self) -> tuple[str, float] | None:
@@ -91,6 +92,8 @@ class Column:
         given: dict[str, Any] = {"label": self.head, "help": self.about or None, "width": self.width}
         if self.unit == "bar":
             return st.column_config.ProgressColumn(**given, format="percent", min_value=0, max_value=1)
+        if self.unit == "line":
+            return st.column_config.LineChartColumn(**given, y_min=0)
         if not self.is_written and self.unit != "text":
             return st.column_config.NumberColumn(**given, format=str(self.unit))
         text = self.unit == "text" or self.left

@@ -3,66 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pages.widgets.shared import run_filters
-from pages.widgets.shared.url_state import LinkedState, Parameter, linked
+from pages.widgets.shared.url_state import LinkedState, Parameter
 
-VIEWS = ("Regressions", "Stages", "Trend", "B against A", "Kernels")
-"""B against A: A is what was before, and B is faster or slower than it, on every page."""
+VIEWS = ("Changes", "Kernels")
+_FORMER = ("Regressions", "Stages", "Trend", "B against A", "A against B")
 PARAMETERS: Mapping[str, Parameter] = {
-    "view": Parameter(VIEWS[0], VIEWS, former=(("A against B", "B against A"),)),
+    "view": Parameter(VIEWS[0], VIEWS, former=tuple((name, VIEWS[0]) for name in _FORMER)),
     # which runs are offered
     **run_filters.PARAMETERS,
     "profiled": Parameter(False),
     "contended": Parameter(False),
-    # Stages
-    "runs": Parameter([], view="Stages"),
-    # Trend
-    "stage": Parameter("decode", view="Trend"),
-    "trend_backend": Parameter("", view="Trend"),
-    # B against A
-    "a": Parameter("", view="B against A"),
-    "b": Parameter("", view="B against A"),
-    "backend_a": Parameter("", view="B against A"),
-    "backend_b": Parameter("", view="B against A"),
-    "neutral": Parameter(2.0, (), 0, 50, view="B against A"),
-    "of": Parameter("decode", view="B against A"),
+    # Changes: two commits on a card, a series of runs, and two runs side by side
+    "commits": Parameter("", view=VIEWS[0]),
+    "series": Parameter("", view=VIEWS[0]),
+    "a": Parameter("", view=VIEWS[0], widget=False),
+    "b": Parameter("", view=VIEWS[0], widget=False),
+    "backend_a": Parameter("", view=VIEWS[0], widget=False),
+    "backend_b": Parameter("", view=VIEWS[0], widget=False),
     # Kernels
-    "run": Parameter("", view="Kernels"),
-    "against": Parameter("", view="Kernels"),
-    "part": Parameter("", view="Kernels"),
-    "top": Parameter(15, (), 5, 50, view="Kernels"),
-    # names that the reader, or the link that was followed, has chosen; the page chooses the others
-    "chosen": Parameter(frozenset(), widget=False, linked=False),
+    "run": Parameter("", view=VIEWS[1]),
+    "against": Parameter("", view=VIEWS[1]),
+    "part": Parameter("", view=VIEWS[1]),
 }
 STATE = LinkedState("timing", PARAMETERS)
 key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 
 
-def chosen(name: str) -> bool:
-    """Tell whether the reader, or the link that was followed, has chosen this one; else the page chooses."""
-    return name in value("chosen")
-
-
-def choose(*names: str) -> None:
-    """Note that the reader has chosen these."""
-    put("chosen", value("chosen") | {*names})
-
-
 def read() -> None:
     """Make every parameter have its value; another page may have asked for runs."""
-    if (asked := STATE.read(_first)) is not None:
-        put("view", "Stages")
-        put("runs", asked["runs"])
-        STATE.clear("a", "b")
-        put("chosen", value("chosen") - {"a", "b"} | {"runs"})
+    if (asked := STATE.read()) is not None:
+        before, *after = asked["runs"] if len(asked["runs"]) > 1 else ["", *asked["runs"]]
+        open_pair((before, ""), (after[-1], ""))
 
 
-def _first() -> dict[str, Any]:
-    """Give what the link has chosen, and the view that its first parameter of a view belongs to."""
-    link = linked(PARAMETERS)
-    return {
-        "chosen": frozenset(link),
-        "view": next((view for name in link if (view := PARAMETERS[name].view)), VIEWS[0]),
-    }
+def open_pair(a: tuple[str, str], b: tuple[str, str]) -> None:
+    """Show two runs and their backends side by side, the former one as A. Before any widget is drawn."""
+    put("view", VIEWS[0])
+    choose_pair(a, b)
+
+
+def choose_pair(a: tuple[str, str], b: tuple[str, str]) -> None:
+    for side, (run, backend) in (("a", a), ("b", b)):
+        put(side, run)
+        put(f"backend_{side}", backend)

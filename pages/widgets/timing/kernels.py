@@ -11,42 +11,52 @@ from dsocr_core.runs import timings
 from dsocr_core.runs.kernel_names import kernel_names
 from dsocr_core.runs.kernel_pairs import FIGURES, KernelPairs, kernel_pairs, profile_of
 from dsocr_core.runs.labels import has_value, short_names
-from pages.widgets.shared import bars, figure, navigation, resources, table
+from pages.widgets.shared import figure, navigation, resources, table
 from pages.widgets.shared.stages import stage_name
 from pages.widgets.shared.table import Column
-from pages.widgets.timing import charts, profile, profile_charts, tables
+from pages.widgets.timing import charts, profile
 from pages.widgets.timing.address import STATE, key, put, value
-from pages.widgets.timing.sidebar import Shown
+from pages.widgets.timing.sidebar import RunSelection
 
 _TABLE = "timing kernel pairs"
-_HEADS = {"sm": "SM", "memory": "memory", "dram": "DRAM", "occupancy": "occupancy"}
-_COLUMNS = {
+_MOST = 200
+"""Kernels of one run's sums: what is below takes no time."""
+_KERNELS = {
+    "stage": Column("stage"),
+    "short": Column("kernel", width=220),
+    "share": Column("share", "bar", "Of the GPU time of the stage."),
+    "total_s": Column("total", "s"),
+    "instances": Column("calls", "count"),
+    **{f"{name}_s": Column(head, "s") for name, head in
+       (("avg", "mean"), ("med", "median"), ("min", "least"), ("max", "most"))},
+    "name": Column("full name"),
+}  # fmt: skip
+_PAIR = {
     "found": Column("found"),
     "stage": Column("stage"),
-    "name": Column("kernel"),
+    "name": Column("kernel", width=220),
     "change_s": Column("B − A", "+s", "Time of B less time of A, over all launches."),
     **{
         f"{name}_{side}": Column(f"{head} {side.upper()}", unit)
         for name, head, unit in (
-            ("each_s", "each", "s"), ("total_s", "total", "s"), ("calls", "calls", "count")
+            ("each_s", "each", "s"), ("total_s", "total", "s"), ("calls", "calls", "count"),
+            *((name, {"sm": "SM", "dram": "DRAM"}.get(name, name), "%") for name in FIGURES),
         )
         for side in "ab"
     },
-    **{f"{name}_{side}": Column(f"{_HEADS[name]} {side.upper()}", "%") for name in FIGURES for side in "ab"},
     **{f"launch_{side}": Column(f"launch {side.upper()}", about="Grid x block.") for side in "ab"},
     "kernel": Column("full name"),
 }  # fmt: skip
+_NO_PROFILES = "Not both commits were profiled on this card: import a profile of each (docs/profiling.md)."
 
 
-def draw(shown: Shown) -> None:
+def draw(chosen: RunSelection) -> None:
     """The choice of a run, and of one before it, and their kernels."""
     # Nsight's runs are profiled by nature: that filter does not count here.
-    passing = shown.history.runs(**shown.filters | {"profiled": None})["run_id"]
-    candidates = shown.every[shown.every["run_id"].isin(set(passing))]
-    summed = shown.history.runs_with("kernels")
-    profiled = set(shown.history.runs_with("kernel_launches"))
-    with_kernels = candidates[candidates["run_id"].isin({*summed, *profiled})]
-    if with_kernels.empty:
+    passing = chosen.history.runs(**chosen.filters | {"profiled": None})["run_id"]
+    summed, profiled = (set(chosen.history.runs_with(name)) for name in ("kernels", "kernel_launches"))
+    runs = chosen.every[chosen.every["run_id"].isin(set(passing) & (summed | profiled))]
+    if runs.empty:
         st.info(
             "No run with kernels passes the filters. Import a kernel summary of Nsight Systems or a profile "
             "of Nsight Compute."
@@ -54,94 +64,89 @@ def draw(shown: Shown) -> None:
         if st.button("Import runs", type="primary", key="timing import"):
             navigation.to_import()
         return
-    there = [*with_kernels["run_id"]]
+    there = [*runs["run_id"]]
     for name, standard in (("run", there[0]), ("against", "")):
         if STATE.missing(name, {*there, ""}):
-            STATE.say_missing(name, "run with kernels:")
+            STATE.say_missing(name, "run with kernels")
             return
         if value(name) not in there:
             put(name, standard)
-    run, before = value("run"), value("against")
-    first, second = st.columns(2, vertical_alignment="bottom")
-    offered = shown.offered(run, runs=with_kernels)
-    first.selectbox(
-        "A, before", ["", *(each for each in there if each != run)], key=key("against"),
-        format_func=({"": "none: B alone"} | shown.labels).__getitem__,
-    )  # fmt: skip
-    second.selectbox("B, after", offered, key=key("run"), format_func=shown.labels.__getitem__)
-    runs = [run, before] if before and before != run else [run]
-    if run in summed or len(runs) > 1:
-        _controls(shown, runs)
-    if len(runs) > 1:
-        _pair(shown, before, run)
-        return
-    if run in summed:
-        _longest(shown, run)
-    if run in profiled:
-        profile.draw(shown, run)
-
-
-def _controls(shown: Shown, runs: list[str]) -> None:
-    longest, _ = shown.history.query("kernels", run_ids=runs, top=1)
-    if not {*runs} <= {*longest["run_id"]}:  # profiles that no sums came with
-        launches, _ = shown.history.query("launches", run_ids=runs)
-        longest = pd.concat([longest, launches])
-    stages = timings.in_order(longest["stage"].dropna())
-    if value("part") not in ("", *stages):
+    stages = _stages(chosen, [each for each in (value("run"), value("against")) if each])
+    if value("part") not in stages:
         put("part", "")
+    one, two, three = st.columns([3, 3, 2], vertical_alignment="bottom")
+    one.selectbox(
+        "A, before", ["", *(each for each in there if each != value("run"))], key=key("against"),
+        format_func=({"": "none: B alone"} | chosen.labels).__getitem__,
+    )  # fmt: skip
+    two.selectbox(
+        "B, after", chosen.offered(value("run"), runs=runs), key=key("run"),
+        format_func=chosen.labels.__getitem__,
+    )  # fmt: skip
     words = {"": "all"} | short_names(stages)
-    left, right = st.columns(2, vertical_alignment="bottom")
-    left.selectbox(
+    three.selectbox(
         "Stage", ["", *stages], key=key("part"), format_func=words.__getitem__, disabled=not stages
     )
-    right.slider("Longest kernels" if len(runs) == 1 else "Largest changes", 5, 50, key=key("top"))
+    run, before = value("run"), value("against")
+    if before and before != run:
+        _pair(chosen, before, run)
+        return
+    if run in summed:
+        _longest(chosen, run)
+    if run in profiled:
+        profile.draw(chosen, run, value("part"))
 
 
-def _longest(shown: Shown, run: str) -> None:
+def _stages(chosen: RunSelection, runs: list[str]) -> list[str]:
+    longest, _ = chosen.history.query("kernels", run_ids=runs, top=1)
+    launches, _ = chosen.history.query("launches", run_ids=runs)
+    stages = [frame["stage"].dropna() for frame in (longest, launches) if len(frame)]
+    return timings.in_order(pd.concat(stages)) if stages else []
+
+
+def _longest(chosen: RunSelection, run: str) -> None:
     stage = [value("part")] if value("part") else None
-    found, sql = shown.history.query("kernels", run_ids=[run], stages=stage, top=value("top"))
-    covered = found.groupby("stage", dropna=False)["share"].sum()
-    words_of = ", ".join(
-        f"{stage_name(name) if isinstance(name, str) else 'all stages'} {100 * share:.0f} %"
-        for name, share in covered.items()
+    found, sql = chosen.history.query("kernels", run_ids=[run], stages=stage, top=_MOST)
+    figure.head(
+        f"{plural(len(found), 'kernel')}, the longest first, by their share of their stage's GPU time.",
+        sql=[sql], commands=[chosen.history.record(run).command], kernels=found,
+    )  # fmt: skip
+    shown = found.assign(
+        stage=[stage_name(stage) if has_value(stage) else "all stages" for stage in found["stage"]],
+        short=kernel_names(found["name"].tolist()),
+        **{f"{name}_s": found[f"{name}_ns"] / 1e9 for name in ("total", "avg", "med", "min", "max")},
     )
-    caption = f"The longest kernels by their share of the stage's GPU time; together: {words_of}."
-    figure.head(caption, sql=[sql], commands=shown.commands(run), kernels=found)
-    bars.draw(charts.kernel_bars(found), caption)
-    table.draw(tables.told_kernels(found), tables.KERNELS)
+    table.draw(shown, _KERNELS)
 
 
 # --- two runs -------------------------------------------------------------------------------------
 
 
-def _pair(shown: Shown, a: str, b: str) -> None:
+def _pair(chosen: RunSelection, a: str, b: str) -> None:
     stage = value("part") or None
-    history, of = shown.history, (a, b, stage)
+    history, of = chosen.history, (a, b, stage)
     found = resources.held(
         "timing kernel pairs", history.state_of_runs, of, lambda: kernel_pairs(history, a, b, stage)
     )
-    figure.head(
-        found.words, sql=found.sql, commands=shown.commands(a, b), kernels_compared=found.rows,
-        sides=found.sides,
-    )  # fmt: skip
+    commands = [history.record(run).command for run in (a, b)]
+    figure.head(found.words, sql=found.sql, commands=commands, kernels_compared=found.rows, sides=found.sides)
     if found.rows.empty:
         st.info("Neither run has kernels of this stage.")
         return
-    rows = found.rows.head(value("top"))
+    rows = found.rows.head(_MOST)
     rows = rows.assign(
         name=kernel_names(rows["kernel"].tolist()),
         stage=[stage_name(name) if has_value(name) else "all stages" for name in rows["stage"]],
     )
-    bars.draw(charts.kernel_pair_bars(rows, found.by_call), found.words)
-    without = [name for name in _COLUMNS if name in rows and rows[name].isna().all()]
+    without = [name for name in _PAIR if name in rows and rows[name].isna().all()]
     table.draw(
-        rows.drop(columns=without), _COLUMNS, "–", key=_TABLE, selection_mode="single-row", on_select="rerun"
+        rows.drop(columns=without), _PAIR, "–", key=_TABLE, selection_mode="single-row", on_select="rerun"
     )
-    chosen_rows = st.session_state[_TABLE]["selection"]["rows"]
-    _roof(shown, found, rows.iloc[chosen_rows] if chosen_rows else rows, b)
+    marked = st.session_state[_TABLE]["selection"]["rows"]
+    _roof(chosen, found, rows.iloc[marked] if marked else rows, b)
 
 
-def _roof(shown: Shown, found: KernelPairs, rows: pd.DataFrame, run: str) -> None:
+def _roof(chosen: RunSelection, found: KernelPairs, rows: pd.DataFrame, run: str) -> None:
     """The kernels of both under the roof of B's card where their operations were counted."""
     sides = found.sides[found.sides["kernel"].isin({*rows["kernel"]}) & found.sides["class"].notna()]
     if sides.empty:
@@ -150,17 +155,17 @@ def _roof(shown: Shown, found: KernelPairs, rows: pd.DataFrame, run: str) -> Non
     sides = sides.sort_values("side", ascending=False).assign(duration_s=sides["total_s"])
     sides["share"] = sides["duration_s"] / sides.groupby("side")["duration_s"].transform("sum")
     counted = sides[sides["flops"].notna() & sides["bytes"].notna() & (sides["duration_s"] > 0)]
-    gpu = shown.every.set_index("run_id")["gpu"].get(run)
+    gpu = chosen.facts[run]["gpu"]
     device = card_named(gpu if isinstance(gpu, str) else None)
-    if device is not None and profile_charts.roofs(counted, device):
+    if device is not None and charts.roofs(counted, device):
         of = f"{plural(len(rows), 'kernel')}: A open, B filled"
         st.caption(f"{of}, under the roof of {device.name}; each as large as its part of the time.")
-        figure.plot(profile_charts.kernel_roofline(counted, device), "kernel roofline", f"Roofline, {of}")
+        figure.plot(charts.kernel_roofline(counted, device), "kernel roofline", f"Roofline, {of}")
 
 
-def button(shown: Shown, a: str, b: str, stage: str) -> None:
+def button(chosen: RunSelection, a: str, b: str, stage: str) -> None:
     """From two timed runs to the kernels of their commits, where both were profiled."""
-    found = [profile_of(shown.history, shown.every, run) for run in (a, b)]
+    found = [profile_of(chosen.history, chosen.every, run) for run in (a, b)]
     there = all(found) and found[0] != found[1]
     st.button(
         f"Kernels of {stage_name(stage)}", icon=":material/memory:", key="timing kernels", disabled=not there,
@@ -169,10 +174,7 @@ def button(shown: Shown, a: str, b: str, stage: str) -> None:
     )  # fmt: skip
 
 
-_NO_PROFILES = "Not both commits were profiled on this card: import a profile of each (docs/profiling.md)."
-
-
 def _open(before: str, run: str, stage: str) -> None:
     """A callback: the kernels of two runs."""
-    for name, given in (("against", before), ("run", run), ("part", stage), ("view", "Kernels")):
-        put(name, given)
+    for name, new in (("against", before), ("run", run), ("part", stage), ("view", "Kernels")):
+        put(name, new)

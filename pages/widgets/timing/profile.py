@@ -15,8 +15,8 @@ from dsocr_core.runs.kernel_profiles import CLASS_RULE
 from dsocr_core.runs.profiled import by_kernel, device_name, joined, known, profile_rows
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.table import Column
-from pages.widgets.timing import profile_charts
-from pages.widgets.timing.sidebar import Shown
+from pages.widgets.timing import charts
+from pages.widgets.timing.sidebar import RunSelection
 
 _MOST_DRAWN = 400
 _PERCENTS = {
@@ -62,27 +62,35 @@ class _Profile:
     sql: list[str]
 
 
-def _read(shown: Shown, run: str) -> _Profile:
-    launches, _ = shown.history.query("launches", run_ids=[run])
-    metrics, sql = shown.history.query("launch_metrics", run_ids=[run])
+def _read(chosen: RunSelection, run: str) -> _Profile:
+    launches, _ = chosen.history.query("launches", run_ids=[run])
+    metrics, sql = chosen.history.query("launch_metrics", run_ids=[run])
     rows = profile_rows(launches, metrics)
-    more = joined(shown.history, rows, run)
-    gpu = shown.every.set_index("run_id")["gpu"].get(run)
+    more = joined(chosen.history, rows, run)
+    gpu = chosen.facts[run]["gpu"]
     capabilities = launches["compute_capability"].dropna().unique().tolist()
     device = device_of(rows, device_name(metrics) or (gpu if isinstance(gpu, str) else None), capabilities)
     return _Profile(rows, by_kernel(rows), capabilities, device, [sql, *more])
 
 
-def draw(shown: Shown, run: str) -> None:
-    """The profile of one run."""
-    found = resources.held("timing profile", shown.history.state_of_runs, run, lambda: _read(shown, run))
+def draw(chosen: RunSelection, run: str, stage: str) -> None:
+    """The profile of one run, of a stage or ("") of all."""
+    found = resources.held("timing profile", chosen.history.state_of_runs, run, lambda: _read(chosen, run))
     rows, kernels, device = found.rows, found.kernels, found.device
-    words = profile_words(rows, kernels, shown.labels) + roof_words(rows, device, found.capabilities)
-    figure.head(words, sql=found.sql, commands=shown.commands(run), kernels_profiled=kernels, profile=rows)
+    if stage:
+        rows, kernels = (each[each["stage"] == stage] for each in (rows, kernels))
+    words = profile_words(rows, kernels, chosen.labels) + roof_words(rows, device, found.capabilities)
+    figure.head(
+        words,
+        sql=found.sql,
+        commands=[chosen.history.record(run).command],
+        kernels_profiled=kernels,
+        profile=rows,
+    )
     counted = kernels[kernels["flops"].notna() & kernels["bytes"].notna() & kernels["duration_s"].notna()]
-    if device is not None and profile_charts.roofs(counted, device):
+    if device is not None and charts.roofs(counted, device):
         figure.plot(
-            profile_charts.kernel_roofline(counted.head(_MOST_DRAWN), device), "kernel roofline",
+            charts.kernel_roofline(counted.head(_MOST_DRAWN), device), "kernel roofline",
             f"Kernels under the roofs of {device.name}",
         )  # fmt: skip
     table.draw(told(kernels), COLUMNS)
@@ -97,12 +105,13 @@ def told(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def profile_words(rows: pd.DataFrame, kernels: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """Show what was profiled, the classes by time, and whose shares of a run are shown."""
-    words = f"{plural(len(rows), 'launch', 'launches')} of {plural(len(kernels), 'kernel')} under Nsight "
-    words += "Compute, each alone, "
+    """Show what was profiled, the classes by time, and whose shares of a run are chosen."""
+    words = f"{plural(len(rows), 'launch', 'launches')}, {plural(len(kernels), 'kernel')}, "
     spent = rows["duration_s"].sum(min_count=1)
-    words += "times not measured: " if pd.isna(spent) else f"{amount(spent, 's')} in all: "
-    classes = sorted(rows.groupby("class"), key=lambda of: -of[1]["share"].sum())
+    words += "times not measured" if pd.isna(spent) else amount(spent, "s")
+    words += " (each profiled alone): "
+    # Of kernels, as the table has them: launches of one may be of two classes.
+    classes = sorted(kernels.groupby("class"), key=lambda of: -of[1]["share"].sum())
     words += ", ".join(_class_words(str(name), part) for name, part in classes) or "no class measured"
     if (other := rows["run"].dropna()).any():
         words += f". Shares of the run are those of {labels.get(other.iloc[0], other.iloc[0])}"
@@ -115,7 +124,7 @@ def _class_words(name: str, part: pd.DataFrame) -> str:
     """The share of a class in the time, with how busy SMs and DRAM were in it: means over the time."""
     weights = part["duration_s"]
     if weights.isna().any():
-        return f"{plural(len(part), 'launch', 'launches')} {name} bound"
+        return f"{plural(len(part), 'kernel')} {name} bound"
     sm, dram = (percent((part[of] * weights).sum() / weights.sum()) for of in ("sm", "dram"))
     return f"{percent(100 * part['share'].sum())} of the time {name} bound (SM {sm}, DRAM {dram} of peak)"
 
@@ -125,7 +134,7 @@ def roof_words(rows: pd.DataFrame, device: Hardware | None, capabilities: list[s
     if rows["flops"].isna().all():
         return ""
     if device is not None:
-        if profile_charts.roofs(rows, device):
+        if charts.roofs(rows, device):
             return ""
         return f" No peak of the units that were used is known of {device.name}, so no roof is drawn."
     of = f" (compute capability {', '.join(capabilities)})" if capabilities else ""

@@ -11,18 +11,19 @@ import streamlit as st
 
 from dsocr_core.base.formatting import plural
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import chart_names, run_labels
+from dsocr_core.runs.labels import condition, run_labels
 from pages.widgets.shared import resources, run_filters
 from pages.widgets.shared.new_runs import refresh_button, shown
 from pages.widgets.timing.address import STATE, key, value
 
 _MOST_RUNS = 500
 """A select box is offered the newest so many."""
+_SWITCHES = {"contended": "on a busy machine", "profiled": "under a profiler"}
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Matter of the views: the history, the runs of the session, and those that pass the filters."""
+class RunSelection:
+    """The history, the runs of the session, and those that pass the filters: what the views choose from."""
 
     history: History
     every: pd.DataFrame
@@ -31,62 +32,68 @@ class Shown:
     """Those that pass the filters."""
     filters: dict[str, Any]
     """As the history's queries take them."""
+    left_out: dict[str, int]
+    """Runs that pass all filters but a switch, by the switch."""
 
     @cached_property
     def labels(self) -> dict[str, str]:
         return run_labels(self.every)
 
     @cached_property
-    def names(self) -> dict[str, tuple[str, str]]:
-        return chart_names(self.every)
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Rows of all runs by their id."""
+        return dict(zip(self.every["run_id"], self.every.to_dict("records"), strict=True))
+
+    def condition(self, run: str) -> str:
+        """Conditions under which alone a run's times may be compared."""
+        return condition(self.facts[run])
 
     def offered(self, *chosen: str, runs: pd.DataFrame | None = None) -> list[str]:
         """Runs for a select box, newest first; those chosen stay whatever the filters say."""
         found = self.runs if runs is None else runs
         offered = found["run_id"].head(_MOST_RUNS).tolist()
-        return [*offered, *(run_id for run_id in chosen if run_id not in offered)]
+        return [*offered, *(run_id for run_id in chosen if run_id and run_id not in offered)]
 
-    def commands(self, *run_ids: str) -> list[str | None]:
-        return [self.history.record(run_id).command for run_id in run_ids]
+    @property
+    def left_out_words(self) -> str:
+        """Say what the switches leave out; nothing where they leave nothing out."""
+        parts = [
+            f"{plural(count, 'run')} {_SWITCHES[name]}" for name, count in self.left_out.items() if count
+        ]
+        return f"Left out: {', '.join(parts)}; see the switches on the left." if parts else ""
 
 
-def draw(history: History) -> Shown:
+def draw(history: History) -> RunSelection:
     """Draw the sidebar. Raises DsocrError when the history does not answer."""
     refresh_button(history)
     run_filters.draw(STATE, history)
-    st.toggle("Profiled runs too", key=key("profiled"), help="Their times carry the profiler's overhead.")
-    st.toggle(
-        "Contended runs too", key=key("contended"),
-        help="Other programs took more than a fifth of the machine's CPU time while they were made. A run "
-        "with drafts is then compared with one without as well.",
-    )  # fmt: skip
-    filters, there = _filters(), frozenset(shown(history))
+    filters, there = run_filters.parameters(STATE), frozenset(shown(history))
+    switches = {name: bool(value(name)) for name in _SWITCHES}
     found = resources.held(
-        "timing runs", history.state, (there, repr(filters)), lambda: _found(history, there, filters)
-    )
-    st.caption(f"{len(found.runs):,} of {plural(len(found.every), 'run')}")
+        "timing runs", history.state, (there, repr(filters), repr(switches)),
+        lambda: _found(history, there, filters, switches),
+    )  # fmt: skip
+    for name, words in _SWITCHES.items():
+        count = f"{found.left_out[name]:,} " if found.left_out[name] else ""
+        st.toggle(f"Include {count}runs {words}", key=key(name))
     if STATE.used(*run_filters.FILTERS):
         st.button(
-            "Clear filters",
-            on_click=STATE.clear,
-            args=run_filters.FILTERS,
-            width="stretch",
+            "Clear filters", on_click=STATE.clear, args=run_filters.FILTERS, width="stretch",
             key="timing clear",
-        )
+        )  # fmt: skip
     if unread := len(history.problems):
         st.caption(f"{plural(unread, 'entry', 'entries')} of the history cannot be read: see Runs.")
     return found
 
 
-def _found(history: History, there: frozenset[str], filters: dict[str, Any]) -> Shown:
+def _found(
+    history: History, there: frozenset[str], filters: dict[str, Any], switches: dict[str, bool]
+) -> RunSelection:
     every = history.runs(trashed=None)
     every = every[every["run_id"].isin(there)]
-    passing = history.runs(**filters)["run_id"]
-    return Shown(history, every, every[every["run_id"].isin(set(passing))], filters)
-
-
-def _filters() -> dict[str, Any]:
-    return run_filters.parameters(STATE) | {
-        "contended": None if value("contended") else False,
-        "profiled": None if value("profiled") else False,
-    }
+    passing = every[every["run_id"].isin(set(history.runs(**filters)["run_id"]))]
+    out = {name: passing[name].astype(bool) & (not on) for name, on in switches.items()}
+    hidden = out["contended"] | out["profiled"]
+    counts = {name: int(each.sum()) for name, each in out.items()}
+    asked = {name: None if on else False for name, on in switches.items()}
+    return RunSelection(history, every, passing[~hidden], filters | asked, counts)

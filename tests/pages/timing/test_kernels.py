@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from dsocr_core.runs.history import History
 from dsocr_core.runs.kernel_pairs import profile_of
 from pages.widgets.shared import resources
-from pages.widgets.timing.charts import kernel_pair_bars
 from tests.support.opened_page import bodies, opened, words
 from tests.support.timed_history import kernels, paced, record, write
 
@@ -45,27 +43,16 @@ def test_two_runs_kernels_are_drawn_and_tabled(history: History) -> None:
     assert not test.get("plotly_chart")  # sums have no roofline
     assert test.selectbox(key="timing part").options == ["all", "decode"]
     alone = opened("timing", view="Kernels", run="new-nsys")
-    assert "together: decode 100 %" in words(alone)
+    shares = alone.dataframe[0].value.set_index("short")["share"]
+    assert shares["gemm"] == pytest.approx(3 / 4.5) and shares.sum() == pytest.approx(1)
 
 
 def test_the_pair_leads_to_the_kernels_of_its_commits(history: History) -> None:
     runs = history.runs()
     assert [profile_of(history, runs, run) for run in ("old-0", "new-1")] == ["old-nsys", "new-nsys"]
-    test = opened("timing", view="B against A", a="old-0", b="new-1", of="decode")
+    test = opened("timing", view="B against A", a="old-0", b="new-1")
     test.button(key="timing kernels").click().run()
     assert {name: test.session_state[f"timing {name}"] for name in ("view", "against", "run", "part")} == {
         "view": "Kernels", "against": "old-nsys", "run": "new-nsys", "part": "decode",
     }  # fmt: skip
     assert profile_of(history, runs[runs["git_commit"] != "1" * 40], "new-0") == "new-nsys"
-
-
-def test_bars_of_two_runs_lie_on_each_other() -> None:
-    rows = pd.DataFrame({
-        "name": ["gemm", "only_b"], "found": ["in both", "new"], "change_s": [1e-6, 4e-6],
-        "total_s_a": [4e-6, None], "total_s_b": [5e-6, 4e-6],
-        "each_s_a": [2e-6, None], "each_s_b": [5e-6, 4e-6],
-    })  # fmt: skip
-    html = kernel_pair_bars(rows, by_call=False)
-    assert html.count("class='outer'") == 1 and html.count("class='inside'") == 2
-    assert "width:80.000%" in html and "width:100.000%" in html and "+1.00 µs" in html and ">new<" in html
-    assert "width:40.000%" in kernel_pair_bars(rows, by_call=True)

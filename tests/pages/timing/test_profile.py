@@ -7,8 +7,8 @@ import pytest
 from analytic_model.cards import card_named
 from analytic_model.hardware import HARDWARE, Hardware
 from dsocr_core.runs.profiled import by_kernel, profile_rows
+from pages.widgets.timing.charts import kernel_roofline, roofs
 from pages.widgets.timing.profile import device_of, profile_words, roof_words, told
-from pages.widgets.timing.profile_charts import kernel_roofline, roofs
 from tests.support.launches import LAUNCHES, metrics
 
 
@@ -73,4 +73,4 @@ def test_a_share_of_time_is_said_with_how_busy_its_units_were_and_no_time_is_no_
     rows = profile_rows(LAUNCHES, timeless[timeless["metric"] != "Duration"])
     words = profile_words(rows, by_kernel(rows), {})
     assert "times not measured" in words and "0 s" not in words and "nan" not in words
-    assert "1 launch compute bound" in words
+    assert "1 kernel compute bound" in words

@@ -1,0 +1,260 @@
+"""Any two runs side by side: is B faster, in which stages, what differs, how to measure it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.base.formatting import duration, plural, significant, speed_ratio
+from dsocr_core.runs import timings
+from dsocr_core.runs.history import History
+from dsocr_core.runs.labels import engine_name, has_value
+from dsocr_core.runs.settings_diff import record_facts, side_by_side
+from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, SURE, outcome_words
+from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared.labels import first_of_ours
+from pages.widgets.shared.messages import plain
+from pages.widgets.shared.stages import stage_name
+from pages.widgets.shared.table import Column
+from pages.widgets.timing import charts, kernels
+from pages.widgets.timing.address import STATE, choose_pair, put, value
+from pages.widgets.timing.sidebar import RunSelection
+
+MOST_PAGES = 200
+"""Pages in the table: each cell more costs its time, and nobody reads further down."""
+Side = tuple[str, str]
+"""A run and one of its backends."""
+_COMPARISON = {
+    "stage": Column("stage", stage_name, left=True, width=170),
+    "median_a": Column("A median", "ms"),
+    "median_b": Column("B median", "ms"),
+    "times": Column("B/A", "", "Time of B over time of A: below 1 B is faster."),
+    "low": Column("95 % from", ""),
+    "high": Column("to", ""),
+    "outcome": Column("outcome", left=True),
+    "pages": Column("pages", "count"),
+    "runs_a": Column("runs of A", "count", "Runs of one commit, machine and setting: the draws."),
+    "runs_b": Column("runs of B", "count"),
+    "why": Column("why", left=True, width=260),
+}
+_PAGES = {"page": Column("page"), "a_ms": Column("A", "ms"), "b_ms": Column("B", "ms")}
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers of the history on A and B, and what follows from it."""
+
+    found: pd.DataFrame
+    pages: pd.DataFrame
+    """Whole pages, the largest change first."""
+    coverage: pd.DataFrame
+    sql: list[str]
+
+
+def draw(chosen: RunSelection) -> None:
+    """The choice of two runs, and how B's times stand to A's once both are chosen."""
+    sides = _sides(chosen)
+    names = {each: _name(chosen, each) for each in sides}
+    for side in "ab":
+        runs = [backend for run, backend in sides if run == value(side)]
+        if runs and not value(f"backend_{side}"):
+            put(f"backend_{side}", first_of_ours(runs))
+    if value("b") and not value("a"):
+        choose_pair(_before(chosen, _chosen("b"), sides), _chosen("b"))
+    a, b = _chosen("a"), _chosen("b")
+    with st.expander("Two runs side by side", expanded=bool(value("a") and value("b")), key="timing pair"):
+        _choice(sides, names)
+        if a == b:
+            if a[0]:
+                st.info("A and B are the same: choose another run, or another backend.")
+        elif a[0] and b[0]:
+            _compare(chosen, a, b)
+
+
+def missing(chosen: RunSelection) -> bool:
+    """Say which run or backend of a link is not there; then nothing else is shown."""
+    for side in "ab":
+        backends = [backend for run, backend in _sides(chosen) if run == value(side)]
+        for name, words, there in (
+            (side, f"timed run {side.upper()}", {value(side)} if backends else {""}),
+            (f"backend_{side}", f"backend of {side.upper()}", {*backends, ""}),
+        ):
+            if STATE.missing(name, there):
+                STATE.say_missing(name, words)
+                return True
+    return False
+
+
+def _sides(chosen: RunSelection) -> list[Side]:
+    """Timed runs and backends that pass the filters, newest first, and those that a link names."""
+    timed = {*chosen.history.runs_with("stage_timings")} & {*chosen.every["run_id"]}
+    backends = chosen.every.set_index("run_id")["backends"].to_dict()
+    return [
+        (run, backend)
+        for run in chosen.offered(value("a"), value("b")) if run in timed
+        for backend in (backends[run] if has_value(backends[run]) else ())
+    ]  # fmt: skip
+
+
+def _name(chosen: RunSelection, side: Side) -> str:
+    run = chosen.facts[side[0]]
+    several = len(run["backends"]) > 1
+    return chosen.labels[side[0]] + (f" · {engine_name(run, side[1])}" if several else "")
+
+
+def _chosen(side: str) -> Side:
+    return value(side), value(f"backend_{side}")
+
+
+def _before(chosen: RunSelection, b: Side, sides: list[Side]) -> Side:
+    """The newest run before B of its setting; else the one before it, or B itself."""
+    of = chosen.facts[b[0]]
+    older = [each for each in sides if chosen.facts[each[0]]["created"] < of["created"] and each[1] == b[1]]
+    alike = (each for each in older if chosen.condition(each[0]) == chosen.condition(b[0]))
+    return next(alike, None) or next(iter(older), None) or b
+
+
+def _choice(sides: list[Side], names: dict[Side, str]) -> None:
+    for place, side, words in zip(st.columns(2), "ab", ("A, before", "B, after"), strict=True):
+        box = f"timing side {side}"
+        st.session_state[box] = _chosen(side) if _chosen(side) in names else None
+        place.selectbox(
+            words, sides, key=box, format_func=names.__getitem__, placeholder="Choose a run",
+            on_change=_take, args=(side, box),
+        )  # fmt: skip
+
+
+def _take(side: str, box: str) -> None:
+    """A callback: the run of that side is another one."""
+    run, backend = st.session_state[box] or ("", "")
+    put(side, run)
+    put(f"backend_{side}", backend)
+
+
+# --- what they say --------------------------------------------------------------------------------
+
+
+def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
+    history, contended = chosen.history, bool(value("contended"))
+    # A new run may be like one of the two, and one in the trash no longer counts.
+    answers = resources.held(
+        "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
+    )
+    found, coverage = answers.found, answers.coverage
+    st.markdown(f"**{plain(sentence(found))}** {plain(_pages_words(coverage))}")
+    _warn(chosen, a[0], b[0])
+    figure.head("Times on the same pages.", sql=answers.sql, comparison=found, coverage=coverage)
+    known = found["ratio"].notna().any()
+    if known:
+        words = "Ratio of times on the same pages with its 95 % interval over runs; grey is within 2 %."
+        figure.plot(charts.ratios(found, NEUTRAL_BAND), "ratios", words)
+    without = [name for name in ("low", "high", "why") if found[name].isna().all()]
+    table.draw(found.drop(columns=without), _COMPARISON, "–")
+    longest = found.loc[found["stage"] != timings.WHOLE].nlargest(1, "median_b")["stage"]
+    kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
+    _differences(chosen, a[0], b[0])
+    _left_out(coverage)
+    _pages(answers.pages)
+    _again(chosen, a[0], b[0])
+
+
+def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
+    sides = {"a": a[0], "b": b[0], "backend_a": a[1], "backend_b": b[1]}
+    run_ids = list(dict.fromkeys((a[0], b[0])))
+    pairs, pairs_sql = history.query("pairs", **sides)
+    coverage, coverage_sql = history.query("coverage", **sides)
+    totals, totals_sql = history.query("page_totals", run_ids=run_ids)
+    summary, summary_sql = history.query("stage_summary", run_ids=run_ids)
+    rows = timings.stage_rows(summary, run_ids)
+    of_sides = [
+        rows[(rows["run_id"] == run) & (rows["backend"] == backend)].assign(side=side)
+        for side, (run, backend) in (("a", a), ("b", b))
+    ]
+    found = timings.comparison(compare_speed(history, a, b, contended=contended), pd.concat(of_sides))
+    found = found.assign(
+        times=found["ratio"].fillna(found["median_b"] / found["median_a"]),
+        outcome=[outcome_words(each) for each in found["verdict"]],
+        why=found["why"].where(found["why"] != ""),
+    )
+    pages = timings.whole_pages(totals, pairs, a, b)
+    change = (pages["b_ms"] / pages["a_ms"] - 1).abs()
+    pages = pages.loc[change.sort_values(ascending=False, kind="stable").index]
+    return _Answers(found, pages, coverage, [pairs_sql, coverage_sql, totals_sql, summary_sql])
+
+
+def sentence(found: pd.DataFrame) -> str:
+    """Say how B stands to A on whole pages, else in the longest stage; faster and slower with an interval."""
+    with_pages = found[found["pages"] > 0]
+    whole = with_pages[with_pages["stage"] == timings.WHOLE]
+    whole = whole if len(whole) else with_pages.sort_values("median_a").tail(1)
+    if whole.empty:
+        return "Not measured: no page was timed in both."
+    row = whole.iloc[0]
+    times = f"{stage_name(row['stage'])} {duration(row['median_a'])} → {duration(row['median_b'])}"
+    of = f"{row['runs_a']} and {row['runs_b']} runs"
+    if row["verdict"] in SURE or row["verdict"] == "within":
+        said = f"B is {speed_ratio(row['ratio'], 1.0)}" if row["verdict"] in SURE else "B is as fast"
+        return f"{said} ({significant(row['low'])} to {significant(row['high'])} of A's time; {of}): {times}."
+    why = row["why"] if has_value(row["why"]) else f"the interval is too wide ({of})"
+    return f"Inconclusive, {why}: {times}."
+
+
+def _pages_words(coverage: pd.DataFrame) -> str:
+    """Count what is compared: pages read, and the images that they are of."""
+    compared = coverage.loc[coverage["outcome"] == "compared", "page"].nunique() if len(coverage) else 0
+    words = timings.coverage_words(coverage) if len(coverage) else "No page times on both sides."
+    return f"{words} Read {compared:,} times in each." if compared and _copies(coverage) else words
+
+
+def _copies(coverage: pd.DataFrame) -> bool:
+    return bool(coverage["page"].str.contains(COPY).any())
+
+
+def _warn(chosen: RunSelection, a: str, b: str) -> None:
+    for name, words in (
+        ("profiled", "under a profiler: its overhead is in the times"),
+        ("contended", "on a busy machine: other programs took much of it"),
+    ):
+        sides = [side for side, run in (("A", a), ("B", b)) if chosen.facts[run][name]]
+        if sides:
+            st.warning(f"{' and '.join(sides)} ran {words}.")
+
+
+def _left_out(coverage: pd.DataFrame) -> None:
+    out = timings.left_out(coverage)
+    if len(out):
+        pages = coverage.loc[coverage["outcome"] != "compared", "page"].nunique()
+        st.markdown(f"**Left out: something of {plural(pages, 'page')}**")
+        table.draw(out)
+
+
+def _differences(chosen: RunSelection, a: str, b: str) -> None:
+    """Settings as used, environment and versions that differ."""
+    facts, _ = chosen.history.query("differences", run_ids=[a, b])
+    rows = side_by_side(pd.concat([record_facts(chosen.every, [a, b]), facts]), [a, b], differing=True)
+    if rows.empty:
+        st.caption("A and B have the same recorded settings, environment and versions.")
+        return
+    st.markdown(f"**What differs: {plural(len(rows), 'value')}**")
+    table.draw(rows.rename(columns={a: "A", b: "B"}), missing="not known", most=10)
+
+
+def _pages(pages: pd.DataFrame) -> None:
+    if len(pages):
+        shown = f", the {MOST_PAGES} largest changes" if len(pages) > MOST_PAGES else ", largest change first"
+        st.markdown(f"**{plural(len(pages), 'page')}{shown}**")
+        table.draw(pages.head(MOST_PAGES), _PAGES, most=8)
+
+
+def _again(chosen: RunSelection, a: str, b: str) -> None:
+    """The commands that made both, each at its commit."""
+    lines = []
+    for side, run in (("A", a), ("B", b)):
+        record = chosen.history.record(run)
+        commit = f"git checkout {record.git_commit[:12]} && " if record.git_commit else ""
+        lines.append(f"{commit}{record.command}" if record.command else f"# {side}: no command recorded")
+    st.markdown("**Measure again**, each several times in turn")
+    st.code("\n".join(lines), language="bash", wrap_lines=True)
