@@ -43,10 +43,10 @@ class FastEngine(Engine):
 
     def make_ready(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
         """Compile all kernels at once with the first page; a later shape may need a few more."""
-        if self._ready:
+        if self._ready or self.checkpoint.model.device.type != "cuda":
             return
         # As above.
-        from dsocr_core.engine.fast.vision_graphs import VisionPass
+        from dsocr_core.engine.fast.vision import VisionPass
         from dsocr_core.kernels.compile import compiled_together
 
         model, tokens = self.checkpoint.model, len(page.prompt.ids)
