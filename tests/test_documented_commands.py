@@ -44,14 +44,15 @@ def commands(file: Path) -> Iterator[tuple[str, bool]]:
 
 def refusal(parser: argparse.ArgumentParser, words: Sequence[str], whole: bool) -> str:
     """The parser's own words. In a sentence nothing has to be there."""
-    said = io.StringIO()
+    said, text = io.StringIO(), ""
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
             parser.parse_args(list(words))
     except SystemExit as stop:
-        text = " ".join(said.getvalue().split()).rpartition("error: ")[2]
-        return "" if stop.code == 0 or (not whole and "required" in text) else text
-    return ""
+        text = said.getvalue() if stop.code else ""
+    except DsocrError as error:
+        text = str(error)
+    return "" if not whole and "required" in text else text
 
 
 def problem(line: str, whole: bool, config: Path) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -17,143 +17,124 @@ from analytic_model.sweep import ENGINES, Axis, Engine, Quantity, spread, sweep
 from analytic_model.workload import Workload
 from dsocr_core.base.console import FAILED, OK, print_json, titled_table
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import amount, percent
+from dsocr_core.base.formatting import amount
 from dsocr_core.base.sanitise import visible
-from dsocr_core.cli.history import Where, records
+from dsocr_core.cli.frames import Columns, print_figures, records
+from dsocr_core.cli.history import Where
 from dsocr_core.cli.options import Command
 from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
-from dsocr_core.models.family import load_config
+from dsocr_core.models.family import load_config, read_config
 from dsocr_core.reading.spreadsheet import frame_csv
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analytic_model.verify import Verification
 
 A4 = (1654, 2339)
 """Pixels at 200 dpi."""
-_USUAL = "h200"
 SHOWN = 10
 """Rows over the tolerance that are printed, the worst first; --json has them all."""
+_UNCOUNTED = "recorded without FLOPs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The model, the page and its tokens.
+    """The model, the page, its tokens and the device of the bounds.
 
     Args:
         config: config.json or the directory of one
         width: of the page in pixels
         height: of the page in pixels
         preset: tiny, small, base, large or gundam
-        prompt_tokens: text tokens of the prompt, bos included
         decode_tokens: new tokens (default: 1 of report, 100 of sweep)
         batch: pages of this shape side by side
-        dtype: number type
-        causal: prefill attention that is counted
-        lm_head: prefill positions that get logits
-        no_window_padding: leave out the zeros in SAM's last windows
+        hardware: the device of the bounds, like h100 or l40s (default: h200)
     """
 
     config: Path | None = None
     width: int = A4[0]
     height: int = A4[1]
     preset: str = "gundam"
-    prompt_tokens: int = 10
     decode_tokens: int | None = None
     batch: int = 1
-    dtype: Dtype = "bfloat16"
-    causal: Causal = "full"
-    lm_head: LmHead = "last"
-    no_window_padding: bool = False
-
-    @property
-    def model(self) -> ModelConfig:
-        """Raises ConfigError."""
-        if self.config is None:
-            raise DsocrError("give --config, a config.json or its directory (or --run of report)")
-        return load_config(self.config)
-
-    def workload(self, tokens: int) -> Workload:
-        """Make the workload; `tokens` are new where the option leaves them out. Raises DsocrError."""
-        new = self.decode_tokens or tokens
-        return Workload.from_image(self.width, self.height, self.preset, self.prompt_tokens, new, self.batch)
-
-    @property
-    def policy(self) -> Policy:
-        """Make the conventions of counting."""
-        padding = not self.no_window_padding
-        return Policy(
-            causal=self.causal, lm_head=self.lm_head, dtype=self.dtype, vision_window_padding=padding
-        )
+    hardware: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
-    """The device of the bounds.
+class Counting:
+    """Conventions of counting, and figures in place of a device's sheet.
 
     Args:
-        hardware: the device, like h100 or l40s (default: h200)
-        peak: its TFLOP/s in the number type, in place of the sheet's
-        bandwidth: its GB/s, in place of the sheet's
+        prompt_tokens: text tokens of the prompt, bos included
+        dtype: number type
+        causal: prefill attention that is counted
+        lm_head: prefill positions that get logits
+        peak: the device's TFLOP/s in the number type
+        bandwidth: the device's GB/s
     """
 
-    hardware: str = ""
+    prompt_tokens: int = 10
+    dtype: Dtype = "bfloat16"
+    causal: Causal = "full"
+    lm_head: LmHead = "last"
     peak: float | None = None
     bandwidth: float | None = None
 
-    def figures(self, usual: str) -> Hardware | None:
-        """The device, `usual` where none is named; None where that is empty. Raises HardwareError."""
-        key = self.hardware or (usual if None in (self.peak, self.bandwidth) else "")
-        return with_figures(hardware_named(key) if key else None, self.peak, self.bandwidth)
 
-    @property
-    def known(self) -> Hardware:
-        """The device where no run says which. Raises HardwareError."""
-        found = self.figures(_USUAL)
-        assert found is not None
-        return found
+def _asked(page: Page, counting: Counting, tokens: int) -> tuple[ModelConfig, Workload, Policy, Hardware]:
+    """The model, the work, the conventions and the device; `tokens` are new where none are given.
+
+    Raises DsocrError.
+    """
+    if page.config is None:
+        raise DsocrError("give --config, a config.json or its directory (or --run of report)")
+    new = page.decode_tokens or tokens
+    text = counting.prompt_tokens
+    workload = Workload.from_image(page.width, page.height, page.preset, text, new, page.batch)
+    policy = Policy(causal=counting.causal, lm_head=counting.lm_head, dtype=counting.dtype)
+    key = page.hardware or ("h200" if None in (counting.peak, counting.bandwidth) else "")
+    device = with_figures(hardware_named(key) if key else None, counting.peak, counting.bandwidth)
+    assert device is not None
+    return load_config(page.config), workload, policy, device
 
 
 def report(
     page: Page,
-    chosen: Device,
     *,
     run: str = "",
+    ttft: float | None = None,
+    tpot: float | None = None,
+    json: bool = False,
+    counting: Counting,
     backend: str = "",
     history: str | None = None,
     attention: Attention = "sdpa",
     count_unsupported: bool = False,
-    ttft: float | None = None,
-    tpot: float | None = None,
-    json: bool = False,
     console: Console,
 ) -> int:
     """Print the cost of one page, stage by stage; or what a recorded run loses to its lower bound; or what a
     target takes, and which devices reach it.
 
     Args:
-        run: id of a run of the history: its stages, what loses most first
+        run: id of a run of the history: its stages, what loses most first; counts it where that is to do
+        ttft: target in ms to the first token, vision and prefill
+        tpot: target in ms per output token of every page
         backend: one of the run's backends (default: the first)
         attention: the decoder's
         count_unsupported: count cores that torch's counter does not see
-        ttft: target in ms to the first token, vision and prefill
-        tpot: target in ms per output token of every page
     """
     if run:
-        return _stages_of_run(run, backend, history, json, console)
+        return _stages_of_run(run, backend, history, page.config, json, console)
     targets: dict[Target, float | None] = {"ttft": ttft, "tpot": tpot}
-    chosen_targets = [(target, value) for target, value in targets.items() if value is not None]
-    if len(chosen_targets) > 1:
+    chosen = [(target, value) for target, value in targets.items() if value is not None]
+    if len(chosen) > 1:
         raise DsocrError("flops report: give one target, --ttft MS or --tpot MS")
-    if chosen_targets:
-        return _requirements(page, *chosen_targets[0], json, console)
-    counted = not count_unsupported
-    policy = replace(page.policy, ignore_torch_unsupported_flops=counted, attention=attention)
-    device, dtype = chosen.known, policy.dtype
+    if chosen:
+        return _requirements(page, counting, *chosen[0], json, console)
+    model, workload, policy, device = _asked(page, counting, 1)
+    policy = replace(policy, ignore_torch_unsupported_flops=not count_unsupported, attention=attention)
+    dtype = policy.dtype
     peak = device.peak_flops(dtype)  # a device without a figure for it is refused before anything
-    model, workload = page.model, page.workload(1)
     prediction = predict(model, workload, policy)
     cache = kv_cache_bytes(model.decoder, workload.cached_length, dtype, workload.batch)
     from analytic_model import frames
@@ -183,15 +164,13 @@ def report(
         f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
     ):
         console.print(line, markup=False, highlight=False)
-    _show(console, "", costs, _COSTS)
+    print_figures(console, costs, _COSTS)
     for line in (*_COSTS_NOTES, *(f"- {note}" for note in prediction.not_counted)):
         console.print(line, markup=False, highlight=False)
     return OK
 
 
-_Columns = Mapping[str, tuple[str, str]]
-"""By column of a frame its heading and unit: "%" is a share of 1, "" a name or a bare number."""
-_COSTS: _Columns = {
+_COSTS: Columns = {
     "flops": ("FLOPs", ""), "other_flops": ("Other", ""), "bytes_read": ("Read", "B"),
     "bytes_written": ("Written", "B"), "weight_bytes": ("Weights", "B"), "kv_bytes": ("KV", "B"),
     "parameters": ("Params", ""), "bound_s": ("Bound", "s"), "bound_by": ("By", ""),
@@ -203,29 +182,67 @@ _COSTS_NOTES = (
 )
 
 
-def _show(console: Console, title: str, frame: pd.DataFrame, columns: _Columns) -> None:
-    """Print a frame; its first column names the rows, columns without a figure are left out."""
-    there = {name: head for name, head in columns.items() if frame[name].notna().any()}
-    table = titled_table(title, frame.columns[0].capitalize(), *(head for head, _ in there.values()))
-    for row in frame.to_dict("records"):
-        table.add_row(*_cells(row, {frame.columns[0]: ("", ""), **there}))
-    console.print(table)
+def _stages_of_run(
+    run: str, backend: str, history: str | None, config: Path | None, json: bool, console: Console
+) -> int:
+    """Print what each stage of a run took, its lower bound and its FLOPs."""
+    from analytic_model.counted import count_run
+    from dsocr_core.runs.flop_gaps import lost_sentence, stages_of
+
+    with Where(history=history).opened(tell=False) as runs:
+        missing, _ = runs.query("gap_missing")
+        if run in set(missing.loc[missing["reason"] == _UNCOUNTED, "run_id"]):
+            count_run(runs, run, None if config is None else read_config(config)[0])
+        stages = stages_of(runs, run, backend)
+    if json:
+        print_json({"run": run, "stages": records(stages)})
+        return OK
+    console.print(visible(lost_sentence(stages)), markup=False, highlight=False)
+    times = {name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
+    print_figures(console, stages.assign(**times)[["stage", *_STAGES]], _STAGES)
+    return OK
 
 
-def _cells(row: Mapping[Any, Any], columns: _Columns) -> Iterator[str]:
-    for name, (_, unit) in columns.items():
-        value = row[name]
-        if isinstance(value, bool):
-            yield "yes" if value else "no"
-        elif isinstance(value, str):
-            yield value
-        else:
-            yield percent(100 * value) if unit == "%" else amount(value, unit)
+_STAGES: Columns = {
+    "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
+    "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
+    "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"), "published": ("Published", "FLOP"),
+}  # fmt: skip
+
+
+def _requirements(
+    page: Page, counting: Counting, target: Target, value: float, json: bool, console: Console
+) -> int:
+    """Print what a target takes, and which devices reach it."""
+    model, workload, policy, _ = _asked(page, counting, 500)
+    needed = requirements(model, workload, target, value, policy)
+    from analytic_model import frames
+
+    needs, devices = frames.needs(needed), frames.devices(needed)
+    if json:
+        print_json({
+            "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
+            "stages": records(needs), "devices": records(devices),
+        })  # fmt: skip
+        return OK
+    console.print(sentence(workload, needed), markup=False, highlight=False)
+    print_figures(console, needs, _NEEDS, "Stages share the target's time, so their rates add up")
+    print_figures(console, devices, _DEVICES, "Of limit: the sum of the stages' bounds over the target")
+    return OK
+
+
+_NEEDS: Columns = {
+    "flops": ("FLOPs", ""), "bytes": ("Bytes", "B"), "flops_per_s": ("Needs", "FLOP/s"),
+    "bytes_per_s": ("and", "B/s"),
+}  # fmt: skip
+_DEVICES: Columns = {
+    "least_s": ("Least", "s"), "share": ("Of limit", "%"), "peak_share": ("Of peak", "%"),
+    "bandwidth_share": ("Of bandwidth", "%"), "reaches": ("Reaches it", ""),
+}  # fmt: skip
 
 
 def print_sweep(
     page: Page,
-    chosen: Device,
     *,
     axis: Axis,
     quantity: Quantity,
@@ -233,7 +250,8 @@ def print_sweep(
     from_: int = 1,
     to: int = 1000,
     points: int = 100,
-) -> int:
+    counting: Counting,
+) -> None:
     """Print a quantity over an axis, stage by stage, as CSV.
 
     Args:
@@ -245,68 +263,12 @@ def print_sweep(
         to: the last value on the axis
         points: evenly spread over the range
     """
-    found = sweep(
-        page.model, page.workload(100), axis, spread(from_, to, points), quantity, engine,
-        chosen.known, page.policy,
-    )  # fmt: skip
     import pandas as pd
 
+    model, workload, policy, device = _asked(page, counting, 100)
+    values = spread(from_, to, points)
+    found = sweep(model, workload, axis, values, quantity, engine, device, policy)
     print(frame_csv(pd.DataFrame(found)), end="")
-    return OK
-
-
-def _stages_of_run(run: str, backend: str, history: str | None, json: bool, console: Console) -> int:
-    """Print what each stage of a run took, its lower bound and its FLOPs."""
-    from dsocr_core.runs.flop_gaps import lost_sentence, stages_of
-
-    with Where(history=history).opened(tell=False) as runs:
-        stages = stages_of(runs, run, backend)
-    if json:
-        print_json({"run": run, "stages": records(stages)})
-        return OK
-    console.print(visible(lost_sentence(stages)), markup=False, highlight=False)
-    shown = stages.assign(
-        **{name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
-    )
-    _show(console, "", shown[["stage", *_STAGES]], _STAGES)
-    return OK
-
-
-_STAGES: _Columns = {
-    "milliseconds": ("Measured", "s"), "lower_bound_ms": ("Bound", "s"), "lost_ms": ("Lost", "s"),
-    "times_bound": ("x", ""), "bound_by": ("By", ""), "analytic": ("FLOPs analytic", "FLOP"),
-    "counted": ("Counted", "FLOP"), "gap_flops": ("Gap", "FLOP"),
-    "published": ("Published", "FLOP"),
-}  # fmt: skip
-
-
-def _requirements(page: Page, target: Target, value: float, json: bool, console: Console) -> int:
-    """Print what a target takes, and which devices reach it."""
-    workload = page.workload(500)
-    needed = requirements(page.model, workload, target, value, page.policy)
-    from analytic_model import frames
-
-    needs, devices = frames.needs(needed), frames.devices(needed)
-    if json:
-        print_json({
-            "target": needed.target, "seconds": needed.seconds, "workload": asdict(workload),
-            "stages": records(needs), "devices": records(devices),
-        })  # fmt: skip
-        return OK
-    console.print(sentence(workload, needed), markup=False, highlight=False)
-    _show(console, "Stages share the target's time, so their rates add up", needs, _NEEDS)
-    _show(console, "Of limit: the sum of the stages' bounds over the target", devices, _DEVICES)
-    return OK
-
-
-_NEEDS: _Columns = {
-    "flops": ("FLOPs", ""), "bytes": ("Bytes", "B"), "flops_per_s": ("Needs", "FLOP/s"),
-    "bytes_per_s": ("and", "B/s"),
-}  # fmt: skip
-_DEVICES: _Columns = {
-    "least_s": ("Least", "s"), "share": ("Of limit", "%"), "peak_share": ("Of peak", "%"),
-    "bandwidth_share": ("Of bandwidth", "%"), "reaches": ("Reaches it", ""),
-}  # fmt: skip
 
 
 def verify(

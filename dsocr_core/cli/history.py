@@ -1,32 +1,28 @@
-"""`history COMMAND`: list, sql, import, export, count, trash, check."""
+"""`history COMMAND`: list, sql, import, export, trash, check."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, OK, print_json
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.sanitise import visible
 from dsocr_core.base.system import memory_limit
+from dsocr_core.cli.frames import print_frame, records
 from dsocr_core.cli.options import Command
 from dsocr_core.reading.spreadsheet import frame_csv
 from dsocr_core.settings import Settings, history_location
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dsocr_core.runs.history import History
     from dsocr_core.runs.importers.imported import Skipped
 
@@ -81,7 +77,7 @@ def list_runs(where: Where, *, limit: int = 50, trash: bool = False, console: Co
     if where.json:
         print_json({"runs": records(frame)})
     else:
-        _print_frame(frame[list(_COLUMNS if console.width >= _WIDE else _NARROW)], console)
+        print_frame(console, frame[list(_COLUMNS if console.width >= _WIDE else _NARROW)])
     return OK
 
 
@@ -114,7 +110,7 @@ def sql(
         text = frame_csv(found)
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     else:
-        _print_frame(found.head(_MOST_ROWS), console)
+        print_frame(console, found.head(_MOST_ROWS))
         if len(found) > _MOST_ROWS:
             console.print(f"only the first {_MOST_ROWS:,} rows are shown; --csv and --json write all")
     return OK
@@ -207,29 +203,6 @@ def export(
     return OK
 
 
-def count(where: Where, runs: tuple[str, ...], *, config: Path | None = None, console: Console) -> int:
-    """Count the FLOPs of the pages of runs that have none: by arithmetic, by torch, and the lower bound.
-
-    Args:
-        runs: ids of runs
-        config: the model's config.json or its directory, of runs that did not record theirs
-    """
-    from analytic_model.counted import count_run
-    from dsocr_core.models.family import read_config
-
-    given = read_config(config)[0] if config is not None else None
-    done: dict[str, int] = {}
-    with where.opened() as history:
-        for run_id in runs:
-            done[run_id] = count_run(history, run_id, given)
-    if where.json:
-        print_json({"counted": done})
-    else:
-        for run_id, shapes_counted in done.items():
-            console.print(f"{run_id}: {shapes_counted} shapes counted", markup=False)
-    return OK
-
-
 def trash(
     where: Where, runs: tuple[str, ...] = (), *, undo: bool = False, empty: bool = False, console: Console
 ) -> int:
@@ -293,40 +266,6 @@ COMMANDS: dict[str, Command] = {
     "sql": sql,
     "import": import_runs,
     "export": export,
-    "count": count,
     "trash": trash,
     "check": check,
 }
-
-
-# --- printing -----------------------------------------------------------------------------------
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON-ready values; what is not known is null."""
-    text = frame.to_json(orient="records", date_format="iso", date_unit="ms", double_precision=15)
-    rows: list[dict[str, Any]] = json.loads(text)
-    return rows
-
-
-def _print_frame(frame: pd.DataFrame, console: Console) -> None:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in frame.columns:
-        table.add_column(Text(str(column)), overflow="fold", no_wrap=column in ("run_id", "created"))
-    for row in frame.itertuples(index=False):
-        table.add_row(*(Text(visible(_cell(value))) for value in row))
-    console.print(table)
-
-
-def _cell(value: Any) -> str:
-    """A value as text; what is not known is empty."""
-    import numpy as np
-    import pandas as pd
-
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return ", ".join(map(str, value))
-    if pd.isna(value):
-        return ""
-    if isinstance(value, pd.Timestamp):
-        return f"{value:%Y-%m-%d %H:%M}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

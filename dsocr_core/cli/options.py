@@ -24,8 +24,8 @@ from docstring_parser import DocstringStyle, parse
 from jsonargparse import ActionConfigFile, ArgumentParser, DefaultHelpFormatter, Namespace
 from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from dsocr_core.base.console import BAD_USAGE, OK
-from dsocr_core.base.sanitise import visible
+from dsocr_core.base.console import OK
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.specs.parsing import BackendChoice
 from dsocr_core.cli.sides import choice_of
 from dsocr_core.reading.records import SIDES
@@ -39,6 +39,7 @@ ALL_PAGES = sys.maxsize
 SHOWN = 12
 _GIVEN = ("console", "typed")
 """Parameters that are no options; `typed` is the command line that makes the run again."""
+_TOO_SMALL = re.compile(r": Not of type Positive\w+: (\S+) does not conform to restriction v>0")
 _TYPES = {int: (PositiveInt, NonNegativeInt), float: (PositiveFloat, NonNegativeFloat)}
 _HELP = {
     "json": "print one JSON document and nothing else on stdout",
@@ -61,6 +62,10 @@ class _Formatter(DefaultHelpFormatter):  # type: ignore[misc]
         return f"{words}{default}"
 
 
+class UsageError(DsocrError):
+    """A command line that the parser refuses."""
+
+
 def _option_of(key: re.Match[str]) -> str:
     return f"--{key[1].replace('_', '-')}:"
 
@@ -73,18 +78,17 @@ class _WholeHelp(Action):
 
 
 class Parser(ArgumentParser):  # type: ignore[misc]
-    """A parser with help on one screen, whose errors are one line and cannot steer the terminal."""
+    """A parser with help on one screen, whose errors are as all others."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **keywords)
         self.whole = False
 
     def error(self, message: str, *_: Any, **__: Any) -> NoReturn:
-        """Print one line and leave: in `dsocr run *` a file's name may be an option."""
+        """Raises UsageError."""
         words = re.sub(r'Parser key "([\w.]+)":', _option_of, " ".join(message.split()))
-        see = f"{self.prog.replace('[options] ', '')} --help"
-        self.exit(BAD_USAGE, f"error: {visible(words)}; see: {see}\n")
-        raise SystemExit(BAD_USAGE)
+        words = _TOO_SMALL.sub(r" is \1: give a number above 0", words)
+        raise UsageError(f"{words}; see: {self.prog.replace('[options] ', '')} --help")
 
     def format_help(self) -> str:
         """The first options, then the names of the others; all of them after `--help-all`."""

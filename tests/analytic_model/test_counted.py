@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from analytic_model import PUBLISHED, counted, ops
-from analytic_model.counted import NotExactError, flop_rows, workload_of
+from analytic_model.counted import NotExactError, count_run, flop_rows, workload_of
 from analytic_model.measure import Meter
 from analytic_model.policy import Policy
 from analytic_model.predict import predict
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
 from dsocr_core.models.config import ModelConfig
@@ -119,14 +120,9 @@ def test_a_saved_bench_has_analytic_and_measured_flops_of_its_shape(
         assert set(rows["stage"]) == {stage.value for stage in family.computed}
         assert (rows["gap_flops"] == 0).all() and set(rows["counter"]) == {"torch"}
         assert (rows["milliseconds"] > 0).all() and set(rows["no_bound"]) == {"device not known"}
-    assert main([*words, "--save"]) == 0
-    [bare] = json.loads(capsys.readouterr().out)["saved"]
-    with History(tmp_path / "history") as history:
-        assert history.query("flop_gaps", run_ids=[bare])[0].empty
-    assert main(["history", "count", bare, f"--history={tmp_path / 'history'}"]) == 0
-    with History(tmp_path / "history") as history:
+        assert count_run(history, run) == 1  # an annotation of the same counts
         counts = ["stage", "shape", "analytic", "counted"]
-        again, _ = history.query("flop_gaps", run_ids=[bare])
+        again, _ = history.query("flop_gaps", run_ids=[run])
         assert again[counts].equals(rows[counts])
 
 
@@ -153,16 +149,17 @@ def test_a_saved_bench_of_the_published_code_has_what_its_modules_count(
     assert more == {"sam": 0, "clip": 0, "projector": 0} | angles
 
 
-def test_a_run_that_cannot_be_counted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = f"--history={tmp_path / 'history'}"
-    for run, said in (
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
         ("20261123-231635-a7591efe", "it did not record its model's config: give --config"),
         ("20261123-230246-ncu-fast", "none of its pages was read by eager, fast or vendor"),
         ("nowhere", "there is no run 'nowhere'"),
-    ):
-        assert main(["history", "count", run, where]) == 2
-        out, err = capsys.readouterr()
-        assert said in " ".join((out + err).split())
+    ],
+)
+def test_a_run_that_cannot_be_counted_is_named(run: str, said: str, tmp_path: Path) -> None:
+    with History(tmp_path / "history", SEED_LOCATION) as history, pytest.raises(DsocrError, match=said):
+        count_run(history, run)
 
 
 # --- the runs that come along ----------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 
 from dsocr_core.base import error_log
 from dsocr_core.base.console import BAD_USAGE, FAILED
-from dsocr_core.base.sanitise import visible
 from dsocr_core.cli.main import main
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
@@ -110,10 +109,11 @@ def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
 
 def test_names_and_texts_cannot_steer_the_terminal(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steer = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\udcff"
-    with pytest.raises(SystemExit):
-        main(["doctor", f"--{steer}"])  # a file's name, in `dsocr doctor *`
-    assert f"--{visible(steer)}" in capsys.readouterr().err
-    for arguments in (["run", history / f"{steer}.png"], ["compare", f"{steer}", "--history", history]):
+    for arguments in (
+        ["doctor", f"--{steer}"],
+        ["run", history / f"{steer}.png"],
+        ["compare", f"{steer}", "--history", history],
+    ):
         text = said(capsys, *arguments)
         assert not set("\x1b\x07\x9b\u202e\udcff") & set(text) and "\\x1b" in text
     select = "SELECT chr(27) || '[2J' AS hidden"
@@ -128,10 +128,7 @@ def test_settings_that_the_parser_fails_on_are_one_line(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.yaml").write_text(text)
-    with contextlib.suppress(SystemExit):  # the parser's own refusal
-        said(capsys, "run", "--config", tmp_path / "run.yaml", "page.png")
-        return
-    assert "Traceback" not in capsys.readouterr().err
+    said(capsys, "run", "--config", tmp_path / "run.yaml", "page.png")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
