@@ -12,13 +12,11 @@ from dsocr_core.runs.storage import Leftover
 
 @dataclass(frozen=True)
 class Damage:
-    """A file of an entry that is not what was written."""
+    """A file of an entry, `runs/<id>` or `annotations/<name>`, that is not what was written, and why."""
 
     entry: str
-    """`runs/<id>` or `annotations/<name>`."""
     reason: str
-    """The file and the cause."""
-    open: bool
+    open: bool = True
     """True where the entry's runs are read all the same: only a picture or the like is damaged."""
 
 
@@ -39,30 +37,28 @@ class CheckReport:
     def runs(self) -> list[str]:
         """List what `History.trash` takes of what cannot be read."""
         names = [damage.entry for damage in self.damaged if not damage.open]
-        return [name.removeprefix("runs/") for name in names if not name.startswith("annotations/")]
+        return [name.removeprefix("runs/") for name in names if name.startswith("runs/")]
 
 
 def check(history: History) -> CheckReport:
     """Read every file of a history; what lies damaged in the trash is not named. Raises StorageError."""
     history.refresh()
-    report, others = CheckReport(leftovers=history.storage.leftovers()), history.of_other_versions
+    report = CheckReport(leftovers=history.storage.leftovers(), other_versions=history.of_other_versions)
     for entry, reason in sorted(history.problems.items()):
-        if (run_id := entry.removeprefix("runs/")) in others:
-            report.other_versions[run_id] = reason
-        else:
+        if entry.removeprefix("runs/") not in report.other_versions:
             report.damaged.append(Damage(entry, reason, open=False))
     for run_id in history.run_ids():
         report.entries += 1
+        checksums: dict[str, str] = {}
         try:
             directory = history.directory(run_id)
             checksums = read_checksums(directory) or {}
         except DsocrError as error:
-            report.damaged.append(Damage(f"runs/{run_id}", str(error), open=True))
-            continue
+            report.damaged.append(Damage(f"runs/{run_id}", str(error)))
         for name in sorted(checksums):
             try:
                 verify(directory, checksums, [name])
                 report.files += 1
             except DsocrError as error:
-                report.damaged.append(Damage(f"runs/{run_id}", str(error), open=True))
+                report.damaged.append(Damage(f"runs/{run_id}", str(error)))
     return report

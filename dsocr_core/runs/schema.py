@@ -149,20 +149,6 @@ VIEWS: dict[str, tuple[str, str]] = {
         "SELECT run_id, page, backend, unnest(box) FROM "
         "(SELECT run_id, page, backend, unnest(boxes) AS box FROM {rows})",
     ),
-    "tokens": ("readings", "SELECT run_id, page, backend, token_ids FROM {rows} WHERE token_ids IS NOT NULL"),
-    "inputs": (
-        "readings",
-        "SELECT run_id, page, backend, request.prompt AS prompt, "
-        + ", ".join(
-            f"inputs.{field.name} AS {field.name}" for field in TABLES["readings"].field("inputs").type
-        )
-        + " FROM {rows} WHERE request IS NOT NULL",
-    ),
-    "steps": (
-        "readings",
-        "SELECT run_id, page, backend, token_texts, top_ids, top_logits FROM {rows} "
-        "WHERE token_texts IS NOT NULL OR top_ids IS NOT NULL",
-    ),
     "stage_timings": ("timings", "SELECT * FROM {rows}"),
 }
 """Views that people's SQL and the pages ask, by name: the table it is read from, and the SELECT, with the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 import pandas as pd
@@ -16,20 +15,11 @@ FIELDS: Mapping[str, str] = {
 """Fields of a record that say where and how a run ran, with their words."""
 _NOT_COMPARED = {("settings", name) for name in ("history", *FIELDS)}
 """Place of the record; settings as they were asked for, of which the record has what they came to."""
-_PATHS = {("settings", "checkpoint")}
-"""Values that are paths: a clone of the project lies elsewhere on each machine."""
 
 
 def differ(section: str, name: str, values: Iterable[str | None]) -> bool:
     """Tell whether runs differ in a value; None, of a run without such a value, differs from one that has."""
-    found = set(values)
-    if (section, name) in _NOT_COMPARED:
-        return False
-    if (section, name) not in _PATHS or None in found:
-        return len(found) > 1
-    # An absolute path and its end count as the same.
-    parts = sorted((PurePosixPath(str(text).replace("\\", "/")).parts for text in found), key=len)
-    return not all(parts[0] and longer[-len(parts[0]) :] == parts[0] for longer in parts)
+    return (section, name) not in _NOT_COMPARED and len(set(values)) > 1
 
 
 def record_facts(runs: pd.DataFrame, run_ids: Sequence[str]) -> pd.DataFrame:

@@ -163,8 +163,10 @@ def _other_machine(a: RunRecord, b: RunRecord) -> str:
 
 def alike(history: History, run_id: str, contended: bool) -> list[str]:
     """The run and the newest of its commit, machine and setting. Raises HistoryError."""
-    found, _ = history.query("alike", run_id=run_id, contended=contended, limit=MOST_RUNS)
-    return list(dict.fromkeys([run_id, *found["run_id"]]))
+    kinds, _ = history.query("kinds")
+    of_kind = kinds[kinds["kind"].isin(kinds.loc[kinds["run_id"] == run_id, "kind"]) & ~kinds["trashed"]]
+    found = of_kind if contended else of_kind[~of_kind["contended"]]
+    return list(dict.fromkeys([run_id, *found["run_id"].head(MOST_RUNS)]))
 
 
 def _latency_and_throughput(a: RunRecord, b: RunRecord) -> str:
@@ -183,10 +185,10 @@ def against_baseline(history: History, baseline: RunSide, backends: Mapping[str,
     out, and those like it. Raises HistoryError.
     """
     backends = {**backends, baseline[0]: str(baseline[1])}
-    kinds, _ = history.query("kinds", run_ids=list(backends))
-    kind, together, contended = (
-        kinds.set_index("run_id")[name].to_dict() for name in ("kind", "together", "contended")
-    )
+    kinds, _ = history.query("kinds")
+    kinds = kinds[kinds["run_id"].isin(backends)].set_index("run_id")
+    kinds["kind"] = list(zip(kinds["kind"], kinds["contended"], strict=True))
+    kind, together, contended = (kinds[name].to_dict() for name in ("kind", "together", "contended"))
     totals, _ = history.query("page_totals", run_ids=list(kind))
     totals = totals[totals["backend"] == totals["run_id"].map(backends)]
     totals = totals.assign(kind=totals["run_id"].map(kind), names=totals["stages"].map("\n".join))

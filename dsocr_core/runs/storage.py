@@ -17,6 +17,7 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -235,8 +236,25 @@ class Storage:
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def leftovers(self, clear: bool = False) -> list[Leftover]:
-        """Directories of writers that are gone; with `clear` they are deleted."""
-        return leftovers_in(self.root / "unfinished", clear=clear)
+        """Directories of writers that are gone: no process has locked them. With `clear` they are deleted."""
+        found = []
+        for directory in sorted((self.root / "unfinished").glob("*")):
+            try:
+                handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(leftover := _leftover(directory))
+                if clear:
+                    shutil.rmtree(directory)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                leftover.stays = f"{error.filename or directory}: {error.strerror}"
+            finally:
+                os.close(handle)
+        return found
 
     def _entry(self, name: str) -> Path:
         if not is_entry_name(name):
@@ -308,38 +326,11 @@ class Leftover:
     """Why it could not be deleted."""
 
 
-def leftovers_in(parent: Path, clear: bool = False) -> list[Leftover]:
-    """Directories under `parent` that no process has locked. With `clear` they are deleted."""
-    found = []
-    for directory in sorted(parent.glob("*")):
-        try:
-            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found.append(leftover := _leftover(directory))
-            if clear:
-                shutil.rmtree(directory)
-        except BlockingIOError:
-            continue
-        except OSError as error:
-            if directory.exists():
-                leftover.stays = f"{error.filename or directory}: {error.strerror}"
-        finally:
-            os.close(handle)
-    return found
-
-
 def _leftover(directory: Path) -> Leftover:
-    size, newest = 0, 0.0
-    for folder, _, files in os.walk(directory):
-        for path in [Path(folder), *(Path(folder, file) for file in files)]:
-            with contextlib.suppress(OSError):
-                status = path.lstat()
-                size += status.st_size if path != Path(folder) else 0
-                newest = max(newest, status.st_mtime)
-    return Leftover(str(directory), size, max(time.time() - newest, 0.0))
+    stats = [path.lstat() for path in (directory, *directory.rglob("*"))]
+    size = sum(status.st_size for status in stats if stat.S_ISREG(status.st_mode))
+    age_s = time.time() - max(status.st_mtime for status in stats)
+    return Leftover(str(directory), size, max(age_s, 0.0))
 
 
 @contextlib.contextmanager

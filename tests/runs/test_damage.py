@@ -68,7 +68,7 @@ def answers(history: History) -> int:
         run_ids
     )
     for run_id in run_ids:
-        assert len(flat_tables(history, run_id)["tokens"]) == 4
+        assert len(flat_tables(history, run_id)["readings"]) == 4
     return len(run_ids)
 
 

@@ -116,12 +116,6 @@ def test_people_see_every_table(tmp_path: Path) -> None:
         joined = "SELECT text_raw, x1 FROM images JOIN boxes USING (run_id, page)"
         assert history.sql(joined).to_dict("records") == [{"text_raw": "hello", "x1": 3.0}]
         assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
-        assert history.sql("SELECT * FROM tokens").columns.tolist() == [
-            "run_id",
-            "page",
-            "backend",
-            "token_ids",
-        ]
 
 
 def test_threads_ask_while_runs_arrive(tmp_path: Path) -> None:

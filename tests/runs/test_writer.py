@@ -65,7 +65,7 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert [row["label"] for row in boxes] == ["title", "text"]
     assert [row["number"] for row in boxes] == [0, 1]
     assert [(row["x1"], row["x2"]) for row in boxes] == [(100.0, 500.0), (0.0, 1000.0)]
-    tokens = {row["backend"]: row["token_ids"] for row in tables["tokens"]}
+    tokens = {row["backend"]: row["token_ids"] for row in tables["readings"] if row["token_ids"]}
     assert tokens["eager"] == list(ours.token_ids) and tokens["vendor"] == list(vendor.token_ids)
     [row] = tables["parity"]
     assert (row["verdict"], row["boxes_a"], row["boxes_b"]) == (report.verdict, 2, 1)

@@ -108,7 +108,7 @@ def check(history: object) -> list[str]:
         tables = flat_tables(history, run_id)
         pages = pages_of(run_id)
         assert {name: len(table) for name, table in tables.items()} == {
-            "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages
+            "readings": pages, "images": pages, "stage_timings": 3 * pages, "boxes": 9 * pages
         }  # fmt: skip
     return runs
 

@@ -1,4 +1,4 @@
-"""A run's rows by the names that people ask: readings as images, boxes, tokens, inputs and steps."""
+"""A run's rows by the names that people ask: readings as images and boxes, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dsocr_core.runs.schema import VIEWS, relation
 def flat_tables(history: History, run_id: str) -> dict[str, pa.Table]:
     """The views over a run's readings and times, and its other tables."""
     tables = history.tables(run_id)
-    found = {name: table for name, table in tables.items() if name not in ("readings", "timings")}
+    found = {name: table for name, table in tables.items() if name != "timings"}
     with duckdb.connect(":memory:") as connection:
         for view, (name, _) in VIEWS.items():
             if name in tables:

@@ -50,30 +50,15 @@ _ask(
 )
 
 _ask(
-    "alike",
-    "the newest runs of one commit, machine and setting with a run: each is a process of its own",
-    f"""
-    SELECT other.run_id FROM listed AS run
-    JOIN listed AS other ON {" AND ".join(f"other.{name} IS NOT DISTINCT FROM run.{name}" for name in _ALIKE)}
-    WHERE run.run_id = $run_id AND run.git_commit IS NOT NULL AND NOT other.trashed
-      AND ($contended OR NOT other.contended)
-    ORDER BY other.created DESC, other.run_id DESC LIMIT $limit
-    """,
-    run_id=REQUIRED,
-    contended=False,
-    limit=None,
-)
-
-_ask(
     "kinds",
-    "what decides the times of runs as one number, the same for runs of one commit, machine and setting",
+    "what decides the times of runs as one number, the same for runs of one commit, machine and setting; "
+    "newest first",
     f"""
-    SELECT run_id, contended,
-           hash({", ".join(_ALIKE)}, contended, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
+    SELECT run_id, contended, trashed,
+           hash({", ".join(_ALIKE)}, CASE WHEN git_commit IS NULL THEN run_id END) AS kind,
            regexp_extract(engine, '[0-9]+ pages together') AS together
-    FROM listed WHERE list_contains($run_ids, run_id) ORDER BY run_id
+    FROM listed ORDER BY created DESC, run_id DESC
     """,
-    run_ids=REQUIRED,
 )
 
 _ask(
