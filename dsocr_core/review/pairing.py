@@ -21,14 +21,13 @@ def pair_pages(
     pairs: list[tuple[str | None, str | None]] = []
 
     def match(name_a: Callable[[str], str | None], name_b: Callable[[str], str | None]) -> None:
-        """Pair what is left by a name that is not ambiguous on either side."""
-        there, doubled = _unambiguous(right, name_b)
-        here, twice = _unambiguous(left, name_a)
-        for name, page in here.items():
-            if name in there and name not in doubled | twice:
-                pairs.append((page, there[name]))
-                left.remove(page)
-                right.remove(there[name])
+        """Pair what is left by a name that one page of each side has."""
+        here, there = _by_name(left, name_a), _by_name(right, name_b)
+        for name, pages in here.items():
+            if len(pages) == len(there.get(name, ())) == 1:
+                pairs.append((pages[0], there[name][0]))
+                left.remove(pages[0])
+                right.remove(there[name][0])
 
     match(str, str)
     if left and right:
@@ -45,13 +44,9 @@ def _content(readings: Readings, backend: str | None, page: str) -> str | None:
     return None if file is None else file.sha256
 
 
-def _unambiguous(pages: list[str], name_of: Callable[[str], str | None]) -> tuple[dict[str, str], set[str]]:
-    """Name -> page, and the names that several pages have."""
-    names: dict[str, str] = {}
-    doubled: set[str] = set()
+def _by_name(pages: list[str], name_of: Callable[[str], str | None]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     for page in pages:
-        name = name_of(page)
-        if name is not None:
-            doubled |= {name} & names.keys()
-            names[name] = page
-    return names, doubled
+        if (name := name_of(page)) is not None:
+            found.setdefault(name, []).append(page)
+    return found

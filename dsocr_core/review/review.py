@@ -204,15 +204,17 @@ def open_review(
     run_b = run_b or run_a
     records = history.record(run_a), history.record(run_b)
     read = {run: readings(history, run, with_steps=False) for run in dict.fromkeys((run_a, run_b))}
-    found = {run: _backends_of(history.record(run), read[run]) for run in read}
-    usual = _usual_backends(found[run_a], found[run_b], run_a == run_b)
-    backends = _chosen_backends(found, (run_a, run_b), (backend_a, backend_b), usual)
-    one_run, same_backend = run_a == run_b, backends[0] == backends[1]
+    found = [_backends_of(record, read[record.id]) for record in records]
+    one_run = run_a == run_b
+    second = found[1][1:] if one_run and len(found[1]) > 1 else found[1]
+    first_ones = next(iter(found[0]), None), next(iter(second), None)
+    backends = _chosen_backends(found, (run_a, run_b), (backend_a, backend_b), first_ones)
+    alike = backends[0] == backends[1]
     a, b = (
         Side(
             record,
             backend,
-            (backend or "") if one_run else _name(record, None if same_backend else backend),
+            (backend or "") if one_run else record.id if alike or not backend else f"{record.id} {backend}",
             _used(read[record.id], backend),
         )
         for record, backend in zip(records, backends, strict=True)
@@ -225,7 +227,8 @@ def open_review(
         pages.append(page)
         watch(len(pages), len(named))
     shown = [
-        backend if backend != standard else None for backend, standard in zip(backends, usual, strict=True)
+        backend if backend != standard else None
+        for backend, standard in zip(backends, first_ones, strict=True)
     ]
     key = review_key(run_a, run_b, *shown)
     return Review(history, a, b, key, _explained(history, a, key, pages), tolerance)
@@ -291,37 +294,25 @@ def _backends_of(record: RunRecord, read: Readings) -> list[str | None]:
     return sorted(found, key=place)
 
 
-def _name(record: RunRecord, backend: str | None) -> str:
-    return f"{record.id} {backend}" if backend else record.id
-
-
-def _usual_backends(
-    of_a: Sequence[str | None], of_b: Sequence[str | None], one_run: bool
-) -> tuple[str | None, str | None]:
-    """The backends that are taken unless they are named."""
-    second = of_b[1:] if one_run and len(of_b) > 1 else of_b
-    return next(iter(of_a), None), next(iter(second), None)
-
-
 def _chosen_backends(
-    found: Mapping[str, Sequence[str | None]],
+    found: Sequence[Sequence[str | None]],
     runs: tuple[str, str],
     named: tuple[str | None, str | None],
-    usual: tuple[str | None, str | None],
+    first_ones: tuple[str | None, str | None],
 ) -> tuple[str | None, str | None]:
-    """The backends of both sides. Raises ReviewError when there is nothing to compare."""
-    for run, backend in zip(runs, named, strict=True):
-        if not found[run]:
+    """The backends of both sides, those that are named or the first ones. Raises ReviewError when there is
+    nothing to compare.
+    """
+    for run, there, backend in zip(runs, found, named, strict=True):
+        if not there:
             raise ReviewError(f"run {run} has no recorded page: there is nothing to review")
-        if backend is not None and backend not in found[run]:
-            raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(found[run])}")
-    a, b = (
-        backend if backend is not None else standard for backend, standard in zip(named, usual, strict=True)
-    )
+        if backend is not None and backend not in there:
+            raise ReviewError(f"run {run} has no backend '{backend[:40]}'; it has {_listed(there)}")
+    a, b = (first if name is None else name for name, first in zip(named, first_ones, strict=True))
     if runs[0] == runs[1] and a == b:
         raise ReviewError(
-            f"run {runs[0]} has only the backend {_listed(found[runs[0]])}: give a second run to "
-            "compare it with, or record two backends (compare --save)"
+            f"run {runs[0]} has only the backend {_listed(found[0])}: give a second run to compare it with, "
+            "or record two backends (compare --save)"
         )
     return a, b
 

@@ -1,8 +1,7 @@
 """Decisions of reviewers, page by page: append-only rows of the history's annotations.
 
-Every row is a file of its own beside the runs (`annotations/`), so two reviewers never overwrite each
-other. An undo is one more row. Of each reviewer the latest row
-that was not undone counts.
+Every row is a file of its own beside the runs, so two reviewers never overwrite each other. An undo is one
+more row. Of each reviewer the latest row that was not undone counts.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import csv
 import io
 import json
 import secrets
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -25,7 +23,7 @@ from dsocr_core.runs.results import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
-LABEL_LIMIT, COMMENT_LIMIT, REVIEWER_LIMIT, PAGE_LIMIT = 100, 4000, 100, 4096
+LABEL_LIMIT, COMMENT_LIMIT, REVIEWER_LIMIT = 100, 4000, 100
 
 KIND = "verdict"
 
@@ -54,6 +52,14 @@ class Judgement:
     undoes: str | None = None
 
 
+_COLUMNS = tuple(item.name for item in fields(Judgement))
+_LIMITS = {
+    "id": 64, "time": 40, "review": 500, "run_id": 100, "page": 4096, "reviewer": REVIEWER_LIMIT,
+    "label": LABEL_LIMIT, "comment": COMMENT_LIMIT, "undoes": 64,
+}  # fmt: skip
+_NEEDED = ("id", "time", "review", "run_id", "page", "reviewer")
+
+
 class Verdicts:
     """The verdicts of one review. Any thread may call anything; `refresh` takes in what others wrote."""
 
@@ -70,9 +76,8 @@ class Verdicts:
         found: dict[str, Judgement] = {}
         for row in rows(self._history.query("verdicts", run_id=self._run_id)[0]):
             if row["review"] == self._review and row["id"] not in found:
-                values = {item.name: row[item.name] for item in fields(Judgement)}
                 try:
-                    found[row["id"]] = _judgement(values)
+                    found[row["id"]] = _judgement({name: row[name] for name in _COLUMNS})
                 except VerdictError:  # a foreign row does not count
                     continue
         return tuple(found.values())
@@ -83,14 +88,14 @@ class Verdicts:
         Earlier ones were pinned to regions of the page, which are not shown any more.
         """
         found: dict[str, list[Judgement]] = {}
-        for row in _standing(self.rows(), comments=True):
+        for row in self._that_count(comments=True):
             found.setdefault(row.page, []).append(row)
         return found
 
     def current(self) -> dict[str, dict[str, Judgement]]:
         """Page -> reviewer -> the row that counts."""
         given: dict[str, dict[str, Judgement]] = {}
-        for row in _standing(self.rows()):
+        for row in self._that_count():
             given.setdefault(row.page, {})[row.reviewer] = row
         return given
 
@@ -98,7 +103,7 @@ class Verdicts:
         self, page: str, verdict: VerdictWord, reviewer: str, label: str = "", comment: str = ""
     ) -> Judgement:
         """Append a verdict. Raises VerdictError for a word there is not, no reviewer, or too long a text."""
-        return self._append(page, verdict, reviewer, label, comment)
+        return self._append(page, reviewer, verdict=verdict, label=label.strip(), comment=comment.strip())
 
     def undo(self, reviewer: str, page: str | None = None) -> Judgement | None:
         """Take back this reviewer's last verdict (on that page); the one before counts again.
@@ -106,44 +111,10 @@ class Verdicts:
         Returns the row that was taken back, None when there is nothing to undo.
         """
         name = " ".join(reviewer.split())
-        own = [row for row in _standing(self.rows()) if row.reviewer == name and page in (None, row.page)]
-        if not own:
-            return None
-        self._append(own[-1].page, None, name, undoes=own[-1].id)
-        return own[-1]
-
-    def _append(
-        self,
-        page: str,
-        verdict: VerdictWord | None,
-        reviewer: str,
-        label: str = "",
-        comment: str = "",
-        undoes: str | None = None,
-    ) -> Judgement:
-        row = _judgement(
-            {
-                "id": secrets.token_hex(12),
-                "time": datetime.now(UTC).isoformat(timespec="microseconds"),
-                "review": self._review,
-                "run_id": self._run_id,
-                "page": page,
-                "reviewer": " ".join(reviewer.split()),
-                "verdict": verdict,
-                "label": label.strip(),
-                "comment": comment.strip(),
-                "undoes": undoes,
-            }
-        )
-        self._write([row])
-        return row
-
-    def _write(self, rows: Iterable[Judgement]) -> None:
-        self._history.annotate_all(
-            self._run_id, KIND, [(row.page, row.reviewer, _value(row)) for row in rows]
-        )
-
-    # --- out -----------------------------------------------------------------------------
+        own = [row for row in self._that_count() if row.reviewer == name and page in (None, row.page)]
+        if own:
+            self._append(own[-1].page, name, verdict=None, undoes=own[-1].id)
+        return own[-1] if own else None
 
     def to_csv(self) -> str:
         """All rows as CSV; cells that a spreadsheet would take for a formula begin with an apostrophe."""
@@ -154,33 +125,35 @@ class Verdicts:
             writer.writerow([csv_cell(getattr(row, name)) for name in _COLUMNS])
         return out.getvalue()
 
+    def _append(self, page: str, reviewer: str, **values: Any) -> Judgement:
+        names = {"review": self._review, "run_id": self._run_id, "page": page}
+        row = _judgement(
+            {"id": secrets.token_hex(12), "time": datetime.now(UTC).isoformat(), **names, **values}
+            | {"reviewer": " ".join(reviewer.split())}
+        )
+        columns = ("id", "time", "review", "verdict", "label", "comment", "undoes")
+        value = json.dumps({name: getattr(row, name) for name in columns}, ensure_ascii=False)
+        self._history.annotate(self._run_id, KIND, value, page=row.page, name=row.reviewer)
+        return row
 
-_COLUMNS = tuple(item.name for item in fields(Judgement))
-_LIMITS = {
-    "id": 64, "time": 40, "review": 500, "run_id": 100, "page": PAGE_LIMIT, "reviewer": REVIEWER_LIMIT,
-    "label": LABEL_LIMIT, "comment": COMMENT_LIMIT, "undoes": 64,
-}  # fmt: skip
-_NEEDED = ("id", "time", "review", "run_id", "page", "reviewer")
+    def _that_count(self, comments: bool = False) -> list[Judgement]:
+        """The verdicts, or the comments, that are not undone, oldest first. Only the reviewer can undo."""
+        every = self.rows()
+        undone = {(row.reviewer, row.undoes) for row in every if row.undoes}
+        found = [row for row in every if not row.undoes and (row.verdict is None) == comments]
+        return [row for row in found if (row.reviewer, row.id) not in undone]
 
 
 def verdict_counts(history: History) -> pd.DataFrame:
     """One row a run and review: run_id, review, reviewed (pages), same, acceptable, wrong, unsure, reviewers.
 
-    Counts are of (page, reviewer); `reviewed` is of pages with a word of anybody. For the Runs page.
+    Counts are of (page, reviewer); `reviewed` is of pages that have a verdict. For the Runs page.
     """
     return history.query("verdict_counts")[0]
 
 
-def _standing(rows: Sequence[Judgement], comments: bool = False) -> list[Judgement]:
-    """List the verdicts, or the comments, that are not undone, oldest first. Only the reviewer can undo."""
-    undone = {(row.reviewer, row.undoes) for row in rows if row.undoes}
-    kind = [row for row in rows if not row.undoes and (row.verdict is None) == comments]
-    return [row for row in kind if (row.reviewer, row.id) not in undone]
-
-
 def _judgement(values: dict[str, Any]) -> Judgement:
     """A row from values of unknown origin. Raises VerdictError."""
-    texts = {}
     for name, limit in _LIMITS.items():
         value = values.get(name)
         if not isinstance(value, str | None):
@@ -189,24 +162,16 @@ def _judgement(values: dict[str, Any]) -> Judgement:
             raise VerdictError(f"{name} has {len(value):,} characters: at most {limit:,}")
         if name in _NEEDED and not value:
             raise VerdictError("the reviewer has no name" if name == "reviewer" else f"there is no {name}")
-        texts[name] = value
     verdict = values.get("verdict")
-    if verdict not in VERDICTS and not (verdict is None and (texts["undoes"] or texts["comment"])):
+    if verdict not in VERDICTS and not (verdict is None and (values.get("undoes") or values.get("comment"))):
         raise VerdictError(f"verdict {str(verdict)[:40]!r} is none of {', '.join(VERDICTS)}")
     try:
-        moment = datetime.fromisoformat(str(texts["time"]))
+        moment = datetime.fromisoformat(values["time"])
     except ValueError:
-        raise VerdictError(f"time {texts['time']!r} is not ISO 8601") from None
+        raise VerdictError(f"time {values['time']!r} is not ISO 8601") from None
     if moment.tzinfo is None:
-        raise VerdictError(f"time {texts['time']!r} has no zone")
+        raise VerdictError(f"time {values['time']!r} has no zone")
     # One form for all, so that the order of the texts is that of the times.
-    texts["time"] = moment.astimezone(UTC).isoformat(timespec="microseconds")
-    optional = {name: texts.pop(name) or "" for name in ("label", "comment")}
-    needed = {name: str(texts[name]) for name in _NEEDED}
-    return Judgement(**needed, **optional, verdict=verdict, undoes=texts["undoes"] or None)
-
-
-def _value(row: Judgement) -> str:
-    """Make what an annotation holds beside page and reviewer."""
-    names = ("id", "time", "review", "verdict", "label", "comment", "undoes")
-    return json.dumps({name: getattr(row, name) for name in names}, ensure_ascii=False)
+    time = moment.astimezone(UTC).isoformat(timespec="microseconds")
+    texts = {name: values.get(name) or "" for name in ("label", "comment")}
+    return Judgement(**values | texts | {"time": time, "undoes": values.get("undoes") or None})
