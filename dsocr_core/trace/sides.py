@@ -43,7 +43,6 @@ from dsocr_core.models.weights import published_parameters
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.trace.names import taps_of
 from dsocr_core.vendor.backend import VendorBackend
-from dsocr_core.vendor.protocol import Trace
 
 Way = Literal["eager", "fast", "float32", "vendor"]
 OnCall = Callable[[int], None]
@@ -148,11 +147,11 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     request = task.request
     config = load_config(backend.checkpoint)
     spec = spec_of(config)
-    message = Trace(
-        number=0,
-        page=backend.page(replace(request, eval_mode=False)),
+    tokens = backend.trace(
+        replace(request, eval_mode=False, test_compress=False),
+        task.on_call,
+        task.cancel,
         steps=task.steps,
-        output_path="",
         directory=str(task.directory.resolve()),
         taps=[
             [tap.name, spec.published_name(f"{tap.module}.")[:-1], tap.at, tap.layout]
@@ -162,7 +161,7 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
         only=list(task.only),
         about={"checkpoint": str(backend.checkpoint), **task.about},
     )
-    return tuple(backend.trace(message, f"tracing {request.name}", task.on_call, task.cancel))
+    return tuple(tokens)
 
 
 # Inside `tapped_engine` the taps are on; outside nothing of them is there, so an engine that is not traced

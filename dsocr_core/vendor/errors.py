@@ -15,25 +15,9 @@ class RemoteCodeNotAllowed(VendorError):
     """The checkpoint's code is not the embedded one's, and its directory was not allowed by name."""
 
 
-class VendorNeedsCuda(VendorError):
-    """The checkpoint's code moves everything to a GPU itself."""
-
-
-class VendorNeedsBfloat16(VendorError):
-    """The checkpoint's code runs in bfloat16 only."""
-
-
 class VendorFailed(VendorError):
-    """The vendor's code raised, or its worker could not be started or understood."""
+    """The vendor's code raised or ran out of memory, or its worker could not be started or understood."""
 
 
 class VendorCrashed(VendorError):
-    """The worker process died."""
-
-
-class VendorTimeout(VendorError):
-    """The worker took longer than allowed and was killed."""
-
-
-class VendorOutOfMemory(VendorError):
-    """The vendor's code ran out of memory."""
+    """The worker process died, or took longer than allowed and was killed."""

@@ -10,25 +10,17 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from dsocr_core.models.family import MODELS
-from dsocr_core.vendor.protocol import (
-    Message,
-    Page,
-    Recognize,
-    Result,
-    StageEnded,
-    StageStarted,
-    Text,
-    Timing,
-)
+from dsocr_core.models.family import MODELS, all_stages
+from dsocr_core.vendor.protocol import Message, Recognize, StageProgress, Text
 
-STAGE_MODULES = {stage.name: stage.module for row in MODELS.values() for stage in row.vision}
+STAGE_MODULES = {stage.name: stage.module for spec in MODELS.values() for stage in spec.vision}
 """Stage name -> attribute of the inner model, published names; a model lacks those of others."""
 
 TEXT_INTERVAL_S = 0.05
@@ -42,24 +34,55 @@ class UnlikeInfer(RuntimeError):
     """The code does something that the published `infer` does not, so what was seen may not be all."""
 
 
-class DeviceClock:
-    """Points in device time: CUDA events on a GPU, so that nothing waits; else the host's clock."""
+class StageTimes:
+    """Times of the stages, sent as they become known. On a GPU they are between CUDA events, which nothing
+    waits for before `settle`."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.on_gpu = device.type == "cuda"
+    def __init__(self, device: torch.device, send: Callable[[str, float | None], None]) -> None:
+        self._on_gpu, self._send = device.type == "cuda", send
+        self._milliseconds: dict[str, float] = {}
+        self._calls: Counter[str] = Counter()
+        self._begun: dict[str, Any] = {}
+        self._ended: list[tuple[str, Any, Any, int]] = []
 
-    def now(self) -> Any:
-        if not self.on_gpu:
+    def _now(self) -> Any:
+        if not self._on_gpu:
             return time.perf_counter()
         event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
-    def milliseconds(self, start: Any, end: Any) -> float:
-        if not self.on_gpu:
-            return float(end - start) * 1e3
-        end.synchronize()
-        return float(start.elapsed_time(end))
+    def begin(self, stage: str) -> None:
+        self._send(stage, None)
+        self._begun[stage] = self._now()
+
+    def end(self, stage: str, calls: int = 1) -> None:
+        """The end of what was launched, which the device may not have reached."""
+        self._ended.append((stage, self._begun.pop(stage), self._now(), calls))
+        if not self._on_gpu:
+            self.settle()
+
+    def settle(self) -> None:
+        """Add the stages that have ended."""
+        for stage, start, end, calls in self._ended:
+            if self._on_gpu:
+                end.synchronize()
+            self.add(stage, start.elapsed_time(end) if self._on_gpu else (end - start) * 1e3, calls)
+        self._ended.clear()
+
+    def add(self, stage: str, milliseconds: float, calls: int = 1) -> None:
+        """Add a stage of the host."""
+        self._milliseconds[stage] = self._milliseconds.get(stage, 0.0) + milliseconds
+        self._calls[stage] += calls
+        self._send(stage, milliseconds)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Timings of a result, in the order of the stages."""
+        return [
+            {"stage": stage, "milliseconds": self._milliseconds[stage], "calls": self._calls[stage]}
+            for stage in all_stages()
+            if stage in self._milliseconds
+        ]
 
 
 class Observation:
@@ -77,19 +100,16 @@ class Observation:
         """torch's FlopCounterMode where FLOPs are counted."""
         self.flops: dict[str, list[int]] = {}
         self.forwards = 0
-        self._milliseconds: dict[str, float] = {}
-        self._calls: dict[str, int] = {}
-        self._unsettled: list[tuple[str, Any, Any]] = []
+        self._encoding_ms: list[float] = []
         self._infer_began = self._generate_ended = 0.0
-        self._prefill_began: Any = None
-        self._decode_began: Any = None
 
     # --- around infer ---------------------------------------------------------------------------
 
     @contextmanager
     def attached(self, model: Any, tokenizer: Any) -> Iterator[None]:
         """Observe what the two do inside the block."""
-        self.clock = DeviceClock(model.device)
+        number = self.request.number
+        self.times = StageTimes(model.device, lambda *at: self.send(StageProgress(number, *at)))
         generate, encode = model.generate, tokenizer.encode
         model.generate = lambda *args, **kwargs: self._generate(generate, tokenizer, args, kwargs)
         tokenizer.encode = lambda *args, **kwargs: self._encode(encode, args, kwargs)
@@ -106,7 +126,7 @@ class Observation:
             model.register_forward_hook(self._forward_ended),
         ]
         self._infer_began = time.perf_counter()
-        self.send(StageStarted(self.request.number, "preprocess"))
+        self._announce("preprocess")
         try:
             yield
         finally:
@@ -120,40 +140,32 @@ class Observation:
         """Tell whether `infer` came as far as all its new tokens."""
         return self._generate_ended > 0.0
 
-    def result(
-        self, model: Any, tokenizer: Any, image_sizes: list[tuple[int, int]], postprocess_error: str = ""
-    ) -> Result:
-        """All that was seen, once `infer` has ended. Raises UnlikeInfer when it never generated."""
-        self._host_stage("postprocess", time.perf_counter() - self._generate_ended)
+    def result(self, model: Any, tokenizer: Any) -> dict[str, Any]:
+        """The fields of an `OcrResult` that were seen, once `infer` has ended.
+
+        Raises UnlikeInfer when it never generated.
+        """
+        self.times.add("postprocess", (time.perf_counter() - self._generate_ended) * 1e3)
         if not self.inputs:
             raise UnlikeInfer("infer returned without a call of generate")
-        text = tokenizer.decode(self.new_ids)
-        counted = (
-            len(tokenizer.encode(text, add_special_tokens=False)) if self.request.test_compress else None
-        )
-        top_ids, top_logits = self.best.steps(self.new_ids) if self.best else ([], [])
-        return Result(
-            number=self.request.number,
-            image_sizes=[list(size) for size in image_sizes],
-            text_raw=text,
-            token_ids=self.new_ids,
-            token_texts=[tokenizer.decode([token]) for token in self.new_ids],
-            finish_reason="eos" if self.new_ids[-1:] == [tokenizer.eos_token_id] else "length",
-            attention=str(model.config._attn_implementation),
-            dtype=short_name(model.dtype),
-            rotary_dtype=rotary_dtype(model),
-            timings=[
-                Timing(stage, milliseconds, self._calls[stage])
-                for stage, milliseconds in self._milliseconds.items()
-            ],
-            overridden=self.overridden,
-            top_ids=top_ids,
-            top_logits=top_logits,
-            text_tokens=counted,
-            flops=self.flops,
-            postprocess_error=postprocess_error,
-            **self.inputs,
-        )
+        text, text_tokens = tokenizer.decode(self.new_ids), None
+        if self.request.arguments.get("test_compress"):
+            text_tokens = len(tokenizer.encode(text, add_special_tokens=False))
+        return {
+            "text_raw": text,
+            "token_ids": self.new_ids,
+            "token_texts": [tokenizer.decode([token]) for token in self.new_ids],
+            "finish_reason": "eos" if self.new_ids[-1:] == [tokenizer.eos_token_id] else "length",
+            "inputs": {
+                **self.inputs,
+                "attention": str(model.config._attn_implementation),
+                "dtype": short_name(model.dtype),
+                "rotary_dtype": rotary_dtype(model),
+            },
+            "timings": self.times.rows(),
+            "top_two": self.best.steps(self.new_ids) if self.best else [],
+            "text_tokens": text_tokens,
+        }
 
     # --- around generate ------------------------------------------------------------------------
 
@@ -162,37 +174,32 @@ class Observation:
     ) -> Any:
         if self.inputs:
             raise UnlikeInfer("infer called generate twice; only one call can be observed")
-        preprocess_s = (
-            time.perf_counter() - self._infer_began - self._milliseconds.get("tokenizer", 0.0) / 1e3
-        )
-        self._host_stage("preprocess", preprocess_s)
-        if "tokenizer" in self._milliseconds:
-            self.send(StageStarted(self.request.number, "tokenizer"))
-            self.send(StageEnded(self.request.number, "tokenizer", self._milliseconds["tokenizer"]))
-        prompt: Any = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        encoding_ms = sum(self._encoding_ms)
+        self.times.add("preprocess", (time.perf_counter() - self._infer_began) * 1e3 - encoding_ms)
+        if self._encoding_ms:
+            self._announce("tokenizer")
+            self.times.add("tokenizer", encoding_ms, len(self._encoding_ms))
+        prompt = prompt_of(args, kwargs)
         self._override(prompt, kwargs)
-        self.inputs = seen_inputs(prompt, kwargs, self.request.page)
+        self.inputs = seen_inputs(prompt, kwargs, self.request.arguments)
         kwargs["streamer"] = StreamTap(self, tokenizer, kwargs.get("streamer"))
         if self.best is not None:
-            kwargs["logits_processor"] = self.best.after(kwargs.get("logits_processor"))
+            kwargs["logits_processor"] = with_processor(kwargs, self.best)
         self._check()
         output = generate(*args, **kwargs)
-        self._settle()
-        if self._decode_began is not None:
-            milliseconds = self.clock.milliseconds(self._decode_began, self.clock.now())
-            self._add("decode", milliseconds, calls=self.forwards - 1)
-            self.send(StageEnded(self.request.number, "decode", milliseconds))
+        if self.forwards:
+            self.times.end("decode", self.forwards - 1)
+        self.times.settle()
         self.new_ids = output[0, prompt.shape[1] :].tolist()
         self._generate_ended = time.perf_counter()
-        self.send(StageStarted(self.request.number, "postprocess"))
+        self._announce("postprocess")
         return output
 
     def _override(self, prompt: torch.Tensor, kwargs: dict[str, Any]) -> None:
         """Apply what the request sets differently from the vendor: fewer tokens, another n-gram size."""
-        wanted, page = self.request.max_new_tokens, self.request.page
+        wanted, ngram = self.request.max_new_tokens, self.request.ngram_size
         if wanted is not None and wanted < most_new_tokens(prompt, kwargs):
             self.overridden.append(limit_new_tokens(prompt, kwargs, wanted))
-        ngram = None if page.ngram_window else page.no_repeat_ngram_size
         if ngram is not None and ngram != kwargs.get("no_repeat_ngram_size", 0):
             kwargs["no_repeat_ngram_size"] = ngram
             self.overridden.append("no_repeat_ngram_size")
@@ -201,21 +208,18 @@ class Observation:
         began = time.perf_counter()
         ids = encode(*args, **kwargs)
         if not self.inputs:  # later calls count words of the answer
-            self._add("tokenizer", (time.perf_counter() - began) * 1e3)
+            self._encoding_ms.append((time.perf_counter() - began) * 1e3)
         return ids
 
     # --- hooks ----------------------------------------------------------------------------------
 
     def _hooks(self, module: torch.nn.Module, stage: str) -> list[Any]:
-        starts: list[Any] = []
-
         def begins(_module: Any, _inputs: Any) -> None:
             self._check()
-            self.send(StageStarted(self.request.number, stage))
-            starts.append(self.clock.now())
+            self.times.begin(stage)
 
         def ended(_module: Any, _inputs: Any, _output: Any) -> None:
-            self._device_stage(stage, starts.pop())
+            self.times.end(stage)
 
         counts = self._counts(module, stage) if self.request.count_flops else []
         return [module.register_forward_pre_hook(begins), module.register_forward_hook(ended), *counts]
@@ -235,47 +239,26 @@ class Observation:
     def _forward_begins(self, _module: Any, _inputs: Any) -> None:
         self._check()
         if self.forwards == 0:
-            self.send(StageStarted(self.request.number, "prefill"))
-            self._prefill_began = self.clock.now()
+            self.times.begin("prefill")
 
     def _forward_ended(self, _module: Any, _inputs: Any, _output: Any) -> None:
         self.forwards += 1
         if self.forwards == 1:
-            self._device_stage("prefill", self._prefill_began)
-            self._decode_began = self.clock.now()
-            self.send(StageStarted(self.request.number, "decode"))
+            self.times.end("prefill")
+            self.times.begin("decode")
 
-    def tokens_arrived(self) -> None:
+    def token_arrived(self) -> None:
         """The device has finished what was launched before; called for each new token."""
         self._check()
-        self._settle()
+        self.times.settle()
 
     def _check(self) -> None:
         if self.stopped():
             raise StoppedByCaller
 
-    # --- book-keeping ---------------------------------------------------------------------------
-
-    def _device_stage(self, stage: str, start: Any) -> None:
-        """A stage whose end is still queued on the device; reported once the device has reached it."""
-        self._unsettled.append((stage, start, self.clock.now()))
-        if not self.clock.on_gpu:
-            self._settle()
-
-    def _settle(self) -> None:
-        for stage, start, end in self._unsettled:
-            milliseconds = self.clock.milliseconds(start, end)
-            self._add(stage, milliseconds)
-            self.send(StageEnded(self.request.number, stage, milliseconds))
-        self._unsettled.clear()
-
-    def _host_stage(self, stage: str, seconds: float) -> None:
-        self._add(stage, seconds * 1e3)
-        self.send(StageEnded(self.request.number, stage, seconds * 1e3))
-
-    def _add(self, stage: str, milliseconds: float, calls: int = 1) -> None:
-        self._milliseconds[stage] = self._milliseconds.get(stage, 0.0) + milliseconds
-        self._calls[stage] = self._calls.get(stage, 0) + calls
+    def _announce(self, stage: str) -> None:
+        """Say that a stage of the host has begun."""
+        self.send(StageProgress(self.request.number, stage, None))
 
 
 class StreamTap:
@@ -283,7 +266,7 @@ class StreamTap:
 
     def __init__(self, observation: Observation, tokenizer: Any, inner: Any) -> None:
         self._observation, self._inner = observation, inner
-        self._tokens = -1  # the first call brings the prompt
+        self._prompt_came = False
         self._text: list[str] = []
         self._sent_at = 0.0
         self._decoder: Any = None
@@ -294,9 +277,9 @@ class StreamTap:
             self._decoder.on_finalized_text = lambda text, stream_end=False: self._text.append(text)
 
     def put(self, value: Any) -> None:
-        self._tokens += 1
-        if self._tokens:
-            self._observation.tokens_arrived()
+        if self._prompt_came:
+            self._observation.token_arrived()
+        self._prompt_came = True
         if self._inner is not None:
             self._inner.put(value)
         if self._decoder is not None:
@@ -313,7 +296,7 @@ class StreamTap:
 
     def _flush(self) -> None:
         if any(self._text):
-            self._observation.send(Text(self._observation.request.number, "".join(self._text), self._tokens))
+            self._observation.send(Text(self._observation.request.number, "".join(self._text)))
             self._text.clear()
         self._sent_at = time.perf_counter()
 
@@ -330,38 +313,41 @@ class BestTwo:
         self._ids: list[torch.Tensor] = []
         self._logits: list[torch.Tensor] = []
 
-    def after(self, processors: Any) -> Any:
-        """The list of processors with this one at its end."""
-        from transformers import LogitsProcessorList
-
-        return LogitsProcessorList([*(processors or ()), self])
-
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         chosen = scores.argmax(dim=1, keepdim=True)  # (1, 1), of (1, V)
         rest = scores.scatter(1, chosen, float("-inf")).max(dim=1, keepdim=True)
-        self._ids += [chosen, rest.indices]
-        self._logits += [scores.gather(1, chosen), rest.values]
+        self._ids.append(torch.cat([chosen, rest.indices], dim=1))
+        self._logits.append(torch.cat([scores.gather(1, chosen), rest.values], dim=1))
         return scores
 
-    def steps(self, tokens: list[int]) -> tuple[list[int], list[float]]:
-        """Ids and logits, two a step, up to the first step that is not finite or chose otherwise."""
-        if not self._ids:
-            return [], []
-        ids, logits = torch.cat(self._ids).flatten().tolist(), torch.cat(self._logits).flatten().tolist()
-        count = next(
-            (
-                step
-                for step, token in enumerate(tokens)
-                if ids[2 * step : 2 * step + 1] != [token]
-                or not all(map(math.isfinite, logits[2 * step : 2 * step + 2]))
-            ),
-            len(tokens),
-        )
-        return ids[: 2 * count], logits[: 2 * count]
+    def steps(self, tokens: list[int]) -> list[dict[str, Any]]:
+        """Ids and logits of each step, up to the first that is not finite or chose otherwise."""
+        found: list[dict[str, Any]] = []
+        ids, logits = (torch.cat(rows).tolist() if rows else [] for rows in (self._ids, self._logits))
+        for token, pair, values in zip(tokens, ids, logits, strict=False):
+            if pair[0] != token or not all(map(math.isfinite, values)):
+                break
+            found.append({"ids": pair, "logits": values})
+        return found
 
 
-def most_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any]) -> int:
-    """The limit of a call of `generate`, which may be one of the prompt and the new tokens together."""
+# --- a call of generate -----------------------------------------------------------------------------
+
+
+def prompt_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Its prompt, (1, N)."""
+    return args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+
+
+def with_processor(kwargs: Mapping[str, Any], processor: Any) -> Any:
+    """Its logits processors with one more at their end."""
+    from transformers import LogitsProcessorList
+
+    return LogitsProcessorList([*(kwargs.get("logits_processor") or ()), processor])
+
+
+def most_new_tokens(prompt: torch.Tensor, kwargs: Mapping[str, Any]) -> int:
+    """Its limit, which may be one of the prompt and the new tokens together."""
     if (most := kwargs.get("max_new_tokens")) is not None:
         return int(most)
     return int(kwargs.get("max_length", sys.maxsize)) - prompt.shape[1]
@@ -374,8 +360,10 @@ def limit_new_tokens(prompt: torch.Tensor, kwargs: dict[str, Any], count: int) -
     return name
 
 
-def seen_inputs(prompt: torch.Tensor, kwargs: dict[str, Any], page: Page) -> dict[str, Any]:
-    """The fields of `Result` that describe what went into `generate`."""
+def seen_inputs(
+    prompt: torch.Tensor, kwargs: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of `ModelInputs` that describe what went into it."""
     tiles, view = kwargs["images"][0]
     return {
         "prompt_ids": prompt[0].tolist(),
@@ -386,8 +374,10 @@ def seen_inputs(prompt: torch.Tensor, kwargs: dict[str, Any], page: Page) -> dic
         "tiles_shape": list(tiles.shape),
         "tiles_sha256": bf16_sha256(tiles),
         # A rule with a window is a processor, whose size and window are those that `infer` was given.
-        "no_repeat_ngram_size": int(kwargs.get("no_repeat_ngram_size", page.no_repeat_ngram_size or 0)),
-        "ngram_window": page.ngram_window,
+        "no_repeat_ngram_size": int(
+            kwargs.get("no_repeat_ngram_size", arguments.get("no_repeat_ngram_size", 0))
+        ),
+        "ngram_window": arguments.get("ngram_window", 0),
         "max_new_tokens": most_new_tokens(prompt, kwargs),
     }
 

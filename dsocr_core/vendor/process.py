@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dsocr_core.base.child import Child, module_command, module_environment
 from dsocr_core.base.temporary import Temporary
-from dsocr_core.vendor.protocol import Message, decode, encode
+from dsocr_core.vendor.protocol import FILES, Message, decode, encode
 
 
 class WorkerProcess(Child):
@@ -18,7 +18,7 @@ class WorkerProcess(Child):
 
     def __init__(self, interpreter: str) -> None:
         self._directory = Temporary("vendor")
-        self.files = Path(self._directory.name) / "files"
+        self.files = Path(self._directory.name) / FILES
         """Directory for the vendor's files of a page; removed with the worker."""
         command = module_command("dsocr_core.vendor.worker", self._directory.name, interpreter=interpreter)
         super().__init__(command, _environment(Path(self._directory.name)), talks=True)

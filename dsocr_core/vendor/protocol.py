@@ -1,21 +1,22 @@
 """The messages between the two processes of the vendor backend: one JSON object a line.
 
-Imports the standard library only, and modules that do so: the worker's interpreter may be another one, with
-other packages.
+The standard library alone, and modules that do so: the worker's interpreter may be another one, with other
+packages. The caller's messages are trusted; those of the worker are checked here field by field, and what
+lies in its lists and objects where it is used.
 """
-
-from __future__ import annotations
 
 import json
 import types
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Any, get_args, get_origin
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import MOST_LINE_BYTES
 
 MAX_LINE_BYTES = MOST_LINE_BYTES
 """Longer than any valid message: a result has at most some 33,000 ids with their texts."""
+FILES = "files"
+"""Folder of the worker's own directory for the vendor's files of a page."""
 
 
 class ProtocolError(ValueError):
@@ -27,48 +28,31 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True)
 class Load:
-    """Load a checkpoint the published way. `dtype` is `bfloat16` or `float32`; `code` has the SHA-256 of each
-    Python file that may be imported."""
+    """Load a checkpoint the published way. `code` has the SHA-256 of each file that may be imported."""
 
     checkpoint: str
     device: str
     dtype: str
+    """`bfloat16` or `float32`."""
     attention: str
     code: dict[str, str]
 
 
 @dataclass(frozen=True)
-class Page:
-    """One prompt as `infer` takes it, or with several images `infer_multi`.
-
-    `no_repeat_ngram_size` None leaves the vendor's own. The rule is an argument where the row says so.
-    """
-
-    images: list[str]
-    prompt: str
-    base_size: int
-    image_size: int
-    crop_mode: bool
-    no_repeat_ngram_size: int | None
-    ngram_window: int
-
-
-@dataclass(frozen=True)
 class Recognize:
-    """Run `infer` once. `max_new_tokens` None leaves the vendor's own.
-
-    `eval_mode` and `test_compress` are `infer`'s; results are saved unless in `eval_mode`, as published.
-    """
+    """Run `infer` once, or with several images `infer_multi`."""
 
     number: int
-    page: Page
+    images: list[str]
+    arguments: dict[str, Any]
+    """Those of `infer` beside the images and `output_path`."""
+    ngram_size: int | None
+    """Another one than `infer` takes by itself."""
     max_new_tokens: int | None
-    output_path: str
+    """Fewer than `infer` takes by itself."""
     stream_text: bool
     top_two: bool
     """True to look for the two best logits of every step."""
-    eval_mode: bool
-    test_compress: bool
     count_flops: bool
     """True to count FLOPs under torch's counter; times then mean nothing."""
 
@@ -79,13 +63,14 @@ class Trace:
     through this channel.
 
     `steps` decode steps after the prefill, or as many as the `forced` tokens make. Each tap is its name,
-    module path, and the two words of `models.taps.hooks.Tap`; `only` are names of taps.
+    module path, and the two words of `models.taps.table.Tap`; `only` are names of taps.
     """
 
     number: int
-    page: Page
+    images: list[str]
+    arguments: dict[str, Any]
+    ngram_size: int | None
     steps: int
-    output_path: str
     directory: str
     taps: list[list[str]]
     forced: list[int]
@@ -95,6 +80,8 @@ class Trace:
 
 @dataclass(frozen=True)
 class Cancel:
+    """Leave that request."""
+
     number: int
 
 
@@ -103,76 +90,37 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The model is ready. `environment` holds versions and the device's name."""
-
-    environment: dict[str, str]
+    """The model is ready."""
 
 
 @dataclass(frozen=True)
-class StageStarted:
+class StageProgress:
+    """A stage has begun, or ended after so many milliseconds."""
+
     number: int
     stage: str
-
-
-@dataclass(frozen=True)
-class StageEnded:
-    number: int
-    stage: str
-    milliseconds: float
+    milliseconds: float | None
 
 
 @dataclass(frozen=True)
 class Text:
-    """New text, and how many tokens there are so far."""
+    """New text."""
 
     number: int
     delta: str
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Timing:
-    stage: str
-    milliseconds: float
-    calls: int
 
 
 @dataclass(frozen=True)
 class Result:
-    """Message of what was observed of one `infer`."""
+    """One `infer` is through. `result` is an `OcrResult` without its request, as `reading.records` writes it.
+
+    `flops` are those of each call of each vision stage, and under `forward` of each pass of the whole model;
+    empty unless `count_flops` was asked for.
+    """
 
     number: int
-    image_sizes: list[list[int]]
-    text_raw: str
-    token_ids: list[int]
-    token_texts: list[str]
-    finish_reason: str
-    prompt_ids: list[int]
-    image_mask: list[list[int]]
-    grid: list[int]
-    global_shape: list[int]
-    global_sha256: str
-    tiles_shape: list[int]
-    tiles_sha256: str
-    no_repeat_ngram_size: int
-    ngram_window: int
-    max_new_tokens: int
-    attention: str
-    dtype: str
-    rotary_dtype: str
-    timings: list[Timing]
-    overridden: list[str]
-    """Generation arguments that were not left at the vendor's own values."""
-    top_ids: list[int]
-    """The chosen token of each step and the second best, alternating; may have fewer steps than tokens."""
-    top_logits: list[float]
-    text_tokens: int | None
-    """Tokens that the text encodes to; None unless `test_compress` was asked for."""
-    flops: dict[str, list[int]]
-    """FLOPs of each call of each vision stage, and under `forward` of each pass of the whole model; empty
-    unless `count_flops` was asked for."""
-    postprocess_error: str
-    """Error of `infer` once it had generated, in one line; empty when it returned."""
+    result: dict[str, Any]
+    flops: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -193,7 +141,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Failure:
-    """`kind`: `cancelled`, `out_of_memory`, `refused` or `failed`.
+    """An error. `kind`: `cancelled`, `out_of_memory`, `refused` or `failed`.
 
     A worker that is not `usable` must be replaced. `number` is 0 when it was not a recognition that failed.
     """
@@ -205,15 +153,14 @@ class Failure:
 
 
 Message = (
-    Load | Recognize | Trace | Cancel
-    | Loaded | StageStarted | StageEnded | Text | Result | TraceStep | Traced | Failure
-)  # fmt: skip
+    Load | Recognize | Trace | Cancel | Loaded | StageProgress | Text | Result | TraceStep | Traced | Failure
+)
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
     """The message as one line, newline included. Raises ProtocolError when it is too long."""
-    body = {"type": type(message).__name__, **_plain(message)}
+    body = {"type": type(message).__name__, **vars(message)}
     line = json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(
@@ -226,56 +173,28 @@ def decode(line: bytes) -> Message:
     """The message of a line. Raises ProtocolError for anything else than a whole, well-typed message."""
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
+    excerpt = repr(line[:80].decode("utf-8", "replace"))
     try:
         body = parse_json(line, any_number=True)
     except InvalidFile as error:
-        raise ProtocolError(f"{error}: {_excerpt(line)}") from error
+        raise ProtocolError(f"{error}: {excerpt}") from error
     kind = _KINDS.get(str(body.pop("type", "")))
     if kind is None:
-        raise ProtocolError(f"no message of this protocol: {_excerpt(line)}")
-    message: Message = _build(kind, body)
-    return message
-
-
-def _plain(message: Any) -> dict[str, Any]:
-    def plain(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [_plain(item) if isinstance(item, Timing) else item for item in value]
-        return _plain(value) if is_dataclass(value) else value
-
-    return {field.name: plain(getattr(message, field.name)) for field in fields(message)}
-
-
-def _build(kind: type, body: dict[str, Any]) -> Any:
-    hints = get_type_hints(kind)
+        raise ProtocolError(f"no message of this protocol: {excerpt}")
+    hints = {field.name: field.type for field in fields(kind)}
     if body.keys() != hints.keys():
         raise ProtocolError(
             f"{kind.__name__}: fields {sorted(body.keys() ^ hints.keys())} missing or unknown"
         )
-    return kind(
-        **{name: _checked(body[name], hint, f"{kind.__name__}.{name}") for name, hint in hints.items()}
-    )
+    for name, value in body.items():
+        if not _fits(value, hints[name]):
+            raise ProtocolError(f"{kind.__name__}.{name} is {type(value).__name__}")
+    message: Message = kind(**body)
+    return message
 
 
-def _checked(value: Any, hint: Any, name: str) -> Any:
-    """The value when it is of the hinted type, JSON objects of a dataclass built. No coercion but int
-    to float. Raises ProtocolError."""
-    origin = get_origin(hint)
-    if origin is list and isinstance(value, list):
-        return [_checked(item, get_args(hint)[0], name) for item in value]
-    if origin is dict and isinstance(value, dict):
-        return {key: _checked(item, get_args(hint)[1], name) for key, item in value.items()}
-    if origin in (Union, types.UnionType):  # only `X | None` occurs
-        return None if value is None else _checked(value, get_args(hint)[0], name)
-    if hint is float and type(value) in (int, float):
-        return float(value)
-    if hint in (Timing, Page) and isinstance(value, dict):
-        return _build(hint, value)
-    if origin is None and type(value) is hint:
-        return value
-    raise ProtocolError(f"{name} is {type(value).__name__}")
-
-
-def _excerpt(line: bytes) -> str:
-    text = line[:80].decode("utf-8", "replace")
-    return repr(text)
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of a field's type; a whole number is also a float, and no bool is a number."""
+    hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = {get_origin(each) or each for each in hints}
+    return type(value) in kinds or (type(value) is int and float in kinds)

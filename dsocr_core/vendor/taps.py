@@ -16,7 +16,14 @@ import torch
 from dsocr_core.models.taps.files import DumpWriter
 from dsocr_core.models.taps.hooks import Recorder, tapped, weight_prints
 from dsocr_core.models.taps.table import At, Layout, Tap
-from dsocr_core.vendor.observe import StoppedByCaller, limit_new_tokens, rotary_dtype, short_name
+from dsocr_core.vendor.observe import (
+    StoppedByCaller,
+    limit_new_tokens,
+    prompt_of,
+    rotary_dtype,
+    short_name,
+    with_processor,
+)
 from dsocr_core.vendor.protocol import Message, Trace, Traced, TraceStep
 
 
@@ -84,18 +91,14 @@ class TracedInfer:
 
     def _generate(self, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = self.request
-        prompt: Any = args[0] if args else kwargs.get("inputs", kwargs.get("input_ids"))
+        prompt = prompt_of(args, kwargs)
         self._prompt = prompt[0].tolist()
         limit_new_tokens(prompt, kwargs, len(request.forced) or request.steps + 1)
         kwargs["streamer"] = None
-        page = request.page
-        if page.no_repeat_ngram_size is not None and not page.ngram_window:
-            kwargs["no_repeat_ngram_size"] = page.no_repeat_ngram_size
+        if request.ngram_size is not None:
+            kwargs["no_repeat_ngram_size"] = request.ngram_size
         if request.forced:
-            from transformers import LogitsProcessorList
-
-            own = kwargs.get("logits_processor") or ()
-            kwargs["logits_processor"] = LogitsProcessorList([*own, ForcedTokens(request.forced)])
+            kwargs["logits_processor"] = with_processor(kwargs, ForcedTokens(request.forced))
         output = generate(*args, **kwargs)
         self._tokens = output[0, prompt.shape[1] :].tolist()
         raise GenerateEnded

@@ -2,9 +2,9 @@
 
 Started as `python -m dsocr_core.vendor.worker DIRECTORY` (its own place for temporary files, which it
 removes when its caller is gone) by an interpreter that needs torch, transformers, Pillow and what the
-checkpoint's code imports, nothing of this project but `vendor/`, `models/` and `base/`. Messages come on what
-was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints, Python or C, goes
-to stderr.
+checkpoint's code imports, nothing of this project but `vendor/`, `reading/`, `models/` and `base/`. Messages
+come on what was stdin and leave on what was stdout; the vendor's code sees neither: whatever it prints,
+Python or C, goes to stderr.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from typing import Any, BinaryIO
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.family import FIRST, ModelSpec, family_of, read_config
+from dsocr_core.reading.records import POSTPROCESS_ERROR
 from dsocr_core.vendor.errors import VendorFailed
 from dsocr_core.vendor.protocol import (
+    FILES,
     MAX_LINE_BYTES,
     Cancel,
     Failure,
@@ -34,6 +36,7 @@ from dsocr_core.vendor.protocol import (
     Message,
     ProtocolError,
     Recognize,
+    Result,
     Trace,
     decode,
     encode,
@@ -105,6 +108,8 @@ class Worker:
     def _answer(self, request: Load | Recognize | Trace) -> Message:
         if isinstance(request, Load):
             return self.load(request)
+        if self._model is None:
+            raise RuntimeError("no checkpoint is loaded")
         return self.trace(request) if isinstance(request, Trace) else self.recognize(request)
 
     def send(self, message: Message) -> None:
@@ -172,7 +177,7 @@ class Worker:
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
         }
-        return Loaded(self._environment)
+        return Loaded()
 
     def importable(self, checkpoint: Path, code: dict[str, str]) -> str:
         """The directory with the code that was allowed, copied; transformers makes a Python module of it."""
@@ -186,52 +191,35 @@ class Worker:
     def recognize(self, request: Recognize) -> Message:
         from dsocr_core.vendor.observe import Observation, UnlikeInfer
 
-        if self._model is None:
-            raise RuntimeError("no checkpoint is loaded")
         observation = Observation(request, self.send, lambda: self._cancelled == request.number)
-        problem = ""
+        more = dict(self._environment)
         with (
             observation.attached(self._model, self._tokenizer), self._config_kept(),
             self._counting(request) as observation.counter,
         ):  # fmt: skip
             try:
-                self._infer(request, eval_mode=request.eval_mode, test_compress=request.test_compress)
+                self._infer(request)
             except Exception as error:
-                if (
-                    not observation.generated
-                    or isinstance(error, UnlikeInfer)
-                    or is_fatal(error, self._model)
-                ):
+                unlike = not observation.generated or isinstance(error, UnlikeInfer)
+                if unlike or is_fatal(error, self._model):
                     raise
                 traceback.print_exc()
-                problem = described(error)
-        sizes = [upright_size(image) for image in request.page.images]
-        return observation.result(self._model, self._tokenizer, sizes, problem)
+                more[POSTPROCESS_ERROR] = described(error)
+        size, *sizes = map(upright_size, request.images)
+        seen = observation.result(self._model, self._tokenizer)
+        environment = {**more, "overridden": ", ".join(observation.overridden)}
+        whole = {**seen, "image_size": size, "more_sizes": sizes, "environment": environment}
+        return Result(request.number, whole, dict(observation.flops))
 
-    def _infer(self, request: Recognize | Trace, eval_mode: bool = False, **of_one: bool) -> None:
-        """Call the published entry; `of_one` are arguments that it has for a single page alone."""
-        page = request.page
-        arguments: dict[str, Any] = {name: getattr(page, name) for name in self._row.published.arguments}
-        if arguments:
+    def _infer(self, request: Recognize | Trace) -> None:
+        """Call the published entry."""
+        arguments = {**request.arguments, "output_path": str(self._directory / FILES)}
+        if self._row.published.arguments:
             arguments["max_length"] = self._model.config.max_position_embeddings
-        arguments |= {
-            "prompt": page.prompt,
-            "output_path": request.output_path,
-            "image_size": page.image_size,
-            "save_results": not eval_mode,
-        }
-        if len(page.images) > 1:
-            self._model.infer_multi(self._tokenizer, image_files=page.images, **arguments)
-            return
-        self._model.infer(
-            self._tokenizer,
-            image_file=page.images[0],
-            base_size=page.base_size,
-            crop_mode=page.crop_mode,
-            eval_mode=eval_mode,
-            **of_one,
-            **arguments,
-        )
+        if len(request.images) > 1:
+            self._model.infer_multi(self._tokenizer, image_files=request.images, **arguments)
+        else:
+            self._model.infer(self._tokenizer, image_file=request.images[0], **arguments)
 
     def _counting(self, request: Recognize) -> AbstractContextManager[Any]:
         """torch's counter where FLOPs are asked for."""
@@ -253,8 +241,6 @@ class Worker:
     def trace(self, request: Trace) -> Message:
         from dsocr_core.vendor.taps import TracedInfer
 
-        if self._model is None:
-            raise RuntimeError("no checkpoint is loaded")
         known = dict(self._environment)
         about = {**request.about, "device": known.pop("device"), "device_name": known.pop("device_name")}
         traced = TracedInfer(request, self.send, lambda: self._cancelled == request.number)
