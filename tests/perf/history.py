@@ -263,10 +263,8 @@ def _cases(history: History, repeats: int) -> Iterator[tuple[str, str, Callable[
     yield "stage_summary", "run", lambda n: ask("stage_summary", run_ids=picks[n][:1])
     yield "page_totals", "run", lambda n: ask("page_totals", run_ids=picks[n][:1])
     yield "facts", "run", lambda n: ask("facts", run_ids=picks[n])
-    yield "differences", "run", lambda n: ask("differences", run_ids=picks[n])
     yield "kernels", "run", lambda n: ask("kernels", run_ids=[ids[20 * n % len(ids)]])
     sides = [{"a": a, "b": b, "backend_a": "eager", "backend_b": "eager"} for a, b in picks]
-    yield "pairs", "run", lambda n: ask("pairs", **sides[n])
     yield "coverage", "run", lambda n: ask("coverage", **sides[n])
     yield (
         "pairs and their intervals",

@@ -9,8 +9,6 @@ from dsocr_core.runs.shapes import COUNTED, COUNTS_SQL
 QUERIES = Questions()
 _ask = QUERIES.ask
 
-VIEW_NAMES = ("devices", "stage_times", "flop_gaps")
-
 
 def _devices() -> str:
     rows = (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dsocr_core.runs.queries.query import REQUIRED, Questions
 
 QUERIES = Questions()
 _ask = QUERIES.ask
 
-_SIDES = """
+_ask(
+    "coverage",
+    "per page and stage of A or B: milliseconds in both, and compared, or why it is left out",
+    """
     WITH image AS (
         SELECT page, run_id = $a AND backend = $backend_a AS of_a,
                run_id = $b AND backend = $backend_b AS of_b,
@@ -29,45 +30,17 @@ _SIDES = """
         WHERE aggregate = 'page'
           AND ((run_id = $a AND backend = $backend_a) OR (run_id = $b AND backend = $backend_b))
     ),
-    measured AS (
-        SELECT series, times.page, stage, of_a, of_b, milliseconds
-        FROM times JOIN chosen ON chosen.number = times.series
+    side AS (
+        SELECT stage, times.page AS number, median(milliseconds) FILTER (of_a) AS a_ms,
+               median(milliseconds) FILTER (of_b) AS b_ms
+        FROM times JOIN chosen ON chosen.number = times.series GROUP BY stage, times.page
     ),
-    paired AS (
-        SELECT stage, page_names.page, side.a_ms, side.b_ms
-        FROM (
-            SELECT stage, page, median(milliseconds) FILTER (of_a) AS a_ms,
-                   median(milliseconds) FILTER (of_b) AS b_ms
-            FROM measured GROUP BY stage, page
-        ) AS side
-        JOIN page_names ON page_names.number = side.page
-    )
-"""
-_TWO_SIDES: dict[str, Any] = dict.fromkeys(("a", "b", "backend_a", "backend_b"), REQUIRED)
-
-_ask(
-    "pairs",
-    "per page and stage: milliseconds in run A and in run B, for pages both have with the same image",
-    f"""
-    {_SIDES}
-    SELECT stage, page, a_ms, b_ms FROM paired LEFT JOIN page_state USING (page)
-    WHERE a_ms IS NOT NULL AND b_ms IS NOT NULL AND NOT coalesce(other_image, false)
-    ORDER BY stage, page
-    """,
-    "images",
-    **_TWO_SIDES,
-)
-
-_ask(
-    "coverage",
-    "per page and stage of A or B: compared, or why it is left out",
-    f"""
-    {_SIDES},
+    paired AS (SELECT stage, page_names.page, a_ms, b_ms FROM side JOIN page_names USING (number)),
     present AS (
         SELECT page, bool_or(a_ms IS NOT NULL) AS in_a, bool_or(b_ms IS NOT NULL) AS in_b
         FROM paired GROUP BY page
     )
-    SELECT stage, page,
+    SELECT stage, page, a_ms, b_ms,
            CASE
                WHEN coalesce(other_image, false) THEN 'another image under the same name'
                WHEN a_ms IS NOT NULL AND b_ms IS NOT NULL THEN 'compared'
@@ -82,7 +55,7 @@ _ask(
     ORDER BY stage, page
     """,
     "images",
-    **_TWO_SIDES,
+    **dict.fromkeys(("a", "b", "backend_a", "backend_b"), REQUIRED),
 )
 
 _ask(

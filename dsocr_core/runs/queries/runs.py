@@ -91,31 +91,6 @@ _ask(
 )
 
 _ask(
-    "differences",
-    "settings, environment and versions in which the chosen runs differ; NULL where a run has no such value",
-    """
-    WITH chosen AS (SELECT unnest($run_ids) AS run_id),
-    named AS (
-        SELECT DISTINCT section, name FROM facts WHERE list_contains($run_ids, run_id)
-    ),
-    filled AS (
-        SELECT section, name, run_id, any_value(facts.value) AS value
-        FROM named CROSS JOIN chosen LEFT JOIN facts USING (section, name, run_id)
-        GROUP BY section, name, run_id
-    ),
-    differing AS (
-        SELECT section, name FROM filled GROUP BY section, name
-        HAVING count(DISTINCT value) > 1 OR (count(value) > 0 AND count(value) < count(*))
-    )
-    SELECT section, name, run_id, value FROM filled SEMI JOIN differing USING (section, name)
-    WHERE ($section::VARCHAR IS NULL OR section = $section)
-    ORDER BY section, name, list_position($run_ids, run_id)
-    """,
-    run_ids=REQUIRED,
-    section=None,
-)
-
-_ask(
     "annotations",
     "everything that was noted about a run, in order",
     """

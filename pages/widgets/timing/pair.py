@@ -164,7 +164,6 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
 def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
     sides = {"a": a[0], "b": b[0], "backend_a": a[1], "backend_b": b[1]}
     run_ids = list(dict.fromkeys((a[0], b[0])))
-    pairs, pairs_sql = history.query("pairs", **sides)
     coverage, coverage_sql = history.query("coverage", **sides)
     totals, totals_sql = history.query("page_totals", run_ids=run_ids)
     summary, summary_sql = history.query("stage_summary", run_ids=run_ids)
@@ -179,10 +178,10 @@ def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
         outcome=[outcome_words(each) for each in found["verdict"]],
         why=found["why"].where(found["why"] != ""),
     )
-    pages = timings.whole_pages(totals, pairs, a, b)
+    pages = timings.whole_pages(totals, coverage[coverage["outcome"] == "compared"], a, b)
     change = (pages["b_ms"] / pages["a_ms"] - 1).abs()
     pages = pages.loc[change.sort_values(ascending=False, kind="stable").index]
-    return _Answers(found, pages, coverage, [pairs_sql, coverage_sql, totals_sql, summary_sql])
+    return _Answers(found, pages, coverage, [coverage_sql, totals_sql, summary_sql])
 
 
 def sentence(found: pd.DataFrame) -> str:
@@ -233,7 +232,7 @@ def _left_out(coverage: pd.DataFrame) -> None:
 
 def _differences(chosen: RunSelection, a: str, b: str) -> None:
     """Settings as used, environment and versions that differ."""
-    facts, _ = chosen.history.query("differences", run_ids=[a, b])
+    facts, _ = chosen.history.query("facts", run_ids=[a, b])
     rows = side_by_side(pd.concat([record_facts(chosen.every, [a, b]), facts]), [a, b], differing=True)
     if rows.empty:
         st.caption("A and B have the same recorded settings, environment and versions.")
