@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.compare import address, details, document, example, progress, sidebar, verdict

@@ -28,7 +28,7 @@ from dsocr_core.engine.threads import wait_politely
 from dsocr_core.models.family import read_config
 from dsocr_core.page.documents import Page, expand
 from dsocr_core.read.session import Session
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import EXAMPLE, SEED_LOCATION, History
 from dsocr_core.runs.importers.detect import import_paths

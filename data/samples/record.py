@@ -18,7 +18,7 @@ from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.page.documents import expand
 from dsocr_core.read.session import Session
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, OcrResult
 from dsocr_core.runs.record import read_document
 from dsocr_core.runs.result_cache import SHIPPED_RESULTS, ResultCache, save_results

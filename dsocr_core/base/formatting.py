@@ -42,6 +42,13 @@ def percent(value: float | None, missing: str = NOT_MEASURED) -> str:
     return f"{significant(value)} %".replace("-", "−", 1)
 
 
+def share(value: float | None, missing: str = NOT_MEASURED) -> str:
+    """Write a share of one as percent; one that is not whole is never 100 %."""
+    if value is not None and 0.9995 <= value < 1:
+        return "over 99.9 %"
+    return percent(None if value is None else 100 * value, missing)
+
+
 def scale_of(largest: float, unit: str) -> tuple[float, str]:
     """Divisor and prefixed unit with which `largest` has 1 to 3 digits before its point."""
     largest = abs(largest)

@@ -12,9 +12,10 @@ from rich.status import Status
 from rich.table import Table
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
+from dsocr_core.base.formatting import share
 from dsocr_core.cli.options import FROM_ZERO
 from dsocr_core.reading.records import CancelToken
-from dsocr_core.reading.trace_curve import BlockError, block_errors, percent, shortened, steps_shown
+from dsocr_core.reading.trace_curve import BlockError, block_errors, shortened, steps_shown
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings, SettingsError
 
@@ -135,7 +136,7 @@ def _print(summary: TraceSummary, console: Console) -> None:
         row = ["", "", "", ""]
         if first := cells.get(0):
             ulp = "" if first.max_ulp is None else f"{first.max_ulp:,}"
-            row = [_figure(first.carried), _error(first), percent(first.share), ulp]
+            row = [_figure(first.carried), _error(first), share(first.share), ulp]
         table.add_row(block, *row, *(_error(cells.get(step)) for step in steps))
     console.print(table)
     for number, change in enumerate(summary.routers[:_SHOWN_ROUTERS]):

@@ -13,7 +13,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError, one_line
 from dsocr_core.cluster.job import differences
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.status import read_status
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.runs.recording import Recording

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dsocr_core.base.console import titled_table
-from dsocr_core.base.formatting import percent, significant
+from dsocr_core.base.formatting import share, significant
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.reading.records import OcrResult
 
@@ -180,7 +180,7 @@ def _stage_table(engine: EngineFigures) -> Table:
             *(f"{value:.4g} ms" for value in (spread.median, spread.min, spread.p5, spread.p95)),
             str(stage.calls),
             _number(stage.flops_per_s, 1e12),
-            _percent(stage.matmul_share),
+            share(stage.matmul_share, "-"),
         )
     if not engine.stages:
         table.add_row("not measured", *["-"] * 7)
@@ -201,7 +201,7 @@ def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
             f"{_number(rate.p5)}-{_number(rate.p95)}" if rate else "-",
             _number(pages.median if pages else None),
             _number(engine.bytes_per_token, 1e6),
-            _percent(engine.copy_share),
+            share(engine.copy_share, "-"),
             _number(engine.peak_memory_bytes, 1e6),
             _number(engine.kernels_per_token),
             _number(engine.launches_per_token),
@@ -211,7 +211,3 @@ def _engine_table(engines: tuple[EngineFigures, ...]) -> Table:
 
 def _number(value: float | None, unit: float = 1.0) -> str:
     return "-" if value is None else significant(value / unit)
-
-
-def _percent(share: float | None) -> str:
-    return percent(None if share is None else 100 * share, "-")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dsocr_core.base.console import FAILED, INCONCLUSIVE, OK, SLOWER, PageTable
-from dsocr_core.base.formatting import NOT_MEASURED, amount, duration, percent, plural
+from dsocr_core.base.formatting import NOT_MEASURED, amount, duration, plural, share
 from dsocr_core.measure.gate import Gated, Row
 from dsocr_core.measure.processes import RATES
 from dsocr_core.models.stages import Stage
@@ -150,7 +150,7 @@ def _notes(gated: Gated) -> Iterator[str]:
         whole = len(gated.runs_a) + len(gated.runs_b)
         yield f"{count} of {whole} benches ran beside other programs (contended)"
     yield (
-        f"A change counts where its whole interval is beyond ±{percent(100 * gated.neutral)}; all intervals "
+        f"A change counts where its whole interval is beyond ±{share(gated.neutral)}; all intervals "
         "together miss the truth in one gate of twenty."
     )
 
@@ -187,11 +187,10 @@ def _changes(row: Row) -> tuple[float | None, float | None, float | None]:
     return row.ratio - 1, row.low - 1, row.high - 1
 
 
-def _percent(share: float | None) -> str:
-    if share is not None and share > _LARGEST:
+def _percent(change: float | None) -> str:
+    if change is not None and change > _LARGEST:
         return f"over +{100 * _LARGEST:,.0f} %"
-    words = percent(None if share is None else 100 * share)
-    return f"+{words}" if share is not None and share > 0 else words
+    return f"{'+' if change is not None and change > 0 else ''}{share(change)}"
 
 
 def _cell(text: object) -> str:

@@ -19,7 +19,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.engine.source import Prefetch
 from dsocr_core.read.prefetch import PageDone, PageFailed, PageReader, PageToRead, PreparedPages, ReadyPage
 from dsocr_core.read.sides import Sides
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import CancelToken, OcrResult
 
 PREFETCHED = 2

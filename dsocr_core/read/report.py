@@ -22,10 +22,9 @@ from dsocr_core.page.compression import compression
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageDone, PageFailed
 from dsocr_core.reading.causes import reproduced
-from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.margins import Ties, ties_document
 from dsocr_core.reading.markup import Span
-from dsocr_core.reading.parity import to_document
+from dsocr_core.reading.parity import Comparison, to_document
 from dsocr_core.reading.parity_records import NOT_KNOWN, VERDICTS, Cause, Difference, passes, with_cause
 from dsocr_core.reading.postprocess import clean_text
 from dsocr_core.reading.records import POSTPROCESS_ERROR, BackendName, OcrResult

@@ -27,7 +27,7 @@ from dsocr_core.read.session import Session
 from dsocr_core.read.sides import Sides
 from dsocr_core.reading.artifacts import PREDICTIONS, Export, failure, prediction
 from dsocr_core.reading.clean import CleanPage, clean_pages
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import BackendName, CancelToken, OcrResult
 from dsocr_core.runs import run_directory
 from dsocr_core.runs.commands import command_line

@@ -15,7 +15,7 @@ from dsocr_core.base.error_log import page_error
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.base.uses import Closed, Uses
 from dsocr_core.engine.source import OnResult, Source
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.runs.result_cache import LOCAL_KINDS, ResultCache
 from dsocr_core.settings import DRAFT_OF_A, Settings, SettingsError

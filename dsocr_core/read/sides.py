@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.errors import Cancelled
 from dsocr_core.engine.source import OnResult, Source
 from dsocr_core.read.session import PageCancelled, Session
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, BackendName, CancelToken, Observer, OcrRequest, Side
 from dsocr_core.runs.texts import UnmatchedTexts
 

@@ -8,8 +8,9 @@ not identical where an end is not known.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -34,11 +35,12 @@ from dsocr_core.reading.parity_records import (
     ParityReport,
     Tolerance,
     Verdict,
+    Where,
     in_order,
     sentences,
 )
 from dsocr_core.reading.postprocess import clean_text, result_mmd
-from dsocr_core.reading.records import OcrResult
+from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 
 _CONTEXT_TOKENS = 12
 
@@ -117,6 +119,66 @@ def with_page_size(result: OcrResult, other: OcrResult | None) -> OcrResult:
 def _without_boxes(result: OcrResult) -> OcrResult:
     text = result_mmd(result.text_raw, result.request.form, result.blocks)
     return replace(result, text_raw=text, token_ids=None, token_texts=(), top_two=())
+
+
+# --- the outcome of a page ------------------------------------------------------------------------
+
+_MOST_OF_AN_ERROR = 300
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Outcome of one page. A side that was not asked for or that failed has no result."""
+
+    request: OcrRequest
+    a: OcrResult | None = None
+    b: OcrResult | None = None
+    errors: dict[Side, str] = field(default_factory=dict)
+    recorded_at: str | None = None
+    """ISO 8601 UTC time when everything here is from the result cache; None when it was run."""
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+    @functools.cached_property
+    def report(self) -> ParityReport | None:
+        """Parity of both results; None unless both sides have one."""
+        return compare_results(self.a, self.b, self.tolerance) if self.a and self.b else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The report's; not comparable where a side has no result."""
+        return self.report.verdict if self.report else "not_comparable"
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """The report's; why there is none where a side has no result, and how the other ended."""
+        if self.report is not None:
+            return self.report.differences
+        failed = [
+            Difference("failed", f"{side.upper()}: {error[:_MOST_OF_AN_ERROR]}", where=Where(side))
+            for side, error in self.errors.items()
+        ]
+        return in_order([*failed, *states(self.a, self.b)[0]])
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The differences as one sentence a kind."""
+        return tuple(sentences(self.differences))
+
+    @property
+    def compared(self) -> bool:
+        """Tell whether both sides were asked for: each has a result or an error."""
+        return {*self.results, *self.errors} == {*SIDES}
+
+    @property
+    def results(self) -> dict[Side, OcrResult]:
+        """The results that are there, A's first."""
+        return {side: result for side in SIDES if (result := self.a if side == "a" else self.b) is not None}
+
+    def joined(self, later: Comparison) -> Comparison:
+        """One comparison of the sides of both; where both have one, the later."""
+        return replace(
+            later, a=later.a or self.a, b=later.b or self.b, errors={**self.errors, **later.errors}
+        )
 
 
 # --- to rows and documents ------------------------------------------------------------------------

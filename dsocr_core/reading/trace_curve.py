@@ -75,11 +75,3 @@ def steps_shown(steps: int) -> list[int]:
         return list(range(steps + 1))
     between = [round(steps * number / (_MOST_STEPS - 1)) for number in range(1, _MOST_STEPS)]
     return list(dict.fromkeys([0, 1, *between]))
-
-
-def percent(share: float) -> str:
-    """A share as whole percents, with two digits below ten: 52%, 0.0025%. Never 0% or 100% by rounding."""
-    value = 100 * share
-    if 9.5 <= value < 99.5 or share in (0.0, 1.0):
-        return f"{value:.0f}%"
-    return f"{value:.2g}%" if value < 9.5 else f"{min(value, 99.9):.1f}%"

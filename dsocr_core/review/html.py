@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.formatting import duration, percent, speed_ratio
+from dsocr_core.base.formatting import duration, share, speed_ratio
 from dsocr_core.reading.parity_records import KINDS, VERDICT_WORDS
-from dsocr_core.reading.text_runs import Runs, text_difference
+from dsocr_core.reading.text_diff import Runs, text_difference
 from dsocr_core.review.document import document
 from dsocr_core.review.page import PageReview
 from dsocr_core.review.pictures import data_uri, overlay
@@ -67,7 +67,7 @@ def html_report(review: Review, worst: int = WORST, words: str = "") -> str:
     )  # fmt: skip
     environment.filters |= {
         "figure": _figure,
-        "percent": _percent,
+        "percent": share,
         "ms": duration,
         "runs": _runs,
     }
@@ -119,11 +119,6 @@ def _worst(review: Review, count: int) -> list[_Shown]:
 
 def _figure(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.3g}"
-
-
-def _percent(value: float | None) -> str:
-    """A share of one as percent."""
-    return percent(None if value is None else 100 * value)
 
 
 def _runs(texts: tuple[str, str]) -> list[Runs]:

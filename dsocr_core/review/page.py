@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dsocr_core.reading.causes import reproduced
-from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity import with_page_size
+from dsocr_core.reading.parity import Comparison, with_page_size
 from dsocr_core.reading.parity_records import (
     SETTINGS,
     BoxPair,

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from dsocr_core.page.documents import natural_key
-from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity import first_difference, with_page_size
+from dsocr_core.reading.parity import Comparison, first_difference, with_page_size
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, VENDOR
 from dsocr_core.review.keys import ReviewError, parse_key, review_key

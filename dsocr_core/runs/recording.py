@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr_core.base.errors import Cancelled, one_line
 from dsocr_core.base.sanitise import encodable
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, OcrResult
 from dsocr_core.reading.writing import require_writable
 from dsocr_core.runs.machine import MachineWatch

@@ -21,8 +21,8 @@ from dsocr_core.base.bounded_json import read_bytes
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT, RUNS_DIRECTORY
 from dsocr_core.models.family import FIRST
-from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import code_version, required_files, result_key, shared_fingerprint
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, VENDOR, BackendName, OcrRequest, OcrResult, Side
 from dsocr_core.runs.parquet import row_of
 from dsocr_core.runs.record import RunRecord, read_document

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Tolerance
 from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
 from dsocr_core.runs.history import History

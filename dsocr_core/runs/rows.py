@@ -15,10 +15,9 @@ from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.sanitise import name_text, text_name
 from dsocr_core.models.family import all_stages, inside_prefill
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import files_of
 from dsocr_core.reading.jsonable import to_jsonable
-from dsocr_core.reading.parity import to_row
+from dsocr_core.reading.parity import Comparison, to_row
 from dsocr_core.reading.parity_records import Difference, ParityReport
 from dsocr_core.reading.records import (
     BOXES_NOT_KNOWN,

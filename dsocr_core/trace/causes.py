@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from dsocr_core.base.formatting import plural
-from dsocr_core.reading.trace_curve import percent
+from dsocr_core.base.formatting import plural, share
 from dsocr_core.reading.trace_records import Cause, CauseKind, TensorDifference
 from dsocr_core.trace.compare import Measured
 from dsocr_core.trace.names import block_of, part_of, stage_of, weights_of
@@ -225,11 +224,11 @@ def sentence_of(first: TensorDifference | None, causes: Sequence[Cause], compare
         return f"None of {compared:,} outputs differs in {plural(steps, 'decode step')}."
     block, part = block_of(first.name), part_of(first.name)
     step = f" at decode step {first.call}" if first.call else ""
-    share = percent(first.differing_share)
+    differing = share(first.differing_share)
     differs = "they differ" if _is_plural(block) else "it differs"
     if part != block:
         differs = f"its {part} differs"
-    words = f"Equal up to {block_words(block)}{step}; {differs} in {share} of elements"
+    words = f"Equal up to {block_words(block)}{step}; {differs} in {differing} of elements"
     if first.max_ulp is not None and first.max_ulp <= MANY_ULP:
         words += f" by at most {first.max_ulp:,} ULP"
     elif first.relative_to_std is not None:

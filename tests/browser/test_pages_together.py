@@ -12,8 +12,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from dsocr_core.page.documents import expand, load_image
-from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.fingerprints import required_files
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.result_cache import ResultCache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from pages.widgets.pair import sheets
 from pages.widgets.pair.shown import rows_of
 from tests.support.results import make_result, of_pages

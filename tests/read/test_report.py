@@ -16,7 +16,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageFailed, PageToRead
 from dsocr_core.read.report import Report, report_of
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Margins, Verdict, passes
 from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming, TopTwo
 from tests.support.results import make_result

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.reading.text_runs import text_difference
+from dsocr_core.reading.text_diff import text_difference
 
 
 @given(st.text(max_size=80), st.text(max_size=80))

@@ -22,7 +22,7 @@ from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.read.report import report_of
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes, with_cause
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.review.document import document

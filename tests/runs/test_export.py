@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.export import ExportError, export_runs, export_texts
 from dsocr_core.runs.history import History, HistoryError
 from dsocr_core.runs.importers.detect import import_paths

@@ -8,7 +8,7 @@ from PIL import Image
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
 from dsocr_core.runs.recording import Recording, save_comparison
 from dsocr_core.runs.rows import PageResults

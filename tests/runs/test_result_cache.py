@@ -10,7 +10,7 @@ import pytest
 
 from data.samples.record import EXAMPLE, EXAMPLE_SETTINGS
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.result_cache import RecordedResult, ResultCache, find_result, save_results

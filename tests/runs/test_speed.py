@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
 from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.speed import CONTENDED, LATENCY, ONE_DRAFTED, ONE_KIND, against_baseline, compare_speed

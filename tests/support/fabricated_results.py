@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import (
     SIDES,
     BackendName,

@@ -9,7 +9,7 @@ from pathlib import Path
 from dsocr_core.base.sanitise import name_text
 from dsocr_core.cluster.job import Job
 from dsocr_core.cluster.output import Output
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
 from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import History

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dsocr_core.reading.comparison import Comparison
-from dsocr_core.reading.parity import compare_results
+from dsocr_core.reading.parity import Comparison, compare_results
 from dsocr_core.reading.records import BackendName, OcrResult, PageFile
 from dsocr_core.review.page import PageReview, page_review
 from dsocr_core.runs.history import History

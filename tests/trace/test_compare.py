@@ -149,7 +149,7 @@ def test_a_single_row_that_differs_a_little_in_few_places_is_rounding(tmp_path: 
     y[0, 500] *= 1 + 1 / 64
     found = compare_directories(foreign(tmp_path / "a", logits=x), foreign(tmp_path / "b", logits=y))
     assert [cause.kind for cause in found.causes] == ["rounding"]
-    assert found.sentence.startswith("Equal up to the logits; they differ in 0.1% of elements")
+    assert found.sentence.startswith("Equal up to the logits; they differ in 0.100 % of elements")
 
 
 @pytest.mark.parametrize(

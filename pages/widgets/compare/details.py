@@ -20,7 +20,7 @@ from pages.widgets.pair.shown import Shown
 from pages.widgets.shared import figure, layers_tab
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
 
 _TIMINGS = "One run of each backend (n = 1); the first after a start is slower. Vision lies inside prefill."
 

@@ -19,7 +19,7 @@ from pages.widgets.pair.shown import Pairing
 from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
     from dsocr_core.reading.records import OcrResult, Side
 
 

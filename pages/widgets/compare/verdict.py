@@ -14,7 +14,7 @@ from pages.widgets.shared.runner import PageResults
 from pages.widgets.shared.strip import NO_EVIDENCE, Fact, Strip, parity_facts, verdict_words
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
 
 
 def strip_of(results: PageResults, labels: Mapping[Side, str]) -> Strip:

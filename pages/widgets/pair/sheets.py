@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dsocr_core.reading.comparison import Comparison
 from dsocr_core.reading.markup import Span, page_texts
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrResult
 
 

@@ -12,11 +12,10 @@ from dsocr_core.reading import render
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity_records import BoxPair
 from dsocr_core.reading.records import OcrResult, Side
-from dsocr_core.reading.text_diff import text_changes
-from dsocr_core.reading.text_runs import Runs, text_difference
+from dsocr_core.reading.text_diff import Runs, text_changes, text_difference
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
     from dsocr_core.reading.parity_records import ParityReport
 
 Results = Mapping[Side, OcrResult]

@@ -9,7 +9,7 @@ import streamlit as st
 from dsocr_core.base.formatting import plural
 from dsocr_core.reading.differences import loose_text
 from dsocr_core.reading.parity import comparable
-from dsocr_core.reading.text_runs import Runs
+from dsocr_core.reading.text_diff import Runs
 from pages.widgets.components.document import Aligned, show_aligned
 from pages.widgets.pair import sheets
 from pages.widgets.pair.shown import Pairing, Shown, compared

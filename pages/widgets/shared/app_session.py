@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.engine.threads import wait_politely
 from dsocr_core.read.session import Session
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, CancelToken, Observer, OcrRequest, OcrResult, Side
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.machine import MachineWatch

@@ -10,7 +10,7 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment, plural
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.trace_curve import shortened
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.runs.traces import KeptTrace, other_settings, summary_of, traces_of

@@ -27,7 +27,7 @@ from dsocr_core.settings import Settings, history_location
 from pages.widgets.shared.runner import Runner
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
     from dsocr_core.reading.records import OcrRequest
     from dsocr_core.review.review import Review
     from dsocr_core.runs.history import History

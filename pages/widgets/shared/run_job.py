@@ -17,7 +17,7 @@ from dsocr_core.reading.records import OcrRequest, Side
 from pages.widgets.shared.job import Job, JobView
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
     from pages.widgets.shared.app_session import AppSession
 
 SideState = Literal["queued", "waiting", "loading", "running", "done", "failed"]

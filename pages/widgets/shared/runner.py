@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
 from dsocr_core.settings import Settings
 from pages.widgets.shared.app_session import AppSession, TraceChoice, Traced, trace_job

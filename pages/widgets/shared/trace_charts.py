@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dsocr_core.base.formatting import significant
-from dsocr_core.reading.trace_curve import BlockError, block_errors, block_of, percent
+from dsocr_core.base.formatting import share, significant
+from dsocr_core.reading.trace_curve import BlockError, block_errors, block_of
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
 from pages.widgets.shared import plots
 
@@ -85,7 +85,7 @@ def _hover(cell: BlockError | None) -> str:
     ulp = "" if cell.max_ulp is None else f", at most {cell.max_ulp:,} ULP"
     return (
         f"{head}<br>takes error {_error(cell.carried)}, gives {_error(cell.error)} of A's std"
-        f"<br>{percent(cell.share)} of what it gives differs{ulp}"
+        f"<br>{share(cell.share)} of what it gives differs{ulp}"
         f"<br>{cell.differing} of {cell.outputs} outputs differ"
     )
 

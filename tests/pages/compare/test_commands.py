@@ -11,7 +11,7 @@ import pytest
 from dsocr_core.cli.main import parse
 from dsocr_core.cli.options import settings_of
 from dsocr_core.cli.sides import choice_of
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.settings import InferSettings, Settings, VendorSettings

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrRequest
 from pages.widgets.compare import downloads
 from pages.widgets.pair.shown import pairings

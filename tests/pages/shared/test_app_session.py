@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.read.session import Session
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.reading.trace_records import TraceSummary
 from dsocr_core.settings import Settings

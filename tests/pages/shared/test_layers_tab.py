@@ -34,7 +34,7 @@ def test_the_heat_map_has_a_cell_for_every_block_and_step() -> None:
     drawn = [[None if value is None else round(value, 2) for value in row] for row in amounts.z]
     assert drawn == [[None, None], [-2.7, None], [-2.4, None], [-2.0, -2.3]]  # logarithms of what blocks give
     assert "takes error 0, gives 0.00200 of A's std" in amounts.customdata[1][0]
-    assert "50% of what it gives differs, at most 3 ULP" in amounts.customdata[1][0]
+    assert "50.0 % of what it gives differs, at most 3 ULP" in amounts.customdata[1][0]
 
 
 def test_the_first_difference_is_marked_in_its_cell() -> None:

@@ -12,7 +12,7 @@ import pytest
 from dsocr_core.base import error_log
 from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import OcrRequest, Side
 from dsocr_core.settings import Settings, VendorSettings
 from pages.widgets.shared.run_job import ReadJob

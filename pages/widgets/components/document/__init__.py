@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from dsocr_core.reading.text_runs import Runs
+from dsocr_core.reading.text_diff import Runs
 from pages.widgets.components.base import mount
 
 _HERE = Path(__file__).parent
