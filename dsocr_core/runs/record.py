@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -120,25 +121,25 @@ def _without_former_limits(settings: Any) -> Any:
     tolerance = settings.get("tolerance") if isinstance(settings, dict) else None
     if not isinstance(tolerance, dict):
         return settings
-    kept = {name: limit for name, limit in tolerance.items() if name != "values"}
-    if kept.get("character_error_rate") == 0.02:
-        del kept["character_error_rate"]
-    return settings | {"tolerance": kept}
+    former = {"values": tolerance.get("values"), "character_error_rate": 0.02}.items()
+    return settings | {"tolerance": dict(each for each in tolerance.items() if each not in former)}
 
 
 def _check(name: str, value: Any) -> None:
-    if name in ("versions", "settings", "environment"):
-        good = isinstance(value, dict)
-    elif name == "config":
-        good = value is None or isinstance(value, dict)
-    elif name == "backends":
-        good = isinstance(value, (list, tuple)) and all(isinstance(backend, str) for backend in value)
+    optional = name not in ("id", "created", "source", "backends", "profiled", *_MAPPINGS)
+    kind: Any = str
+    if name == "config" or name in _MAPPINGS:
+        kind = dict
     elif name in ("profiled", "git_dirty"):
-        good = isinstance(value, bool) or (value is None and name == "git_dirty")
-    else:
-        good = isinstance(value, str) or (value is None and name not in ("id", "created", "source"))
-    if not good:
+        kind = bool
+    elif name == "backends":
+        kind = (list, tuple)
+    good = isinstance(value, kind) or (value is None and optional)
+    if not good or (name == "backends" and not all(isinstance(backend, str) for backend in value)):
         raise TypeError(f"{name} is {type(value).__name__} {str(value)[:40]!r}")
+
+
+_MAPPINGS = ("versions", "settings", "environment")
 
 
 def time_of(created: str) -> datetime:
@@ -189,52 +190,46 @@ def record_run(
 def model_config(checkpoint: str) -> dict[str, Any] | None:
     """The config.json of a checkpoint; None where it cannot be read."""
     try:
-        data, _ = read_config(Path(checkpoint.removeprefix(RANDOM)))
+        data, _ = read_config(Path(checkpoint.removeprefix("random:")))  # of which only the sizes are taken
     except DsocrError:
         return None
     return data if isinstance(data, dict) else None
 
 
-RANDOM = "random:"
-"""Before a checkpoint of which only the sizes are taken."""
-
-
-def checkpoint_in_any_clone(checkpoint: str) -> str:
-    """A checkpoint of the project is named within it: where a clone lies is no difference of runs."""
-    return checkpoint.replace(f"{PROJECT_ROOT}{os.sep}", "", 1)
-
-
 def in_any_clone(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a record, checkpoints named as in any clone."""
-    return {
-        name: in_any_clone(value) if isinstance(value, dict)
-        else checkpoint_in_any_clone(value) if name == "checkpoint" and isinstance(value, str)
-        else value
-        for name, value in values.items()
-    }  # fmt: skip
+    """Values of a record, a checkpoint of the project named within it: where a clone lies decides nothing."""
+    made = dict(values)
+    for name, value in values.items():
+        if isinstance(value, dict):
+            made[name] = in_any_clone(value)
+        elif name == "checkpoint" and isinstance(value, str):
+            made[name] = value.replace(f"{PROJECT_ROOT}{os.sep}", "", 1)
+    return made
 
 
 def about_results(results: Iterable[OcrResult]) -> dict[str, Any]:
     """Derive the fields of a record from its results; None where they disagree."""
     results = list(results)
-    backends = tuple(dict.fromkeys(result.backend for result in results))
+    of_backend: dict[str, list[OcrResult]] = {}
+    for result in results:
+        of_backend.setdefault(result.backend, []).append(result)
+    environment = {}
+    for backend, read in of_backend.items():
+        names = dict.fromkeys(name for result in read for name in result.environment)
+        has = {name: [each.environment[name] for each in read if name in each.environment] for name in names}
+        environment[backend] = {name: agreed(values) for name, values in has.items()}
     # What a record says of engine, type and attention is that of one backend: our engine, where one read.
-    own = [result for result in results if result.backend == described_backend(backends)]
-    environments = [result.environment for result in own]
-    device = agreed(environment.get("device") for environment in environments)
-    name = agreed(environment.get("device_name") for environment in environments)
+    own = of_backend.get(described_backend([*of_backend]) or "", [])
+    device, name = (agreed(each.environment.get(of) for each in own) for of in ("device", "device_name"))
     return {
-        "backends": backends,
-        "engine": _engine(environments),
+        "backends": tuple(of_backend),
+        "engine": _engine([result.environment for result in own]),
         "device": device,
         "gpu": name if device is not None and device.startswith("cuda") else None,
         "dtype": agreed(result.inputs.dtype if result.inputs else None for result in own),
         "attention": agreed(result.inputs.attention if result.inputs else None for result in own),
         "preset": agreed(result.request.preset for result in results),
-        "environment": {
-            backend: {key: agreed(found) for key, found in _collected(results, backend).items()}
-            for backend in backends
-        },
+        "environment": environment,
     }
 
 
@@ -275,10 +270,8 @@ def library_versions() -> dict[str, str]:
     """Python's version and those of the libraries that decide results and times, as installed."""
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -297,15 +290,6 @@ def git_state() -> tuple[str | None, bool | None]:
         return git("rev-parse", "HEAD").strip(), bool(git("status", "--porcelain", "-uno").strip())
     except (OSError, subprocess.SubprocessError):
         return None, None
-
-
-def _collected(results: list[OcrResult], backend: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for result in results:
-        if result.backend == backend:
-            for key, value in result.environment.items():
-                found.setdefault(key, []).append(value)
-    return found
 
 
 def agreed(values: Iterable[str | None]) -> str | None:
