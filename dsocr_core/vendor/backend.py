@@ -19,6 +19,7 @@ from dsocr_core.base.errors import Cancelled, DsocrError
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.models.family import ModelSpec, all_stages, family_of, read_config
 from dsocr_core.models.stages import Stage
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.records import (
     POSTPROCESS_ERROR,
     UNLIMITED,
@@ -30,7 +31,6 @@ from dsocr_core.reading.records import (
     OcrResult,
     SilentObserver,
     result_from_jsonable,
-    to_jsonable,
 )
 from dsocr_core.vendor.errors import VendorCrashed, VendorError, VendorFailed
 from dsocr_core.vendor.process import WorkerProcess
