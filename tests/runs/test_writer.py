@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +77,23 @@ def test_what_two_backends_gave_is_all_there(tmp_path: Path) -> None:
     assert not (directory / "viz").exists() and not (directory / "predictions.jsonl").exists()
     assert json.loads((directory / "run.json").read_text())["tables"]["readings"] == 3
     assert not Storage(tmp_path / "h").leftovers()
+
+
+def test_a_page_is_on_the_disk_when_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, sync = set[tuple[int, int]](), os.fsync
+
+    def watched(handle: int) -> None:
+        status = os.fstat(handle)
+        synced.add((status.st_ino, status.st_size))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    run = RunDirectory.open(tmp_path / "out")
+    with contextlib.closing(run):
+        for name in ("a", "b"):
+            run.add(PageResults(name, results=[make_result()]))
+            parts = [file.stat() for file in (tmp_path / "out").rglob("*.parquet")]
+            assert {(part.st_ino, part.st_size) for part in parts} <= synced and parts
 
 
 def test_an_exception_leaves_nothing_to_see(tmp_path: Path) -> None:
