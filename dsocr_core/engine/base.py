@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -23,7 +22,7 @@ from dsocr_core.base.specs.kinds import Precision
 from dsocr_core.engine.checkpoint import Checkpoint
 from dsocr_core.engine.device import decode_threads
 from dsocr_core.engine.generate import NO_TOKEN, Sequence, finish_reason, token_limit
-from dsocr_core.engine.page import Beside, PageInputs, Pixels, PreparedPage, open_page
+from dsocr_core.engine.page import Background, PageInputs, Pixels, PreparedPage, open_page
 from dsocr_core.engine.sampling import BestTwo
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.engine.views import Views, staged, together, uploaded, views_of
@@ -270,22 +269,11 @@ class Engine:
                 len(request.images) * image_token_count(preset, views.grid, model.family.newline),
             )
             limit = token_limit(request.required.max_new_tokens, len(prompt.ids), model.config.decoder)
-        of_views = partial(_hashes_of, views, preset.base_size)
         known = None if prepared is None else prepared.hashes
-        hashes = Beside(of_views) if known is None else Beside.known(known)
+        hashes = Background(lambda: _view_hashes(views.on_host(), preset.base_size), known)
         recorded = self._record_inputs(prompt, views, preset.base_size, request, limit)
-        return (
-            PageInputs(
-                request,
-                (views.image_size, *views.more_sizes),
-                prompt,
-                limit,
-                recorded,
-                hashes,
-                known is not None,
-            ),
-            pixels,
-        )
+        sizes = (views.image_size, *views.more_sizes)
+        return PageInputs(request, sizes, prompt, limit, recorded, hashes, known is not None), pixels
 
     def _views_of(self, request: OcrRequest, opened: PreparedPage | None) -> Views:
         """Give the views of all images of a prompt; the first may have been opened. Raises DsocrError."""
@@ -432,10 +420,6 @@ class Engine:
 def _tiles_shape(tiles: Sized, side: int, base_size: int) -> tuple[int, ...]:
     """Make the shape of `images_crop`, whose tiles have that side."""
     return (len(tiles), 3, side, side) if len(tiles) else (1, 3, base_size, base_size)
-
-
-def _hashes_of(views: Views, base_size: int) -> tuple[str, str]:
-    return _view_hashes(views.on_host(), base_size)
 
 
 def _view_hashes(image: PreparedImage, base_size: int) -> tuple[str, str]:

@@ -19,10 +19,7 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.page.documents import load_image
 from dsocr_core.page.preprocess import PreparedImage
 from dsocr_core.page.prompt import PromptIds
-from dsocr_core.reading.records import (
-    ModelInputs,
-    OcrRequest,
-)
+from dsocr_core.reading.records import ModelInputs, OcrRequest
 
 T = TypeVar("T")
 
@@ -51,11 +48,7 @@ def open_page(request: OcrRequest, max_pixels: int, marks: Marks = Marks.TIMED) 
     timer = StageTimer(torch.device("cpu"), marks=marks)
     with timer.stage(Stage.PREPROCESS):
         picture = load_image(request.image, max_pixels, request.exif)
-    return PreparedPage(picture, request.exif, _time(timer))
-
-
-def _time(timer: StageTimer) -> float | None:
-    return next((timing.milliseconds for timing in timer.timings()), None)
+    return PreparedPage(picture, request.exif, next((row.milliseconds for row in timer.timings()), None))
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ class PageInputs:
     """Limit of its new tokens."""
     unhashed: ModelInputs
     """Record of the inputs, without the hashes of the views."""
-    hashes: Beside[tuple[str, str]]
+    hashes: Background[tuple[str, str]]
     """Hashes of the global view and of the tiles."""
     overlapped: bool
     """True where it was prefetched."""
@@ -109,27 +102,20 @@ class Pixels:
         return [(None, self.grid, view) for view in features]
 
 
-class Beside(Generic[T]):
+class Background(Generic[T]):
     """`work` on a thread of its own from `start` on; a call waits for its result or raises its error."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work = work
-        self._result: Future[T] | None = None
+    def __init__(self, work: Callable[[], T], known: T | None = None) -> None:
+        """Without a thread where the result is `known`."""
+        self._work, self._result = work, known
+        self._future: Future[T] | None = None
 
-    @classmethod
-    def known(cls, result: T) -> Beside[T]:
-        """Make it of a result that is there: no thread."""
-        beside = cls(lambda: result)
-        beside._result = Future()
-        beside._result.set_result(result)
-        return beside
-
-    def start(self) -> Future[T]:
-        if self._result is None:
+    def start(self) -> None:
+        if self._result is None and self._future is None:
             threads = ThreadPoolExecutor(1, thread_name_prefix="dsocr-beside")
-            self._result = threads.submit(self._work)
+            self._future = threads.submit(self._work)
             threads.shutdown(wait=False)
-        return self._result
 
     def __call__(self) -> T:
-        return self.start().result()
+        self.start()
+        return self._result if self._future is None else self._future.result()  # type: ignore[return-value]

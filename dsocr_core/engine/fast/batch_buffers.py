@@ -10,7 +10,7 @@ one: the rows of one r are what a step of one row a slot has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -109,69 +109,41 @@ class _Rounded(KvCache):
         caches.round(slot, (self.keys, self.values), self.length)
 
 
-@dataclass(frozen=True)
 class BatchRows:
-    """By what they hold; all but `starts` grow with the rows."""
+    """Buffers of the rows that a step feeds, by what they hold; all but `starts` grow with the rows."""
 
-    x: Tensor
-    y: Tensor
-    added: Tensor
-    qkv: Tensor
-    q: Tensor
-    partial: Tensor
-    log_sums: Tensor
-    mixed: Tensor
-    dense_wide: Tensor
-    dense: Tensor
-    wide: Tensor
-    shared: Tensor
-    chosen: Tensor
-    weights: Tensor
-    order: Tensor
-    starts: Tensor
-    gated: Tensor
-    routed: Tensor
-    logits: Tensor
-    best_logit: Tensor
-    best_token: Tensor
-
-    @classmethod
-    def of(
-        cls, config: DecoderConfig, rows: int, splits: int, dtype: torch.dtype, device: torch.device
-    ) -> BatchRows:
+    def __init__(
+        self, config: DecoderConfig, rows: int, splits: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
         def zeros(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         heads, head_dim, width = config.heads, config.head_dim, config.hidden_size
         chosen, parts = config.experts_per_token, head_parts(config.vocab_size)
-        return cls(
-            x=zeros(rows, width),
-            y=zeros(rows, width),
-            added=zeros(rows, width),
-            qkv=zeros(rows, 3 * heads * head_dim),
-            q=zeros(rows, heads, head_dim),
-            partial=zeros(rows, splits, heads, head_dim, dtype=torch.float32),
-            log_sums=zeros(rows, splits, heads, dtype=torch.float32),
-            mixed=zeros(rows, heads * head_dim),
-            dense_wide=zeros(rows, 2 * config.intermediate_size),
-            dense=zeros(rows, config.intermediate_size),
-            wide=zeros(rows, config.routed_experts + 2 * config.shared_width),
-            shared=zeros(rows, config.shared_width),
-            chosen=zeros(rows, chosen, dtype=torch.int32),
-            weights=zeros(rows, chosen, dtype=torch.float32),
-            order=zeros(rows * chosen, dtype=torch.int32),
-            starts=zeros(config.routed_experts + 1, dtype=torch.int32),
-            gated=zeros(rows * chosen, config.moe_intermediate_size),
-            routed=zeros(rows, chosen, width),
-            logits=zeros(rows, config.vocab_size),
-            best_logit=zeros(rows, parts, dtype=torch.float32),
-            best_token=zeros(rows, parts, dtype=torch.int32),
-        )
+        self.x, self.y, self.added = (zeros(rows, width) for _ in range(3))
+        self.qkv = zeros(rows, 3 * heads * head_dim)
+        self.q = zeros(rows, heads, head_dim)
+        self.partial = zeros(rows, splits, heads, head_dim, dtype=torch.float32)
+        self.log_sums = zeros(rows, splits, heads, dtype=torch.float32)
+        self.mixed = zeros(rows, heads * head_dim)
+        self.dense_wide = zeros(rows, 2 * config.intermediate_size)
+        self.dense = zeros(rows, config.intermediate_size)
+        self.wide = zeros(rows, config.routed_experts + 2 * config.shared_width)
+        self.shared = zeros(rows, config.shared_width)
+        self.chosen = zeros(rows, chosen, dtype=torch.int32)
+        self.weights = zeros(rows, chosen, dtype=torch.float32)
+        self.order = zeros(rows * chosen, dtype=torch.int32)
+        self.starts = zeros(config.routed_experts + 1, dtype=torch.int32)
+        self.gated = zeros(rows * chosen, config.moe_intermediate_size)
+        self.routed = zeros(rows, chosen, width)
+        self.logits = zeros(rows, config.vocab_size)
+        self.best_logit = zeros(rows, parts, dtype=torch.float32)
+        self.best_token = zeros(rows, parts, dtype=torch.int32)
 
     def first(self, rows: int) -> BatchRows:
         """The same buffers' first rows."""
-        held = len(self.x)
-        return BatchRows(**{
-            name: tensor if name == "starts" else tensor[: len(tensor) * rows // held]
-            for name, tensor in vars(self).items()
-        })  # fmt: skip
+        part, held = copy(self), len(self.x)
+        for name, tensor in vars(self).items():
+            if name != "starts":
+                setattr(part, name, tensor[: len(tensor) * rows // held])
+        return part

@@ -19,6 +19,7 @@ sequences of the batch do not change a sequence's tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -58,6 +59,8 @@ from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
 
+Named = tuple[str, Callable[[], object]]
+"""A launch, or several, by a name."""
 Tiles = tuple[Tile, Tile]
 """Launches of the experts' gate and up, and of down."""
 
@@ -120,7 +123,7 @@ class BatchStep:
             self.drafts = texts, zeros(slots, DRAFT_SIZE, dtype=torch.int32)
         self.own_text = drafted and own_text
         splits = self.launches.splits_for(slots, heads)
-        rows = BatchRows.of(config, slots * turns // 2, splits, dtype, device)
+        rows = BatchRows(config, slots * turns // 2, splits, dtype, device)
         self.rows = {each: rows.first(slots * each) for each in ((1, *PASS_ROWS) if drafted else (1,))}
         """Buffers by the rows that a slot has in a step."""
         self._first_logits = zeros(1, config.vocab_size)
@@ -211,114 +214,83 @@ class BatchStep:
         for _, launch in self.parts(rows):
             launch()
 
-    def parts(self, rows: int = 1) -> Iterator[tuple[str, Callable[[], None]]]:
+    def parts(self, rows: int = 1) -> Iterator[Named]:
         """Every launch of a step in order, by its name."""
-        at, kernels, weights, b = self.launches, self.kernels, self.weights, self.rows[rows]
-        drafts = self.drafts if rows > 1 else None
+        at, use, weights, b = self.launches, self.kernels, self.weights, self.rows[rows]
+        tokens, states, best = self.tokens, self.states, (b.best_logit, b.best_token)
         if self.own_text:
             yield "own text", self._draft_own_text
-        yield (
-            "embed",
-            lambda: kernels(embed_rows)(self.tokens, self.states, drafts, weights.embedding, b.x, at.rows),
-        )
-        yield "norm", self._norm(b, weights.layers[0].attention_norm, None)
+        drafts = self.drafts if rows > 1 else None
+        yield "embed", partial(use(embed_rows), tokens, states, drafts, weights.embedding, b.x, at.rows)
+        yield "norm", self._norm(b, weights.layers[0].attention_norm)
         gains = [layer.attention_norm for layer in weights.layers[1:]] + [weights.norm]
         for number, (layer, following) in enumerate(zip(weights.layers, gains, strict=True)):
             yield from self._attention(b, number, layer)
-            yield "norm", self._norm(b, layer.norm, None, b.added)
+            yield "norm", self._norm(b, layer.norm, added=b.added)
             yield from self._mlp(b, layer)
-            yield "norm", self._norm(b, following, layer, b.added)
+            experts = {} if layer.experts is None else {"routed": b.routed, "weights": b.weights}
+            yield "norm", self._norm(b, following, added=b.added, **experts)
         yield "head", self._product(b.y, weights.head, b.logits)
-        yield (
-            "rule",
-            lambda: kernels(ban_repeats)(self.tokens, self.states, self._matched, b.logits, at.rows),
-        )
-        yield (
-            "best",
-            lambda: kernels(best_of_parts)(b.logits, self.states, b.best_logit, b.best_token, at.best),
-        )
-        yield "take", lambda: self._append(b)
+        yield "rule", partial(use(ban_repeats), tokens, states, self._matched, b.logits, at.rows)
+        yield "best", partial(use(best_of_parts), b.logits, states, *best, at.best)
+        ids = self.eos_token_id, self.config.vocab_size
+        if self.drafts is None:
+            yield "take", partial(use(take_best_rows), *best, tokens, states, *ids, at.small)
+        else:
+            yield "take", partial(use(accept), best, tokens, states, self.drafts, ids, at.accept)
 
     def _draft_own_text(self) -> None:
         """Draft each slot's tokens up to the current one."""
         assert self.drafts is not None
         torch.add(self.states[:, decode_state.POSITION], 1, out=self.drafts[1][:, LENGTH])
 
-    def _append(self, b: BatchRows) -> None:
-        kernels, at, best = self.kernels, self.launches, (b.best_logit, b.best_token)
-        eos, vocabulary = self.eos_token_id, self.config.vocab_size
-        if self.drafts is None:
-            kernels(take_best_rows)(*best, self.tokens, self.states, eos, vocabulary, at.small)
-        else:
-            kernels(accept)(best, self.tokens, self.states, self.drafts, (eos, vocabulary), at.accept)
+    def _norm(self, b: BatchRows, gain: Tensor, **parts: Tensor) -> Callable[[], None]:
+        """x += the parts of the block's output; y = its norm."""
+        return partial(self.kernels(add_and_norm), b.x, gain, b.y, self.config.rms_norm_eps, **parts)
 
-    def _norm(
-        self, b: BatchRows, gain: Tensor, mixture: LayerWeights | None, added: Tensor | None = None
-    ) -> Callable[[], None]:
-        """x += the block's output; y = its norm. `mixture` is the layer whose experts are added too."""
-        routes = mixture is not None and mixture.experts is not None
-        experts = {"routed": b.routed, "weights": b.weights} if routes else {}
-        eps = self.config.rms_norm_eps
-        return lambda: self.kernels(add_and_norm)(b.x, gain, b.y, eps, added=added, **experts)
-
-    def _attention(
-        self, b: BatchRows, number: int, layer: LayerWeights
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        at, kernels = self.launches, self.kernels
-        keys, values = self.keys[number], self.values[number]  # (S, h, P, D)
-        scales = self.caches.of_layer(number)
+    def _attention(self, b: BatchRows, number: int, layer: LayerWeights) -> Iterator[Named]:
+        at, use, states = self.launches, self.kernels, self.states
+        cache = self.keys[number], self.values[number]  # (S, h, P, D)
+        turns, scales = (self.rotary.cos, self.rotary.sin), self.caches.of_layer(number)
         yield "qkv", self._product(b.y, layer.qkv, b.qkv)
-        yield (
-            "rotary",
-            lambda: kernels(rotary_rows)(
-                b.qkv, self.rotary.cos, self.rotary.sin, self.states, b.q, keys, values, at.small,
-                self.ring + self.slack, scales,
-            ),
+        ring = self.ring + self.slack
+        yield "rotary", partial(
+            use(rotary_rows), b.qkv, *turns, states, b.q, *cache, at.small, ring, scales
         )  # fmt: skip
-        yield (
-            "attention",
-            lambda: kernels(attend_rows)(
-                b.q, keys, values, self.states, b.partial, b.log_sums, at.attention, at.stages, self.ring,
-                scales, self.slack,
-            ),
+        yield "attention", partial(
+            use(attend_rows), b.q, *cache, states, b.partial, b.log_sums, at.attention, at.stages, self.ring,
+            scales, self.slack,
         )  # fmt: skip
-        yield "join", lambda: kernels(join_rows)(b.partial, b.log_sums, b.mixed, at.small)
+        yield "join", partial(use(join_rows), b.partial, b.log_sums, b.mixed, at.small)
         yield "output", self._product(b.mixed, layer.o, b.added)
 
-    def _mlp(self, b: BatchRows, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
-        at, kernels, routed = self.launches, self.kernels, layer.experts
+    def _mlp(self, b: BatchRows, layer: LayerWeights) -> Iterator[Named]:
+        at, use, routed = self.launches, self.kernels, layer.experts
         if routed is None:
             yield "dense gate/up", self._product(b.y, layer.wide, b.dense_wide)
-            yield "gated", lambda: kernels(gated_rows)(b.dense_wide, 0, b.dense, at.rows)
+            yield "gated", partial(use(gated_rows), b.dense_wide, 0, b.dense, at.rows)
             yield "dense down", self._product(b.dense, layer.down, b.added)
             return
-        experts = self.config.routed_experts
+        experts, scaling = self.config.routed_experts, self.config.routed_scaling_factor
         yield "router, shared gate/up", self._product(b.y, layer.wide, b.wide)
-        yield (
-            "route",
-            lambda: kernels(route_rows)(
-                b.wide, experts, self.states, b.chosen, b.weights, self.config.routed_scaling_factor, at.rows
-            ),
-        )
-        yield "order", lambda: kernels(order_by_expert)(b.chosen, b.order, b.starts)
+        yield "route", partial(
+            use(route_rows), b.wide, experts, self.states, b.chosen, b.weights, scaling, at.rows
+        )  # fmt: skip
+        yield "order", partial(use(order_by_expert), b.chosen, b.order, b.starts)
         gate_up, down = self._tiles_for(b, routed)
         shared_down = self._product(b.shared, layer.down, b.added)
 
         def shared() -> None:
-            kernels(gated_rows)(b.wide, experts, b.shared, at.rows)
+            use(gated_rows)(b.wide, experts, b.shared, at.rows)
             shared_down()
 
-        def gate_and_up() -> None:
-            kernels(grouped_gate_up)(b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up)
-
-        def both() -> None:
-            self._side.overlap(shared, gate_and_up)
-
-        yield "experts gate/up, shared down", both
-        yield (
-            "experts down",
-            lambda: kernels(grouped_down)(b.gated, b.order, b.starts, routed.down, b.routed, down),
+        gate_and_up = partial(
+            use(grouped_gate_up), b.y, b.order, b.starts, routed.gate, routed.up, b.gated, gate_up
         )
+        yield "experts gate/up, shared down", partial(self._side.overlap, shared, gate_and_up)
+        yield "experts down", partial(
+            use(grouped_down), b.gated, b.order, b.starts, routed.down, b.routed, down
+        )  # fmt: skip
 
     def _product(self, x: Tensor, weight: Tensor, out: Tensor) -> Callable[[], None]:
         """(R, K) by (M, K) into (R, M)."""

@@ -8,6 +8,8 @@ With a window the cache is a prompt and a ring, in which a token's slot follows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +32,9 @@ from dsocr_core.models.blocks.attention import Rotary
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.config import DecoderConfig
 from dsocr_core.reading.records import NgramPolicy
+
+Named = tuple[str, Callable[[], None]]
+"""A launch by its kernel's name."""
 
 MATCHED_ROWS = 64
 """Rows of the n-gram rule's counts: one a position, in turn. Two would do; the figures are of so many."""
@@ -143,107 +148,52 @@ class DecodeStep:
         for _, launch in self.kernels():
             launch()
 
-    def kernels(self) -> Iterator[tuple[str, Callable[[], None]]]:
+    def kernels(self) -> Iterator[Named]:
         """Every launch of a step in order, by its kernel's name."""
-        at, weights, eps = self.launches, self.weights, self.config.rms_norm_eps
-        yield (
-            "embed_token",
-            lambda: embed_token(
-                self.tokens,
-                self.state,
-                weights.embedding,
-                self._x,
-                self.matched,
-                self._banned_at,
-                at.embed_token,
-            ),
-        )
+        weights, eps, state = self.weights, self.config.rms_norm_eps, self.state
+        banned = self._banned_at
+        yield self._launch(embed_token, self.tokens, state, weights.embedding, self._x, self.matched, banned)
         for number, layer in enumerate(weights.layers):
             yield from self._attention(number, layer)
             yield from self._mlp(layer)
-        yield (
-            "split_vector",
-            lambda: split_vector(
-                self._x, weights.norm, self._normed, self._planes, self._sizes, eps, at.split_vector
-            ),
+        planes = self._planes, self._sizes
+        bounds = self._lower, self._upper
+        yield self._launch(split_vector, self._x, weights.norm, self._normed, *planes, eps)
+        yield self._launch(
+            bound_rows, weights.rounded_head, *planes, banned, state, *bounds, weights.head.dtype
         )
-        yield (
-            "bound_rows",
-            lambda: bound_rows(
-                weights.rounded_head, self._planes, self._sizes, self._banned_at, self.state, self._lower,
-                self._upper, weights.head.dtype, at.bound_rows,
-            ),
-        )  # fmt: skip
-        yield (
-            "best_of_bounded",
-            lambda: best_of_bounded(
-                self._normed, weights.head, self._banned_at, self.state, self._lower, self._upper,
-                self._best_logit, self._best_token, at.best_of_bounded,
-            ),
-        )  # fmt: skip
-        yield (
-            "take_best",
-            lambda: take_best(
-                self._best_logit, self._best_token, self.tokens, self.logits, self.state,
-                self.eos_token_id, self.config.vocab_size, at.take_best,
-            ),
-        )  # fmt: skip
+        best = self._best_logit, self._best_token
+        yield self._launch(best_of_bounded, self._normed, weights.head, banned, state, *bounds, *best)
+        ids = self.eos_token_id, self.config.vocab_size
+        yield self._launch(take_best, *best, self.tokens, self.logits, state, *ids)
 
-    def _attention(self, number: int, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
-        at = self.launches
-        keys, values = self.cache.keys[number, 0], self.cache.values[number, 0]  # (h, P, D)
-        yield (
-            "qkv_rotary",
-            lambda: qkv_rotary(
-                self._x, layer.attention_norm, *layer.qkv_parts, self.rotary.cos, self.rotary.sin, self.state,
-                self._q, keys, values, self.config.rms_norm_eps, at.qkv_rotary,
-                self.ring,
-            ),
+    def _attention(self, number: int, layer: LayerWeights) -> Iterator[Named]:
+        at, ring, parts = self.launches, self.ring, (self._partial, self._log_sums)
+        cache = self.cache.keys[number, 0], self.cache.values[number, 0]  # (h, P, D)
+        yield self._launch(
+            qkv_rotary, self._x, layer.attention_norm, *layer.qkv_parts, self.rotary.cos, self.rotary.sin,
+            self.state, self._q, *cache, self.config.rms_norm_eps, ring=ring,
         )  # fmt: skip
-        yield (
-            "split_attention",
-            lambda: split_attention(
-                self._q, keys, values, self.state, self._partial, self._log_sums, at.tiles,
-                at.split_attention, self.ring,
-            ),
-        )  # fmt: skip
-        yield (
-            "attention_output",
-            lambda: attention_output(
-                self._partial, self._log_sums, layer.o, self._x, self.state, at.positions_at_once,
-                at.attention_output, self.ring,
-            ),
-        )  # fmt: skip
+        yield self._launch(split_attention, self._q, *cache, self.state, *parts, at.tiles, ring=ring)
+        yield self._launch(
+            attention_output, *parts, layer.o, self._x, self.state, at.positions_at_once, ring=ring
+        )
 
-    def _mlp(self, layer: LayerWeights) -> Iterator[tuple[str, Callable[[], None]]]:
+    def _mlp(self, layer: LayerWeights) -> Iterator[Named]:
         """The choice of experts comes first: it is made while the shared weights load."""
-        at, routed, eps = self.launches, layer.experts, self.config.rms_norm_eps
-        gate, up = layer.gate_up.chunk(2)
+        routed, eps, (gate, up) = layer.experts, self.config.rms_norm_eps, layer.gate_up.chunk(2)
         if routed is None:
-            yield (
-                "dense_gate_up",
-                lambda: dense_gate_up(self._x, layer.norm, gate, up, self._dense, eps, at.dense_gate_up),
-            )
-            yield "dense_down", lambda: dense_down(self._dense, layer.down, self._x, at.dense_down)
+            yield self._launch(dense_gate_up, self._x, layer.norm, gate, up, self._dense, eps)
+            yield self._launch(dense_down, self._dense, layer.down, self._x)
             return
-        yield (
-            "route",
-            lambda: route(
-                self._x, layer.norm, layer.router, self._expert_ids, self._expert_weights, eps,
-                self.config.routed_scaling_factor, at.route,
-            ),
-        )  # fmt: skip
-        yield (
-            "gate_up",
-            lambda: gate_up(
-                self._x, layer.norm, self._expert_ids, gate, up, routed.gate, routed.up,
-                self._shared, self._routed, eps, at.gate_up,
-            ),
-        )  # fmt: skip
-        yield (
-            "mixture_down",
-            lambda: mixture_down(
-                self._routed, self._shared, self._expert_ids, self._expert_weights, routed.down,
-                layer.down, self._x, at.mixture_down,
-            ),
-        )  # fmt: skip
+        ids, weights, scaling = self._expert_ids, self._expert_weights, self.config.routed_scaling_factor
+        yield self._launch(route, self._x, layer.norm, layer.router, ids, weights, eps, scaling)
+        read, written = (gate, up, routed.gate, routed.up), (self._shared, self._routed)
+        yield self._launch(gate_up, self._x, layer.norm, ids, *read, *written, eps)
+        yield self._launch(
+            mixture_down, self._routed, self._shared, ids, weights, routed.down, layer.down, self._x
+        )
+
+    def _launch(self, kernel: Callable[..., None], *given: Any, **more: Any) -> Named:
+        name = kernel.__name__
+        return name, partial(kernel, *given, launch=self.launches.of(name), **more)
