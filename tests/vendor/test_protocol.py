@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.reading.records import to_jsonable
+from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.vendor import protocol
 from dsocr_core.vendor.backend import VendorBackend
 from dsocr_core.vendor.protocol import Failure, ProtocolError, Recognize, StageProgress
