@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple, overload
 
 from PIL import Image
 
@@ -194,47 +194,40 @@ class Page:
     """Images of the pages after it, where several are read in one prompt; None of a page by itself."""
 
 
-@dataclass(frozen=True)
-class _Leaf:
-    """A page of a file that has several."""
+class _Image(NamedTuple):
+    """A page: of a file that has several its number, from 1."""
 
     path: Path
     name: str
-    number: int
+    number: int | None = None
 
     @property
     def source(self) -> str:
-        return f"{self.name}#{self.number}"
+        return self.name if self.number is None else f"{self.name}#{self.number}"
 
 
-@dataclass(frozen=True)
-class _Together:
-    """Pages of one prompt, at least one."""
-
-    pages: tuple[Page | _Leaf, ...]
-
-    @property
-    def source(self) -> str:
-        first, *others = self.pages
-        if isinstance(first, Page):
-            return first.source + (f"+{len(others)}" if others else "")
-        numbers = [page.number for page in self.pages if isinstance(page, _Leaf)]
-        runs: list[list[int]] = []
-        for number in numbers:
-            if runs and number == runs[-1][-1] + 1:
-                runs[-1].append(number)
-            else:
-                runs.append([number])
-        words = (f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-        return f"{first.name}#{','.join(words)}"
-
-
-@dataclass(frozen=True)
-class _Unread:
-    """A file whose pages cannot be counted or are not there."""
+class _Prompt(NamedTuple):
+    """Pages that are read in one prompt; none, and an error, of a file that cannot be counted or is gone."""
 
     source: str
-    error: str
+    images: tuple[_Image, ...] = ()
+    together: bool = False
+    error: str = ""
+
+    @classmethod
+    def of(cls, images: tuple[_Image, ...]) -> _Prompt:
+        """Several in one prompt: `a.png+2`, or `paper.pdf#1-3,7`."""
+        first = images[0]
+        if first.number is None:
+            return cls(first.source + (f"+{len(images) - 1}" if len(images) > 1 else ""), images, True)
+        runs: list[list[int]] = []
+        for number in (image.number or 0 for image in images):
+            if runs and number == runs[-1][1] + 1:
+                runs[-1][1] = number
+            else:
+                runs.append([number, number])
+        words = (str(start) if start == end else f"{start}-{end}" for start, end in runs)
+        return cls(f"{first.name}#{','.join(words)}", images, True)
 
 
 class Pages(Sequence[Page]):
@@ -244,18 +237,12 @@ class Pages(Sequence[Page]):
     still be taken.
     """
 
-    def __init__(
-        self,
-        entries: Sequence[Page | _Leaf | _Together | _Unread],
-        directory: Path,
-        dpi: int,
-        max_pixels: int,
-    ) -> None:
-        self._entries = entries
+    def __init__(self, prompts: Sequence[_Prompt], directory: Path, dpi: int, max_pixels: int) -> None:
+        self._prompts = prompts
         self._directory, self._dpi, self._max_pixels = directory, dpi, max_pixels
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._prompts)
 
     @overload
     def __getitem__(self, index: int) -> Page: ...
@@ -263,68 +250,67 @@ class Pages(Sequence[Page]):
     def __getitem__(self, index: slice) -> Pages: ...
     def __getitem__(self, index: int | slice) -> Page | Pages:
         if isinstance(index, slice):
-            return Pages(self._entries[index], self._directory, self._dpi, self._max_pixels)
-        entry = self._entries[index]
-        if isinstance(entry, Page):
-            return entry
-        if isinstance(entry, _Unread):
-            raise DocumentError(entry.error)
-        if isinstance(entry, _Together):
-            first, *others = (self._image(page) for page in entry.pages)
-            return Page(first, entry.source, tuple(others))
-        return Page(self._image(entry), entry.source)
+            return self._with(self._prompts[index])
+        prompt = self._prompts[index]
+        if prompt.error:
+            raise DocumentError(prompt.error)
+        first, *more = (self._file(image) for image in prompt.images)
+        return Page(first, prompt.source, tuple(more) if prompt.together else None)
 
-    def _image(self, entry: Page | _Leaf) -> Path:
-        if isinstance(entry, Page):
-            return entry.path
-        return render_pdf_page(entry.path, entry.number, self._directory, self._dpi, self._max_pixels)
+    def _file(self, image: _Image) -> Path:
+        if image.number is None:
+            return image.path
+        return render_pdf_page(image.path, image.number, self._directory, self._dpi, self._max_pixels)
+
+    def _with(self, prompts: Sequence[_Prompt]) -> Pages:
+        return Pages(prompts, self._directory, self._dpi, self._max_pixels)
 
     @classmethod
     def recorded(cls, found: Mapping[str, Path | None]) -> Pages:
         """Images by what the pages are called; None for one whose file is not there, or is another."""
         gone = "the file it was read from is not there any more, or is another: give the image"
-        entries = [
-            _Unread(name, f"{name}: {gone}") if path is None else Page(path, name)
+        prompts = [
+            _Prompt(name, error=f"{name}: {gone}") if path is None else _Prompt(name, (_Image(path, name),))
             for name, path in found.items()
         ]
-        return cls(entries, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
+        return cls(prompts, Path(), DEFAULT_PDF_DPI, DEFAULT_MAX_PIXELS)
 
     def together(self, most: int) -> Pages:
         """The same pages as prompts of at most so many: each file that has several, and all single images
         as if they were one file.
         """
-        documents: dict[Path | int | None, list[Page | _Leaf | _Together | _Unread]] = {}
-        for number, entry in enumerate(self._entries):
-            document = entry.path if isinstance(entry, _Leaf) else None if isinstance(entry, Page) else number
-            documents.setdefault(document, []).append(entry)
-        found: list[Page | _Leaf | _Together | _Unread] = []
-        for entries in documents.values():
-            pages = tuple(entry for entry in entries if isinstance(entry, Page | _Leaf))
-            starts = range(0, len(pages), most)
-            found += [_Together(pages[start : start + most]) for start in starts] or entries
-        return Pages(found, self._directory, self._dpi, self._max_pixels)
+        documents: dict[object, list[_Prompt]] = {}
+        for index, prompt in enumerate(self._prompts):
+            image = prompt.images[0] if prompt.images else None
+            document = index if image is None else None if image.number is None else image.path
+            documents.setdefault(document, []).append(prompt)
+        found: list[_Prompt] = []
+        for prompts in documents.values():
+            images = tuple(image for prompt in prompts for image in prompt.images)
+            starts = range(0, len(images), most)
+            found += [_Prompt.of(images[start : start + most]) for start in starts] or prompts
+        return self._with(found)
 
     def only(self, names: Collection[str]) -> Pages:
         """Those that are called so."""
-        kept = [entry for number, entry in enumerate(self._entries) if self.name(number) in names]
-        return Pages(kept, self._directory, self._dpi, self._max_pixels)
+        return self._with([prompt for prompt in self._prompts if prompt.source in names])
 
     def name(self, index: int) -> str:
         """Name a page, without rendering it."""
-        return self._entries[index].source
-
-    def words(self, index: int) -> list[str]:
-        """Name a page on a command line, by its file."""
-        entry = self._entries[index]
-        page = entry.pages[0] if isinstance(entry, _Together) else entry
-        if isinstance(page, _Unread):
-            return [page.source]
-        return [str(page.path), *(["--pages", str(page.number)] if isinstance(page, _Leaf) else [])]
+        return self._prompts[index].source
 
     def names(self, index: int) -> tuple[str, ...]:
         """Names of the pages of a prompt, without rendering them."""
-        entry = self._entries[index]
-        return tuple(page.source for page in (entry.pages if isinstance(entry, _Together) else (entry,)))
+        prompt = self._prompts[index]
+        return tuple(image.source for image in prompt.images) or (prompt.source,)
+
+    def words(self, index: int) -> list[str]:
+        """Name a page on a command line, by its file."""
+        prompt = self._prompts[index]
+        if not prompt.images:
+            return [prompt.source]
+        path, _, number = prompt.images[0]
+        return [str(path)] if number is None else [str(path), "--pages", str(number)]
 
 
 def expand(
@@ -344,30 +330,31 @@ def expand(
     found here and opened later. A file whose pages cannot be counted is one page that cannot be taken. Raises
     DocumentError, also when there are no others.
     """
-    entries: list[Page | _Leaf | _Unread] = []
+    prompts: list[_Prompt] = []
     given = [Path(path) for path in paths]
     found = [file for path in given for file in _files(path, recursive)]
     for file, name in _named(found, [path.absolute() for path in given if path.is_dir()]).items():
         try:
             if file in given:
                 _check_file(file)
-            entries += _pages_of(file, name, pages)
+            prompts += (_Prompt(image.source, (image,)) for image in _images_of(file, name, pages))
         except DocumentError as error:
-            entries.append(_Unread(name, str(error)))
-    if entries and all(isinstance(entry, _Unread) for entry in entries):
-        raise DocumentError(next(entry.error for entry in entries if isinstance(entry, _Unread)))
-    if pages is not None and all(isinstance(entry, Page) for entry in entries):
+            prompts.append(_Prompt(name, error=str(error)))
+    if prompts and all(prompt.error for prompt in prompts):
+        raise DocumentError(prompts[0].error)
+    numbers = [image.number for prompt in prompts for image in prompt.images]
+    if pages is not None and not any(numbers) and not any(prompt.error for prompt in prompts):
         raise DocumentError(
             f"pages '{pages}': none of the given files has several pages; leave the option out"
         )
-    if work_directory is None and any(isinstance(entry, _Leaf) for entry in entries):
+    if work_directory is None and any(numbers):
         temporary = Temporary("pages")
         work_directory = Path(temporary.name)
         atexit.register(temporary.cleanup)
-    return Pages(entries, work_directory or Path(), dpi, max_pixels)
+    return Pages(prompts, work_directory or Path(), dpi, max_pixels)
 
 
-def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
+def _images_of(file: Path, name: str, pages: str | None) -> list[_Image]:
     """The chosen pages of a file. Raises DocumentError."""
     suffix, count = file.suffix.lower(), 1
     if suffix == PDF_SUFFIX:
@@ -376,12 +363,12 @@ def _pages_of(file: Path, name: str, pages: str | None) -> list[Page | _Leaf]:
         with contextlib.suppress(Unreadable):  # said when it is opened
             count = count_pages(file)
     if count == 1 and suffix != PDF_SUFFIX:
-        return [Page(file, name)]
+        return [_Image(file, name)]
     try:
         numbers = range(1, count + 1) if pages is None else parse_pages(pages, count)
     except DocumentError as error:
         raise DocumentError(f"{file}: {error}") from None
-    return [_Leaf(file, name, number) for number in numbers]
+    return [_Image(file, name, number) for number in numbers]
 
 
 def _named(files: Iterable[Path], roots: Sequence[Path]) -> dict[Path, str]:
