@@ -1,8 +1,10 @@
-"""Compare: one page as A and B, side by side, and whether they agree."""
+"""Compare: one page as A and B, what differs, who is right, and why."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -10,17 +12,23 @@ from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import VERDICT_WORDS
 from dsocr_core.reading.records import SIDES, Side
-from pages.widgets.compare import address, details, document, example, progress, sidebar, verdict
-from pages.widgets.pair import sheets, viewer
-from pages.widgets.pair.shown import Shown, result_words, rows_of
-from pages.widgets.shared import heading, resources
+from pages.widgets.compare import address, commands, document, example, files, progress, sidebar
+from pages.widgets.compare.address import STATE, key, value
+from pages.widgets.pair import cause, details, differences, layers, viewer
+from pages.widgets.pair.answer import answer, facts, recorded_words
+from pages.widgets.pair.shown import PairView, result_words, rows_of, sheets_of
+from pages.widgets.pair.truth import truth_of
+from pages.widgets.shared import figure, heading, resources
 from pages.widgets.shared.job_panel import open_tab
 from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
-from pages.widgets.shared.strip import Strip, reasons_html, strip_html
+from pages.widgets.shared.strip import verdict_html
 from pages.widgets.shared.url_state import refused
+
+if TYPE_CHECKING:
+    from pages.widgets.compare.sidebar import Choice
 
 
 def page() -> None:
@@ -30,15 +38,10 @@ def page() -> None:
         return
     example.leave_with_its_page()
     job: ReadJob | None = st.session_state.get("job")
-    running = _running()
     with st.sidebar:
-        choice, pressed = sidebar.draw(running)
-    if choice.page is None:
-        _nothing_yet(choice)
-        address.write()
-        return
-    if choice.refusal:
-        _refused_settings(choice.refusal)
+        choice, pressed = sidebar.draw(_running())
+    if choice.page is None or choice.refusal:
+        _nothing(choice)
         address.write()
         return
     try:
@@ -51,21 +54,15 @@ def page() -> None:
     if pressed and _start(choice, choice.sides):
         st.rerun()
     # Read once: a run that ends while the page is drawn is drawn by the next rerun.
-    running = job is not None and job.running
+    running = job if job is not None and job.running else None
     document.draw(choice, _running())
-    top = st.container(gap="small")
-    with top, st.spinner("Reading recorded results", show_time=True):
-        results = (example.results() if address.value("example") else None) or (
+    with st.spinner("Reading recorded results", show_time=True):
+        results = (example.results() if value("example") else None) or (
             resources.runner().page_results(choice.settings, request, job)
         )
-    with top:
-        if running and job is not None:
-            progress.draw(job, side_labels(choice.settings))
-        if not running or not _about(job, choice):
-            _strip(choice, results)
-        if job is not None and results.cancelled and _about(job, choice):
-            progress.show_partial(job, side_labels(choice.settings))
-    _results(choice, picture, results.comparison, job)
+    if running is not None:
+        progress.draw(running, side_labels(choice.settings))
+    st.fragment(_draw_results)(choice, picture, results, job)
 
 
 def _running() -> bool:
@@ -73,10 +70,7 @@ def _running() -> bool:
     return any((job := st.session_state.get(name)) and job.running for name in ("job", document.JOB))
 
 
-# --- runs -----------------------------------------------------------------------------------------
-
-
-def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
+def _start(choice: Choice, sides: tuple[Side, ...]) -> bool:
     """Begin a run of the chosen page; False, with the reason on the page, when that cannot be."""
     request = choice.request
     assert request is not None
@@ -89,101 +83,125 @@ def _start(choice: sidebar.Choice, sides: tuple[Side, ...]) -> bool:
     return True
 
 
-def _about(job: ReadJob | None, choice: sidebar.Choice) -> bool:
+def _about(job: ReadJob | None, choice: Choice) -> bool:
     """Tell whether the job is about the chosen page under the chosen settings."""
-    return (
-        job is not None
-        and choice.request is not None
-        and job.about == run_key(choice.settings, choice.request)
-    )
+    request = choice.request
+    return job is not None and request is not None and job.about == run_key(choice.settings, request)
 
 
-# --- what is drawn --------------------------------------------------------------------------------
-
-
-def _nothing_yet(choice: sidebar.Choice) -> None:
-    if not choice.problem:
-        st.markdown("Upload an image or a PDF, or type a path, on the left; or start with a sample.")
-    st.button("Open a sample", type="primary", on_click=address.put, args=("source", "Sample"))
-
-
-def _refused_settings(why: str) -> None:
-    """In place of a verdict, why there is none under these settings, with the way out."""
-    st.html(strip_html(Strip("NOT READ", "none", (("", why),), icon="–")))
+def _nothing(choice: Choice) -> None:
+    """In place of an answer, why there is none, with the way out."""
+    if choice.page is None:
+        st.markdown(
+            "See the error on the left." if choice.problem else "Upload an image or a PDF, or type a path."
+        )
+        sample = partial(address.put, "source", "Sample")
+        st.button("Open a sample", type="primary", on_click=lambda: (sample(), address.show_page("")))
+        return
+    st.html(verdict_html("NOT READ", "none", choice.refusal))
     if st.session_state["checkpoint"].strip() != (usual := resources.base_settings().checkpoint):
         words = f"Use {plain(usual)}"
         st.button(words, type="primary", key="usual checkpoint", on_click=sidebar.use_usual_checkpoint)
 
 
-def _strip(choice: sidebar.Choice, results: PageResults) -> None:
+# --- what is drawn --------------------------------------------------------------------------------
+
+
+def _draw_results(
+    choice: Choice, picture: resources.Picture, results: PageResults, job: ReadJob | None
+) -> None:
+    """The answer, the viewer and the tabs: a fragment, so that a selection does not run the whole page."""
+    assert choice.page is not None
+    assert choice.request is not None
+    # A page that was not read has no results, and its viewer no boxes.
+    pair = results.comparison or Comparison(choice.request)
+    count = sheets_of(pair)
+    if address.take_turns(choice.pages.keys, choice.position, count):
+        st.rerun()
+    shown = _shown(choice, results, pair, STATE.sheet(count))
+    _answer(choice, results, shown, job)
+    if shown.sheet:
+        picture = resources.page_picture(pair.request.images[shown.sheet], choice.settings.max_pixels)
+    at, pages = (shown.sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
+    verdict = VERDICT_WORDS[shown.report.verdict] if shown.report else "no verdict"
+    sides = viewer.draw(
+        shown,
+        viewer.image_values(
+            f"{choice.page.key}{shown.sheet or ''}", picture, (picture.width, picture.height), "viewer"
+        ),
+        _pane_words(choice, pair, job),
+        (value("mode"), partial(address.put, "mode")),
+        f"{choice.page.name}: {verdict}. {answer(shown)}",
+        position={"index": at, "count": pages, "first": at == 0, "last": at + 1 >= pages},
+        turns={"taken": value("taken"), "subject": value("page")},
+    )
+    if sides and not _running() and _start(choice, sides):
+        st.rerun()
+    if pair.results:
+        why = commands.find_cause(choice.settings, pair)
+        figure.tabs(
+            {
+                "Differences": lambda: differences.draw(shown),
+                "Cause": lambda: cause.draw(shown, lambda: layers.draw(choice.settings, pair), why),
+                "Details": lambda: details.draw(shown, lambda: files.draw(shown)),
+            },
+            key("tab"),
+        )
+    address.write()
+
+
+def _shown(choice: Choice, results: PageResults, pair: Comparison, sheet: int) -> PairView:
+    assert choice.page is not None
+    rows, truth = rows_of(results.comparison, sheet), truth_of(choice.page.path)
+    selected, names = STATE.selected(len(rows)), side_labels(choice.settings)
+    view = PairView(pair, names, rows, selected, STATE.select, sheet=sheet, truth=truth)
+    return replace(view, known_causes=(example.CAUSE,)) if value("example") else view
+
+
+def _answer(choice: Choice, results: PageResults, shown: PairView, job: ReadJob | None) -> None:
+    """The verdict with its sentence, the figures under it, and what one can do."""
     for problem in results.problems:
         show_error(problem)
-    strip = verdict.strip_of(results, side_labels(choice.settings))
-    with st.container(horizontal=True, vertical_alignment="center", key="strip"):
-        st.html(strip_html(strip), width="stretch")
-        if results.comparison is not None:
-            details.commands(choice.settings, results.comparison)
+    running = job is not None and job.running
+    if running and _about(job, choice) and shown.report is None:
+        return  # the panel says it
+    with st.container(horizontal=True, vertical_alignment="top", key="strip"):
+        st.html(_verdict(choice, results, shown), width="stretch")
+        example.draw()
+        if shown.results:
+            with st.popover("Command", width="content", key="commands"):
+                st.caption("Read this page again:")
+                again = commands.read_again(shown.comparison.request, choice.settings)
+                st.code(again, language="bash", wrap_lines=True)
         again = bool(results.recorded) and st.button(
             "Run again", key="run again", width="content", disabled=not choice.sides or _running()
         )
     if again and _start(choice, choice.sides):
         st.rerun()
-    if strip.reasons:
-        st.html(reasons_html(strip.reasons))
-    example.draw()
+    if job is not None and results.cancelled and _about(job, choice):
+        progress.show_partial(job, side_labels(choice.settings))
 
 
-def _results(
-    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
-) -> None:
-    """The viewer and the tabs: a fragment, so that a selection does not run the whole page."""
-    st.fragment(_draw_results)(choice, picture, comparison, job)
+def _verdict(choice: Choice, results: PageResults, shown: PairView) -> str:
+    note = recorded_words(results.recorded_at) if results.recorded_at else ""
+    if results.cancelled:
+        note = f"your run was cancelled{f'; {note}' if note else ''}"
+    if results.comparison is None:
+        word = "CANCELLED" if results.cancelled else "NOT RUN"
+        return verdict_html(word, "none", "No result of this page under these settings yet.")
+    if shown.report is None:
+        missing = [side for side in SIDES if side not in shown.results]
+        failed = [side for side in missing if side in shown.comparison.errors]
+        words = [f"{side_letter(side)} {'failed' if side in failed else 'has not run'}." for side in missing]
+        return verdict_html("NOT COMPARED", "none", " ".join(words), facts(shown), note)
+    return verdict_html(shown.report.verdict, None, answer(shown), facts(shown), note)
 
 
-def _draw_results(
-    choice: sidebar.Choice, picture: resources.Picture, comparison: Comparison | None, job: ReadJob | None
-) -> None:
-    assert choice.page is not None
-    assert choice.request is not None
-    labels = side_labels(choice.settings)
-    # A page that was not read has no results, and its viewer no boxes.
-    pair = comparison or Comparison(choice.request)
-    count = sheets.count(pair)
-    turns = address.turns()
-    if address.take_turns(choice.pages.keys, choice.position, count):
-        st.rerun()
-    sheet = address.sheet(count)
-    rows = rows_of(comparison, sheet)
-    shown = Shown(pair, labels, rows, address.selected(len(rows)), address.select, sheet=sheet)
-    if sheet:
-        picture = resources.page_picture(pair.request.images[sheet], choice.settings.max_pixels)
-    size = (picture.width, picture.height)
-    leafing = (sheet, count) if count > 1 else (choice.position, len(choice.pages.keys))
-    report = pair.report
-    said = f"{VERDICT_WORDS[report.verdict]}. {'; '.join(report.reasons)}" if report else "no verdict"
-    sides = viewer.draw(
-        shown,
-        viewer.image_values(f"{choice.page.key}{sheet or ''}", picture, size, "viewer"),
-        _pane_words(choice, comparison, job),
-        (address.value("mode"), partial(address.put, "mode")),
-        f"{choice.page.name}: {said}",
-        position={"index": leafing[0], "count": leafing[1]},
-        turns=turns,
-    )
-    if sides and not _running() and _start(choice, sides):
-        st.rerun()
-    if comparison is not None and comparison.results:
-        details.draw(shown, choice.settings)
-    address.write()
-
-
-def _pane_words(
-    choice: sidebar.Choice, comparison: Comparison | None, job: ReadJob | None
-) -> dict[Side, dict[str, str]]:
+def _pane_words(choice: Choice, pair: Comparison, job: ReadJob | None) -> dict[Side, dict[str, str]]:
     """For each side the line over its pane, and a notice with a button where there is nothing to show."""
-    results = comparison.results if comparison else {}
-    errors = comparison.errors if comparison else {}
-    running = job.sides if job is not None and job.running and _about(job, choice) else ()
+    results, errors = pair.results, pair.errors
+    running = {view.side: view.state for view in job.side_views()} if job and job.running else {}
+    running = running if _about(job, choice) else {}
     if not results and not errors and not running:
         nothing = {"summary": "not run", "message": "", "action": "", "action_words": ""}
         words = {"message": "Neither side has read this page yet."}
@@ -193,15 +211,15 @@ def _pane_words(
     for side in SIDES:
         run = {"action": side, "action_words": f"Run {side_letter(side)}"}
         if (result := results.get(side)) is not None:
-            before = "earlier run: " if running else ""
+            before = "earlier run: " if side in running else ""
             shown[side] = {"summary": f"{before}{result_words(result)}", "message": "", "action": ""}
         elif side in running:
-            shown[side] = {"summary": "running", "message": "", "action": ""}
+            shown[side] = {"summary": running[side], "message": "", "action": ""}
         elif side in errors:
             shown[side] = {"summary": "failed", "message": f"{side_letter(side)} failed; run it again."} | run
         else:
             label = side_label(side, choice.settings.backend(side))
-            shown[side] = {"summary": "not run", "message": f"{label}, has not read this page."} | run
+            shown[side] = {"summary": "not run", "message": f"{label}: not run on this page yet."} | run
     return shown
 
 

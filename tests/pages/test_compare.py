@@ -72,7 +72,7 @@ def test_the_first_start_shows_a_recorded_comparison(stage: Stage) -> None:
     data = viewer(test)
     assert data["image"]["id"].startswith("invoice:")
     assert (data["image"]["width"], data["image"]["height"]) == (900, 1200)
-    assert data["position"] == {"index": 0, "count": 4}
+    assert data["position"] == {"index": 0, "count": 4, "first": True, "last": False}
     assert {pair["state"] for pair in data["pairs"]} == {"matched"}
     assert stage.pipeline.calls == 0
 
@@ -118,7 +118,7 @@ def test_one_side_alone_is_no_evidence(stage: Stage) -> None:
     test.run()
     assert test.button(key="run").label == "Run A"
     stage.settled(test.button(key="run").click().run())
-    assert "NO EVIDENCE" in strip(test)
+    assert "NOT COMPARED" in strip(test) and "B has not run" in strip(test)
     data = viewer(test)
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
     assert data["sides"]["b"]["summary"] == "not run"
@@ -146,14 +146,14 @@ def test_a_backend_that_breaks_says_so_and_the_next_run_works(stage: Stage) -> N
 
 def test_the_address_links_to_a_view(stage: Stage) -> None:
     stage.record("letter_tall.png", "tiny")
-    test = stage.open(page="letter_tall", preset="tiny", mode="overlay", box="3", tab="Boxes")
+    test = stage.open(page="letter_tall", preset="tiny", mode="swipe", box="3", tab="Differences")
     data = viewer(test)
-    assert (data["mode"], data["selected"]) == ("overlay", 2)
+    assert (data["mode"], data["selected"]) == ("swipe", 2)
     assert test.selectbox(key="compare preset").value == "tiny"
-    assert test.dataframe[0].value["state"][2] == "relabelled"
+    assert test.dataframe[0].value["status"].tolist()[1] == "relabelled"
 
 
-@pytest.mark.parametrize("tab", ["Text", "Boxes", "Tokens", "Inputs", "Timings", "Files"])
+@pytest.mark.parametrize("tab", ["Differences", "Cause", "Details"])
 def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> None:
     stage.record("invoice.png")
     request = Settings(preset="small").request(stage.samples / "slide_wide.png", "slide_wide.png")
@@ -167,7 +167,7 @@ def test_every_tab_draws_for_every_kind_of_result(stage: Stage, tab: str) -> Non
 def test_a_bad_file_is_one_line_and_the_app_lives_on(stage: Stage) -> None:
     file = stage.samples.parent / "broken.pdf"
     file.write_bytes(b"%PDF-1.4 nothing")
-    test = stage.open(source="Path", path=str(file))
+    test = stage.open(source="File", path=str(file))
     (said,) = errors(test)
     assert "broken.pdf" in said and "not a readable PDF" in said
     test.text_input(key="compare path").set_value(str(stage.samples / "invoice.png")).run()
@@ -182,7 +182,7 @@ def test_a_bad_file_is_one_line_and_the_app_lives_on(stage: Stage) -> None:
 def test_a_bad_upload_is_said_by_its_name_where_it_was_chosen_and_nothing_can_be_run(
     stage: Stage, name: str, content: bytes, says: str
 ) -> None:
-    test = stage.open(source="Upload")
+    test = stage.open(source="File")
     test.file_uploader(key="upload").set_value((name, content, "image/png")).run()
     (said,) = errors(test)
     assert said.startswith(f"{name}: ") and says in said and len(test.sidebar.error) == 1
@@ -191,27 +191,29 @@ def test_a_bad_upload_is_said_by_its_name_where_it_was_chosen_and_nothing_can_be
 
 def test_another_upload_keeps_no_page_and_no_box_of_the_one_before(stage: Stage) -> None:
     test = stage.open(page="letter_tall", box="2")
-    test.segmented_control(key="compare source").set_value("Upload").run()
+    test.segmented_control(key="compare source").set_value("File").run()
     for name in ("invoice.png", "letter_tall.png"):  # the second time the same name
         content = (stage.samples / name).read_bytes()
         test.file_uploader(key="upload").set_value(("page.png", content, "image/png")).run()
         assert viewer(test)["image"]["id"].startswith("page.png:")
         assert not {"page", "box"} & address_of(test).keys()
+        again = stage.open(**{name: values[0] for name, values in address_of(test).items()})  # D7: a reload
+        assert viewer(again)["image"] == viewer(test)["image"]
         test.session_state["compare values"]["box"] = "2"
 
 
 def test_the_folder_of_a_path_is_in_the_address_and_uploads_open_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    test = stage.open(source="Path")
+    test = stage.open(source="File")
     test.text_input(key="compare path").set_value(str(stage.samples)).run()
     assert address_of(test)["path"] == [str(stage.samples)]
-    again = stage.open(source="Path", path=str(stage.samples))
+    again = stage.open(source="File", path=str(stage.samples))
     assert viewer(again)["image"]["id"] == viewer(test)["image"]["id"]
     # An upload of a run, where such lie outside of the folders that may be typed.
     monkeypatch.setattr(resources, "allowed_roots", lambda: (tmp_path / "elsewhere",))
     stored = sources.store_upload("page.png", (stage.samples / "invoice.png").read_bytes())
-    assert viewer(stage.open(source="Path", path=str(stored)))["image"]["id"].startswith("page.png:")
+    assert viewer(stage.open(source="File", path=str(stored)))["image"]["id"].startswith("page.png:")
 
 
 @pytest.mark.parametrize("tokens", ["0", "many", ""])
@@ -267,7 +269,7 @@ def test_a_foreign_checkpoint_outside_the_roots_is_refused(stage: Stage) -> None
 
 
 def test_no_page_yet_offers_a_sample(stage: Stage) -> None:
-    test = stage.open(source="Upload")
+    test = stage.open(source="File")
     next(button for button in test.button if button.label == "Open a sample").click().run()
     assert viewer(test)["image"]["id"].startswith("invoice:")
 

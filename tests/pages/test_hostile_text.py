@@ -51,11 +51,11 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
     ("runs", {"runs": [listed_runs.STRANGE, listed_runs.EAGER], "tab": "Environment"}),
     ("runs", {"baseline": listed_runs.STRANGE}),
     *(("review", {"review": "of-a-stranger", "page": NAME, "tab": tab})
-      for tab in ("Differences", "Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Accuracy",
-                  "Whole review")),
+      for tab in ("Differences", "Cause", "Details")),
+    ("review", {"review": "of-a-stranger"}),
     ("review", {"review": SCRIPT}),
     *(("compare", {"page": "letter_tall", "tab": tab})
-      for tab in ("Text", "Boxes", "Tokens", "Layers", "Inputs", "Timings", "Files")),
+      for tab in ("Differences", "Cause", "Details")),
     ("flops", {"run": SCRIPT}),
 ]  # fmt: skip
 

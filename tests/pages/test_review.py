@@ -20,7 +20,8 @@ from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.review.review import open_review
 from dsocr_core.runs.history import SEED_LOCATION, History
 from dsocr_core.runs.rows import PageResults
-from pages.widgets.review import address, position
+from pages.widgets.pair import state as pair_state
+from pages.widgets.review import address, queue
 from pages.widgets.review import view as review_view
 from pages.widgets.shared import resources, url_state
 from tests.support.opened_page import address_of, bodies, checked, mounted, opened, words
@@ -92,9 +93,15 @@ def named(test: AppTest, name: str) -> AppTest:
 def test_the_newest_run_with_both_backends_is_open_worst_first(history: History) -> None:
     test = open_page()
     assert queued(test) == WORST_FIRST
-    assert address_of(test) == {"review": ["run-1"], "page": [FAILED]}
-    assert "6 in both, 0 reviewed" in words(test)
-    assert mounted(test, "viewer")["position"] == {"index": 0, "count": 6, "first": True, "last": False}
+    assert address_of(test) == {"review": ["run-1"]}
+    said = words(test)
+    assert "6 pages: 1 not compared, 1 text, 2 boxes, 2 same text." in said and "0 of 6 reviewed" in said
+    readings = {item["key"]: item["readings"] for item in mounted(test, "gallery")["items"]}
+    assert readings[RETOLD][1] and not readings["same-1.png"]
+    page = open_page(page=FAILED)
+    assert mounted(page, "viewer")["position"] == {"index": 0, "count": 6, "first": True, "last": False}
+    checked(page.button(key="review all pages").click().run())
+    assert queued(page) == WORST_FIRST
 
 
 def test_where_there_are_examples_only_one_with_differences_is_open_and_its_cause_comes_first(
@@ -104,7 +111,9 @@ def test_where_there_are_examples_only_one_with_differences_is_open_and_its_caus
         monkeypatch.setattr(resources, "history", lambda: made)
         test = open_page()
         a, b = address_of(test)["review"][0].split("~")
-        assert "DIFFERS" in words(test) and "the n-gram rule differs: size 20 and 6" in words(test)
+        assert "DIFFERS" in words(test) and "One cause: the n-gram rule differs: size 20 and 6." in words(
+            test
+        )
         runs = {run: made.record(run) for run in (a, b)}
         assert (runs[a].attention, runs[a].preset) == (runs[b].attention, runs[b].preset)
         prepared()
@@ -118,27 +127,28 @@ def test_a_run_of_ones_own_comes_before_the_examples(tmp_path: Path, monkeypatch
         prepared()
 
 
-def test_a_link_opens_its_page_with_its_filters_and_tab(history: History) -> None:
+def test_a_link_opens_its_page_with_its_chips_and_tab(history: History) -> None:
     link = {
         "review": "run-1",
         "page": MOVED,
-        "mode": "overlay",
-        "kinds": ["moved"],
+        "mode": "swipe",
+        "show": ["boxes"],
         "box": "3",
-        "tab": "Text",
+        "tab": "Details",
     }
     test = open_page(**link)
-    assert queued(test) == [MOVED]
     data = mounted(test, "viewer")
+    assert data["position"] == {"index": 1, "count": 2, "first": False, "last": True}
     assert data["image"]["id"].startswith(f"{MOVED}:1000x800")
-    assert (data["mode"], data["selected"]) == ("overlay", 2)
-    listed = {name: value if isinstance(value, list) else [value] for name, value in link.items()}
-    assert address_of(test) == listed
+    assert (data["mode"], data["selected"]) == ("swipe", 2)
+    assert address_of(test) == {
+        name: [*value] if isinstance(value, list) else [value] for name, value in link.items()
+    }
 
 
 def test_two_runs_against_each_other(history: History) -> None:
     test = open_page(review="run-2~run-1", page=MOVED)
-    assert queued(test)[0] == FAILED
+    assert mounted(test, "viewer")["position"]["count"] == 6
     data = mounted(test, "viewer")
     assert data["names"] == {"a": "A: run-2", "b": "B: run-1"}
     assert data["sides"]["a"]["summary"].startswith("5 boxes")
@@ -152,21 +162,20 @@ def test_pages_of_one_run_alone_are_one_line_and_come_after_real_differences(
     write(own, "run-3", run, created="2026-02-03T03:04:05+00:00")
     test = open_page(review="run-3~run-1")
     assert queued(test) == [MOVED]
-    assert mounted(test, "viewer")["position"]["count"] == 1
-    (line,) = [button for button in test.button if button.key == "review absent"]
-    assert line.label == "List the 7 pages of one run"
-    assert "1 in both, 0 reviewed, 2 only in A, 5 only in B" in words(test)
-    checked(line.click().run())
-    assert len(queued(test)) == 7
-    review = resources.review("run-3~run-1")
-    assert review.pages[0].name == MOVED  # the report's order too
+    said = words(test)
+    assert "1 page: 1 boxes." in said
+    chips = test.button_group(key="review show")
+    assert chips.options == ["boxes 1", "only in A 2", "only in B 5", "not reviewed 1"]
+    checked(chips.set_value(["boxes", "only in A", "only in B"]).run())
+    assert len(queued(test)) == 8
+    assert resources.review("run-3~run-1").pages[0].name == MOVED  # the report's order too
 
 
 def test_runs_are_chosen_in_the_sidebar(history: History) -> None:
-    test = open_page(page=MOVED, kinds="moved")
+    test = open_page(page=MOVED, show="boxes")
     checked(test.selectbox(key="review b").set_value("run-2").run())
     assert address_of(test)["review"] == ["run-1~run-2"]
-    assert "kinds" not in address_of(test)
+    assert not {"show", "page"} & address_of(test).keys()
     checked(test.selectbox(key="review b").set_value("").run())
     assert address_of(test)["review"] == ["run-1"]
     assert queued(test) == WORST_FIRST
@@ -234,9 +243,9 @@ def test_a_moved_box_is_moved_on_both_sides_of_the_viewer(history: History) -> N
     assert [pair["state"] for pair in data["pairs"]] == ["matched", "matched", "moved", "matched", "matched"]
     assert [pair["differs"] for pair in data["pairs"]] == [False, False, True, False, False]
     assert 0.2 < data["pairs"][2]["iou"] < 0.9
-    assert data["names"] == {"a": "A: eager, ours", "b": "B: vendor, published code"}
+    assert data["names"] == {"a": "A: eager, ours float32", "b": "B: vendor, published code float32"}
     assert data["sides"]["b"]["summary"].startswith("5 boxes")
-    assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrcm")
+    assert {key["key"] for key in data["around"]["keys"]} == set("sawuzrm")
 
 
 def test_a_page_one_side_could_not_read(history: History) -> None:
@@ -245,22 +254,12 @@ def test_a_page_one_side_could_not_read(history: History) -> None:
     assert {pair["state"] for pair in data["pairs"]} == {"single"}
 
 
-def test_texts_are_aligned_by_block_and_linked_with_the_boxes(history: History) -> None:
-    test = open_page(page=MISSING, tab="Text")
-    blocks = mounted(test, "document")["columns"][0]["blocks"]
-    states = [pair["state"] for pair in mounted(test, "viewer")["pairs"]]
-    assert [block["box"] for block in blocks] == list(range(5))
-    assert [block["cells"][0] is None for block in blocks] == [state == "only_b" for state in states]
-    assert "2 of 5 blocks differ" in words(test)
-
-
 @pytest.mark.parametrize(
     ("tab", "expected"),
     [
-        ("Boxes", "5 of 5 boxes paired"),
-        ("Inputs", "✓ equal, ✗ different"),
-        ("Timings", "n = 1"),
-        ("Whole review", "pages changed"),
+        ("Differences", "1 of 5 blocks differ"),
+        ("Cause", "No trace of this page"),
+        ("Details", "✓ equal, ✗ differs"),
     ],
 )
 def test_every_tab_says_something(history: History, tab: str, expected: str) -> None:
@@ -270,40 +269,41 @@ def test_every_tab_says_something(history: History, tab: str, expected: str) -> 
 
 
 def test_the_tokens_say_whether_rounding_explains_the_divergence(own: History) -> None:
-    test = open_page(page=RETOLD, tab="Tokens")
-    assert "in box 2 of A; the two best logits are not recorded." in words(test)
-
+    assert "(box 2 of A); the two best logits are not recorded" in words(open_page(page=RETOLD))
     sides = both(markup(changed(1, text="other words")))
     for backend, result in sides.items():
         assert isinstance(result, OcrResult)
         top = tuple(TopTwo((token, 7), (20.0, 20.0)) for token in result.token_ids)
         sides[backend] = replace(result, top_two=top)
     write(own, "run-3", {RETOLD: sides}, created="2026-03-03T03:04:05+00:00")
-    said = words(open_page(page=RETOLD, tab="Tokens"))
-    assert "in box 2 of A; a tie: margin 0 of A and 0 of B, together 0 " in said
-    assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Differences"))
+    assert "(box 2 of A); a tie: margin 0 of A and 0 of B, together 0 " in words(open_page(page=RETOLD))
+    assert "rounding can explain it" in words(open_page(page=RETOLD, tab="Cause"))
 
 
 # --- the queue ------------------------------------------------------------------------------------
 
 
-def test_filters_leave_what_they_say(history: History) -> None:
-    test = open_page(failing="on")
-    assert queued(test) == WORST_FIRST[:4]  # a text that differs fails as a box does
-    test.session_state["review filters"] = True
-    checked(test.run())
-    kinds = test.button_group(key="review kinds")
-    assert f"box moved · {int(MOVED in queued(test))}" in kinds.options
-    checked(kinds.set_value(["failed"]).run())
-    assert queued(test) == [FAILED]
-    assert address_of(test) | {"failing": ["on"], "kinds": ["failed"]} == address_of(test)
-    checked(test.button(key="review clear").click().run())
-    assert queued(test) == WORST_FIRST
+def test_chips_leave_the_pages_that_they_count(own: History) -> None:
+    verdicts = resources.review("run-1").verdicts
+    verdicts.give(MOVED, "same", "Ann")
+    verdicts.give(MOVED, "wrong", "Ben")
+    test = open_page()
+    chips = test.button_group(key="review show")
+    assert chips.options == [
+        "not compared 1", "text 1", "boxes 2", "same text 2", "not reviewed 5", "disagreement 1"
+    ]  # fmt: skip
+    for chosen, left in (
+        (["text", "boxes"], [RETOLD, MISSING, MOVED]), (["boxes", "disagreement"], [MOVED]),
+        (["not reviewed", "same text"], ["same-1.png", "same-2.png"]), ([], WORST_FIRST),
+    ):  # fmt: skip
+        checked(test.button_group(key="review show").set_value(chosen).run())
+        assert queued(test) == left
+        assert address_of(test).get("show", []) == chosen
 
 
 def standard() -> dict[str, Any]:
     """What a session holds to begin with."""
-    return {name: parameter.default for name, parameter in address.PARAMETERS.items()} | {"drafts": {}}
+    return {name: parameter.default for name, parameter in address.PARAMETERS.items()}
 
 
 def moved_on(monkeypatch: pytest.MonkeyPatch, history: History, state: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def moved_on(monkeypatch: pytest.MonkeyPatch, history: History, state: dict[str,
     session = {"review values": values}
     review = open_review(history, "run-1")
     monkeypatch.setattr(resources, "review", lambda key: review)
-    for module in (position, url_state):
+    for module in (queue, url_state, pair_state):
         monkeypatch.setattr(module, "st", SimpleNamespace(session_state=session))
     return session
 
@@ -330,10 +330,10 @@ def test_every_press_counts_once_and_for_the_page_it_was_shown_with(
         {"n": 6, "act": "same", "subject": "nowhere.png"},
     ]
     session["review viewer"] = {"actions": presses[:3]}
-    position.take_actions()
+    queue.take_actions()
     assert session["review values"]["page"] == MISSING
     session["review viewer"] = {"actions": presses}
-    position.take_actions()
+    queue.take_actions()
     assert session["review values"]["page"] == RETOLD
     assert session["review values"]["taken"] == 6
     assert "no page 'nowhere.png'" in session["review values"]["problem"]
@@ -350,7 +350,7 @@ def test_a_name_that_comes_with_the_verdicts_counts_whatever_became_of_its_field
     presses = [{"n": 1, "act": "same", "subject": MOVED}, {"n": 2, "act": "named", "subject": "Eve"}]
     for count in (1, 2, 2):
         session["review viewer"] = {"actions": presses[:count]}
-        position.take_actions()
+        queue.take_actions()
     assert session["review reviewer"] == "Eve"
     assert session["review values"]["problem"] == ""
     given = resources.review("run-1").verdicts.current()
@@ -360,12 +360,12 @@ def test_a_name_that_comes_with_the_verdicts_counts_whatever_became_of_its_field
 def test_a_page_that_left_the_queue_keeps_its_neighbours(
     own: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = moved_on(monkeypatch, own, {"page": MOVED, "verdicts": ["not reviewed"]})
-    position.act_on("same", MOVED)
-    here = position.Position(resources.review("run-1"), resources.review("run-1").verdicts.current())
-    assert (here.position, len(here.queue)) == (-1, 5)
-    assert (here.beside(-1).name, here.beside(1).name) == (MISSING, "same-1.png")  # type: ignore[union-attr]
-    position.act_on("next", MOVED)
+    session = moved_on(monkeypatch, own, {"page": MOVED, "show": ["not reviewed"]})
+    queue.act_on("same", MOVED)
+    here = queue.queue_of(resources.review("run-1"))
+    assert (here.position, len(here.pages)) == (-1, 5)
+    assert (here.neighbour(-1).name, here.neighbour(1).name) == (MISSING, "same-1.png")  # type: ignore[union-attr]
+    queue.act_on("next", MOVED)
     assert session["review values"]["page"] == "same-1.png"
 
 
@@ -374,23 +374,22 @@ def test_a_page_that_left_the_queue_keeps_its_neighbours(
 
 def test_a_verdict_needs_a_name_and_is_recorded_with_its_cause_and_comment(own: History) -> None:
     test = open_page(page=MOVED)
-    assert position.NAME_FIRST in words(say(test, "wrong"))
+    assert queue.NAME_FIRST in words(say(test, "wrong"))
     named(test, "Ann  Bee")  # the verdict that waited is given under the name
     (row,) = resources.review("run-1").verdicts.rows()
     assert (row.page, row.reviewer, row.verdict) == (MOVED, "Ann Bee", "wrong")
-    assert position.NAME_FIRST not in words(test)
-    test.selectbox(key="review cause").set_value("grid")
-    test.text_input(key="review words").set_value("<b>off</b> by a tile")
+    assert queue.NAME_FIRST not in words(test)
+    test.text_input(key=queue.comment_key(MOVED)).set_value("<b>off</b> by a tile")
     say(test, "wrong")
     *_, row = resources.review("run-1").verdicts.rows()
     assert (row.page, row.reviewer, row.verdict) == (MOVED, "Ann Bee", "wrong")
-    assert (row.label, row.comment) == ("grid", "<b>off</b> by a tile")
-    assert "you : wrong · grid · <b>off</b> by a tile" in " ".join(words(test).split())
+    assert (row.label, row.comment) == ("", "<b>off</b> by a tile")
+    assert "you : wrong · <b>off</b> by a tile" in " ".join(words(test).split())
     assert not any("<b>off" in body for body in bodies(test))
-    assert "6 in both, 1 reviewed" in words(test)
     assert mounted(test, "viewer")["around"]["cookie"] == "dsocr_reviewer=Ann%20Bee"
-    line = next(line for line in mounted(test, "gallery")["items"] if line["name"] == MOVED)
-    assert line["verdict"] == "wrong"
+    grid = open_page()
+    line = next(line for line in mounted(grid, "gallery")["items"] if line["name"] == MOVED)
+    assert line["verdict"] == "wrong" and "1 of 6 reviewed" in words(grid)
 
 
 def test_two_reviewers_and_an_undo(own: History) -> None:
@@ -401,25 +400,28 @@ def test_two_reviewers_and_an_undo(own: History) -> None:
     assert "you : same" in " ".join(words(test).split())
     checked(test.button(key="review undo").click().run())
     assert "you : same" not in " ".join(words(test).split())
-    assert "Took back “same”" in words(test)
+    assert "Undid “same”" in words(test)
     assert list(resources.review("run-1").verdicts.current()[MOVED]) == ["Ben"]
 
 
-def test_the_next_page_comes_by_itself_when_asked_for(own: History) -> None:
-    test = say(named(open_page(page=MISSING, onward="on"), "Ann"), "wrong")
-    assert address_of(test)["page"] == [MOVED]
-    assert test.text_input(key="review words").value == ""
+def test_a_comment_stays_with_its_page_and_goes_with_the_verdict(own: History) -> None:
+    test = named(open_page(page=MOVED), "Ann")
+    test.text_input(key=queue.comment_key(MOVED)).set_value("later").run()
+    assert not resources.review("run-1").verdicts.rows()
+    say(test, "wrong")
+    checked(test.text_input(key=queue.comment_key(MOVED)).set_value("now").run())
+    assert [row.comment for row in resources.review("run-1").verdicts.rows()] == ["later", "now"]
+    other = open_page(page=MISSING)
+    assert other.text_input(key=queue.comment_key(MISSING)).value == ""
 
 
 def test_everything_can_be_taken_away(own: History) -> None:
-    review = resources.review("run-1")
-    review.verdicts.give(MOVED, "wrong", "Ben")
-    test = open_page(tab="Whole review")
+    test = open_page()
     labels = [button.proto.label for button in test.get("download_button")]
     assert labels == ["Report as HTML", "Verdicts as CSV"]
-    outcome = test.dataframe[0].value.set_index("")["pages"]
-    assert (outcome["pages"], outcome["verdict: wrong"], outcome["verdict: not reviewed"]) == (6, 1, 5)
-    assert outcome["box moved"] == 1
+    test.session_state["review details"] = True
+    checked(test.run())
+    assert "Speeds are those of whole pages" in words(test) and test.dataframe
 
 
 def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(own: History, tmp_path: Path) -> None:
@@ -434,6 +436,6 @@ def test_a_page_whose_source_is_gone_is_shown_in_its_own_size(own: History, tmp_
     image.unlink()
     own.refresh()
     review = open_review(own, "run-3")
-    picture, size, note = review_view._picture(review, review.page("large.png"))
+    picture, size, note = review_view._picture(review, review.page("large.png"), 0)
     assert (size, note) == ((3200, 1600), "")  # what the boxes are drawn in
     assert (picture.width, picture.height, picture.mime) == (1600, 800, "image/jpeg")

@@ -49,8 +49,9 @@ def errors(test: AppTest) -> list[str]:
 
 
 def strips(test: AppTest) -> list[str]:
-    """The strips' text, without tags."""
-    return [re.sub(r"<[^>]+>", "", body) for body in bodies(test) if "dsocr-strip'" in body]
+    """The answers' text, and that of other strips, without tags."""
+    found = (body for body in bodies(test) if "dsocr-answer" in body or "dsocr-strip'" in body)
+    return [unescape(re.sub(r"<[^>]+>", " ", body)) for body in found]
 
 
 def figures(test: AppTest) -> list[dict[str, Any]]:

@@ -5,23 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import streamlit as st
 
 from analytic_model.on_cpu import of_cpu
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import name_text
 from dsocr_core.models.deepseek_ocr import PROMPTS
 from dsocr_core.reading.records import SIDES, OcrRequest, Side
-from dsocr_core.runs.result_cache import device_type
 from dsocr_core.settings import Settings, SettingsError
-from dsocr_core.vendor.remote_code import RemoteCode, remote_code
-from pages.widgets.compare import address, backends
+from pages.widgets.compare import address, backends, trust
 from pages.widgets.compare.address import ATTENTION, DTYPES, PARAMETERS, STATE, key, put, value
-from pages.widgets.components.gallery import show_gallery
 from pages.widgets.shared import resources, sources
-from pages.widgets.shared.labels import side_label, side_letter
+from pages.widgets.shared.labels import side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.sources import PageList, PageSource
 
@@ -31,8 +26,7 @@ PROMPT_NAMES = {
     "figure": "Parse the figure",
     "locate": "Locate a text",
 }
-_MANY_TOKENS = 2000
-_SOURCE = "compare opened"
+_OPENED = "compare opened"
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,9 @@ def draw(running: bool) -> tuple[Choice, bool]:
     except DsocrError as error:
         problem = str(error)
         show_error(problem)
-    settings, refusal = _settings()
+    run = st.container(key="run box", gap="small")
+    with st.expander("Settings"):
+        settings, refusal = _settings()
     chosen = settings or Settings()
     try:
         if page is not None:
@@ -76,15 +72,14 @@ def draw(running: bool) -> tuple[Choice, bool]:
     except DsocrError as error:  # pages that are not read together so
         problem, page = str(error), None
         show_error(problem)
-    sides = _sides(chosen)
-    word = "both" if len(sides) != 1 else side_letter(sides[0])
-    ready = page is not None and bool(sides) and settings is not None and not running
-    pressed = st.button(
-        f"Run {word}", type="primary", width="stretch", disabled=not ready, key="run",
-        help=None if sides else "Choose at least one side.",
-    )  # fmt: skip
-    if words := _long_run_words(chosen):
-        st.caption(words)
+    with run:
+        sides = _sides(chosen)
+        word = "both" if len(sides) != 1 else side_letter(sides[0])
+        ready = page is not None and bool(sides) and settings is not None and not running
+        pressed = st.button(
+            f"Run {word}", type="primary", width="stretch", disabled=not ready, key="run",
+            help=None if sides else "Choose at least one side.",
+        )  # fmt: skip
     _checkpoint_notice(chosen)
     return Choice(chosen, sides, pages, page, problem, refusal), pressed and ready
 
@@ -94,36 +89,30 @@ def _request(settings: Settings, page: PageSource) -> OcrRequest:
     return settings.request(page.path, page.name, page.more)
 
 
-def _long_run_words(settings: Settings) -> str | None:
-    """Say how long a run may take, where its limit is thousands of tokens on a CPU."""
-    limit = settings.infer.token_limit
-    if (isinstance(limit, int) and limit < _MANY_TOKENS) or device_type(settings.device) != "cpu":
-        return None
-    end = f" (limit {limit:,} tokens)" if isinstance(limit, int) else ""
-    took = "minutes" if settings.is_embedded else "hours"
-    return (
-        f"If the model does not stop by itself, a page can take {took}{end}. Cancel keeps finished results."
-    )
-
-
 # --- page -----------------------------------------------------------------------------------------
 
 
 def _source() -> PageList:
     kind = st.segmented_control(
-        "Page", PARAMETERS["source"].choices, required=True, key=key("source"), width="stretch"
-    )
-    if kind == "Upload":
-        return _upload()
-    if kind == "Path":
-        return _path()
-    return _of("samples", _samples())
+        "Page", PARAMETERS["source"].choices, required=True, key=key("source"), width="stretch",
+        label_visibility="collapsed",
+    )  # fmt: skip
+    if kind == "File":
+        return _file()
+    pages = _from("samples", sources.samples())
+    if pages.keys and value("page") in ("", *pages.keys):
+        st.session_state["sample"] = pages.keys[pages.position(value("page"))]
+        st.selectbox(
+            "Sample", pages.keys, key="sample", label_visibility="collapsed",
+            on_change=lambda: address.show_page(st.session_state["sample"]),
+        )  # fmt: skip
+    return pages
 
 
-def _of(source: str, pages: PageList) -> PageList:
+def _from(source: str, pages: PageList) -> PageList:
     """The pages of a source, from the beginning where another was open: it may have a page of that name."""
-    before = st.session_state.get(_SOURCE)
-    st.session_state[_SOURCE] = source
+    before = st.session_state.get(_OPENED)
+    st.session_state[_OPENED] = source
     if before not in (None, source):
         put("box", "")
         put("pages", "")
@@ -143,77 +132,50 @@ def _opened(pages: PageList) -> PageSource | None:
         limit = resources.base_settings().max_pixels
     except DsocrError:  # said where the settings are
         limit = Settings().max_pixels
-    stored = page.path.is_relative_to(sources.UPLOADS) or page.path.is_relative_to(sources.RENDERED)
-    with sources.named(page.path, page.name if stored else str(page.path)):
+    with sources.named(page.path, page.name if sources.is_stored(page.path) else str(page.path)):
         resources.page_picture(page.path, limit)
     return page
 
 
-def _samples() -> PageList:
-    pages = sources.samples()
-    if not pages.keys:
-        raise DsocrError(f"{sources.SAMPLES}: no samples here; upload a page instead")
-    missing = STATE.missing("page", ("", *pages.keys))
-    items = [item for index in range(len(pages.keys)) if (item := _sample(pages.take(index)))]
-    keys = [item["key"] for item in items]
-    current = None if missing else pages.keys[pages.position(value("page"))]
-    position = keys.index(current) if current in keys else -1
-    show_gallery(
-        "samples", "Samples", "samples", len(items), position,
-        lambda shown: items[shown.start : shown.stop], address.show_page,
-    )  # fmt: skip
-    return pages
-
-
-def _sample(page: PageSource) -> dict[str, str] | None:
-    try:
-        picture = resources.thumbnail(page.path)
-    except DsocrError:
-        return None
-    url = resources.picture_url(picture, f"thumbnail.{page.key}")
-    title = f"{page.name}, {picture.width} x {picture.height} px"
-    return {"key": page.key, "name": page.key.replace("_", " "), "title": title, "url": url}
-
-
-def _upload() -> PageList:
+def _file() -> PageList:
+    """A file by upload or by its path; an upload is opened by the path where it is stored, as a link does."""
     sent = st.file_uploader(
         "Image or PDF", type=sources.UPLOAD_TYPES, key="upload", label_visibility="collapsed"
     )
-    if sent is None:
-        st.caption("Files stay on the server that runs this app.")
-        return PageList()
-    stored = sources.store_upload(sent.name, sent.getvalue())
-    return _choose_pages(_of(str(stored), sources.upload_pages(stored)), str(stored))
-
-
-def _path() -> PageList:
+    upload = None if sent is None else sent.file_id
+    if sent is not None and upload != st.session_state.get("upload taken"):
+        st.session_state["upload taken"] = upload
+        put("path", "")
+        put("path", str(sources.store_upload(sent.name, sent.getvalue())))
     text = st.text_input(
-        "Path", key=key("path"), placeholder="page.png, paper.pdf or a folder",
+        "Path", key=key("path"), placeholder="or a path: page.png, paper.pdf, a folder",
         label_visibility="collapsed",
-    )  # fmt: skip
-    if not text.strip():
-        st.caption("A file or folder under " + ", ".join(f"`{root}`" for root in resources.allowed_roots()))
+    ).strip()  # fmt: skip
+    if not text:
+        roots = ", ".join(f"`{root}`" for root in resources.allowed_roots())
+        st.caption(f"Files stay on the server that runs this app. Paths may lie under {roots}.")
         return PageList()
-    return _choose_pages(_of(text, sources.typed_pages(text, resources.allowed_roots())), text)
+    pages = _from(text, sources.typed_pages(text, resources.allowed_roots()))
+    return _choose_pages(replace(pages, name=text))
 
 
-def _choose_pages(pages: PageList, name: str) -> PageList:
+def _choose_pages(pages: PageList) -> PageList:
     """The chosen ones of many pages; the viewer's pager goes through them. Raises DsocrError."""
-    pages, count = replace(pages, name=name), len(pages.keys)
+    count, first = len(pages.keys), partial(address.show_page, "")
     if count < 2:
         return pages
     numbers = st.text_input(
         "Pages", key=key("pages"), placeholder=f"Pages: all {count:,}, or e.g. 1-3,7",
-        label_visibility="collapsed", on_change=partial(address.show_page, ""),
+        label_visibility="collapsed", on_change=first,
     ).strip()  # fmt: skip
     pages = pages.only(numbers) if numbers else pages
-    if _reads_several():
-        together = st.toggle(
-            "All pages in one prompt", key=key("together"), on_change=partial(address.show_page, ""),
-            help="One reading of the whole document; the viewer's pager goes through its pages.",
-        )  # fmt: skip
-        pages = pages.together() if together else pages
-    return pages
+    if not _reads_several():
+        return pages
+    together = st.toggle(
+        "All pages in one prompt", key=key("together"), on_change=first,
+        help="One reading of the whole document; the viewer's pager goes through its pages.",
+    )  # fmt: skip
+    return pages.together() if together else pages
 
 
 def _reads_several() -> bool:
@@ -236,30 +198,26 @@ def _settings() -> tuple[Settings | None, str]:
         show_error(error)
         base = Settings()
     spot = st.container(gap="small")
-    with st.expander("More settings"):
-        checkpoint = st.text_input(
-            "Checkpoint directory", value=base.checkpoint, key="checkpoint", persist_state="session",
-            help="A directory of the published format, or random:PATH/config.json.",
-        ).strip()  # fmt: skip
-        tokens = st.text_input(
-            "Max new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
-            help="A positive integer, or inf: until the end token or the context limit.",
-        ).strip()  # fmt: skip
-        attention = st.selectbox(
-            "Attention (our engine)", ATTENTION, key=key("attention"),
-            help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
-        )  # fmt: skip
-        if note := replace(base, attention=attention).attention_note:
-            st.caption(plain(f"{note[0].upper()}{note[1:]}."))
-        dtype = st.selectbox(
-            "dtype", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU."
-        )
-        dtype_b = st.selectbox(
-            "dtype of B", PARAMETERS["dtype_b"].choices, key=key("dtype_b"),
-            format_func=lambda name: name or "same as A", help="Choose another to see how the text changes.",
-        )  # fmt: skip
-        embedded = Settings(checkpoint=checkpoint).is_embedded
-        trusted = _trust(checkpoint, embedded)
+    dtype = st.selectbox("dtype", DTYPES, key=key("dtype"), help="auto: bfloat16 on a GPU, float32 on a CPU.")
+    dtype_b = st.selectbox(
+        "dtype of B", PARAMETERS["dtype_b"].choices, key=key("dtype_b"),
+        format_func=lambda name: name or "same as A", help="Choose another to see how the text changes.",
+    )  # fmt: skip
+    attention = st.selectbox(
+        "Attention (our engine)", ATTENTION, key=key("attention"),
+        help="The vendor's code has eager and flash_attention_2 only; it runs eager beside sdpa.",
+    )  # fmt: skip
+    if note := replace(base, attention=attention).attention_note:
+        st.caption(plain(f"{note[0].upper()}{note[1:]}."))
+    tokens = st.text_input(
+        "Max new tokens", value=str(base.infer.max_new_tokens), key="tokens", persist_state="session",
+        help="A positive integer, or inf: until the end token or the context limit.",
+    ).strip()  # fmt: skip
+    checkpoint = st.text_input(
+        "Checkpoint directory", value=base.checkpoint, key="checkpoint", persist_state="session",
+        help="A directory of the published format, or random:PATH/config.json.",
+    ).strip()  # fmt: skip
+    trusted = trust.draw(checkpoint, Settings(checkpoint=checkpoint).is_embedded)
     with spot:
         try:
             base = backends.with_dtype_of_b(_backends(base), dtype_b)
@@ -271,7 +229,7 @@ def _settings() -> tuple[Settings | None, str]:
             return None, str(error)
         prompt = _prompt()
     if not prompt:
-        return None, "type what to locate, on the left"
+        return None, "type what to locate under Settings"
     try:
         _check_checkpoint(checkpoint, base)
         limit = int(tokens) if tokens.isdecimal() else tokens
@@ -342,75 +300,12 @@ def _check_checkpoint(checkpoint: str, base: Settings) -> None:
         sources.typed_path(path, resources.allowed_roots())
 
 
-def _trust(checkpoint: str, embedded: bool) -> list[str]:
-    """The switch that lets a foreign directory's own code run, confirmed by name."""
-    if embedded or checkpoint.startswith("random:"):
-        return []
-    confirmed: set[str] = st.session_state.setdefault("trusted", set())
-    directory = str(Path(checkpoint).resolve())
-    try:
-        code = remote_code(Path(directory))
-    except DsocrError as error:
-        show_error(error)
-        return []
-    on = st.toggle(
-        f"Run the code in {plain(directory)}", key=f"trust {directory}", persist_state="session",
-        help="The vendor backend runs the Python files of the checkpoint directory, with your rights.",
-    )  # fmt: skip
-    if not on:
-        confirmed -= {permission for permission in confirmed if permission.startswith(f"{directory}@")}
-    elif code.permission not in confirmed:  # never asked, or its files have changed since
-        st.session_state["trust question"] = directory
-        _confirm_trust(code)
-    return sorted(confirmed)
-
-
-def _refuse_trust() -> None:
-    st.session_state[f"trust {st.session_state.get('trust question')}"] = False
-
-
-@st.dialog("Run this checkpoint's code?", width="medium", on_dismiss=_refuse_trust)
-def _confirm_trust(code: RemoteCode) -> None:
-    allowed: dict[str, dict[str, str]] = st.session_state.setdefault("trusted files", {})
-    before = allowed.get(str(code.directory))
-    if before is not None:
-        st.warning("Its code has changed since you allowed it.")
-    st.write("The vendor backend will run, with your rights, the Python files in")
-    st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
-    files = _changed_files(code.files, before)
-    st.code("\n".join(files) or "no files", language=None, height=min(32 + 20 * max(len(files), 1), 232))
-    st.write(
-        "Do this only for a checkpoint you trust. When one of these hashes (SHA-256) changes, you are asked "
-        "again. Our engine never runs them."
-    )
-    yes, no = st.columns(2)
-    if yes.button("Run its code", type="primary", width="stretch"):
-        st.session_state["trusted"].add(code.permission)
-        allowed[str(code.directory)] = code.files
-        st.rerun()
-    if no.button("Do not run it", width="stretch", on_click=_refuse_trust):
-        st.rerun()
-
-
-def _changed_files(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
-    """A line a file: hash and name, with a mark where it is new, changed or gone since `before`."""
-    lines = []
-    for name in sorted(files.keys() | (before or {}).keys()):
-        digest, earlier = files.get(name), (before or {}).get(name)
-        mark = "gone" if digest is None else "new" if earlier is None else "changed"
-        if before is None or digest == earlier:
-            mark = ""
-        lines.append(f"{(digest or '')[:16]:16}  {mark:7}  {name_text(name)}")
-    return lines
-
-
 def _sides(settings: Settings) -> tuple[Side, ...]:
     """Ask which sides to run, each by the backend that reads it."""
     chosen = st.segmented_control(
         "Run", SIDES, selection_mode="multi", default=list(SIDES), key="sides",
         format_func=lambda side: f"{side_letter(side)}: {settings.backend(side)}",
-        persist_state="session", width="stretch",
-        help="; ".join(side_label(side, settings.backend(side)) for side in SIDES) + ". Both are compared.",
+        persist_state="session", width="stretch", label_visibility="collapsed",
     )  # fmt: skip
     return tuple(side for side in SIDES if side in chosen)
 
@@ -419,8 +314,7 @@ def _checkpoint_notice(settings: Settings) -> None:
     if not settings.is_embedded:
         return
     st.caption(
-        "The embedded checkpoint is small: it reads pages like the samples, with errors. "
-        "Real documents need the published one."
+        "The embedded checkpoint is small and misreads some words. Real documents need the published one."
     )
     with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
         st.markdown(
@@ -429,7 +323,7 @@ def _checkpoint_notice(settings: Settings) -> None:
         )
         st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")
         st.markdown(
-            "3. Give that folder as *More settings › Checkpoint directory*. "
+            "3. Give that folder as *Settings › Checkpoint directory*. "
             "For a folder outside the project, start the app with it allowed:"
         )
         st.code("DSOCR_ROOTS=/models streamlit run app.py", language="bash")

@@ -1,18 +1,19 @@
-"""View of a pair: its rows as the pages number them, the selected one, the words over both panes."""
+"""View of a pair: its rows as the pages number them, the selected one, what is said of both sides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from dsocr_core.base.formatting import duration, plural
 from dsocr_core.reading import render
-from dsocr_core.reading.markup import Box
-from dsocr_core.reading.parity_records import BoxPair
+from dsocr_core.reading.markup import Box, Span, page_texts
+from dsocr_core.reading.parity_records import BoxPair, Cause
 from dsocr_core.reading.records import OcrResult, Side
-from dsocr_core.reading.text_diff import Runs, text_changes, text_difference
+from dsocr_core.reading.text_diff import Runs, text_difference
+from pages.widgets.pair.truth import TrueBlock, Truth, block_at
 
 if TYPE_CHECKING:
     from dsocr_core.reading.parity import Comparison
@@ -27,54 +28,58 @@ _MOST_WORDS = 20_000
 
 
 @dataclass(frozen=True)
-class Pairing:
-    """One row of the comparison as the page shows it: a BoxPair, or one side's box alone ("single").
+class Row:
+    """One block of the comparison: a BoxPair, or one side's box alone ("single").
 
-    Boxes that match and hold another text have the state "text".
+    Boxes that match and whose texts differ have the state "text".
     """
 
     state: str
     a: Box | None
     b: Box | None
-    iou: float | None
-    shift_percent: float | None
+    iou: float | None = None
+    shift_percent: float | None = None
 
-    def box(self, side: Side) -> Box | None:
+    @property
+    def box(self) -> Box:
+        """A's box, or B's where only B has one."""
+        box = self.a or self.b
+        assert box is not None
+        return box
+
+    @property
+    def text_differs(self) -> bool:
+        return self.a is not None and self.b is not None and self.a.text.strip() != self.b.text.strip()
+
+    def of(self, side: Side) -> Box | None:
         return self.a if side == "a" else self.b
 
 
-def pairings(pairs: Iterable[BoxPair]) -> list[Pairing]:
+def rows_of_pairs(pairs: Iterable[BoxPair]) -> list[Row]:
     """Pairs in reading order: by A's box, a box that only B has after the one before it."""
-    rows = [Pairing(_state(pair), pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
-    return sorted(rows, key=_reading_order)[:MOST_PAIRS]
+    rows = [Row(pair.state, pair.a, pair.b, pair.iou, pair.shift_percent) for pair in pairs]
+    rows = [
+        replace(row, state="text") if row.state == "matched" and row.text_differs else row for row in rows
+    ]
+    return sorted(rows, key=lambda row: (row.box.index, row.a is None))[:MOST_PAIRS]
 
 
-def _state(pair: BoxPair) -> str:
-    return "text" if pair.state == "matched" and _other_text(pair.a, pair.b) else pair.state
-
-
-def _other_text(a: Box | None, b: Box | None) -> bool:
-    return a is not None and b is not None and a.text.strip() != b.text.strip()
-
-
-def lone_pairings(boxes: Iterable[Box], side: Side) -> list[Pairing]:
+def single_rows(boxes: Iterable[Box], side: Side) -> list[Row]:
     """The boxes of the only side that has a result."""
-    return [
-        Pairing("single", box if side == "a" else None, box if side == "b" else None, None, None)
-        for box in boxes
-    ][:MOST_PAIRS]
+    rows = (Row("single", box if side == "a" else None, box if side == "b" else None) for box in boxes)
+    return list(rows)[:MOST_PAIRS]
 
 
-def _reading_order(row: Pairing) -> tuple[int, int]:
-    if row.a is not None:
-        return row.a.index, 0
-    assert row.b is not None
-    return row.b.index, 1
-
-
-def other_texts(rows: Iterable[Pairing]) -> set[int]:
-    """Rows whose two boxes hold another text, wherever they stand."""
-    return {number for number, row in enumerate(rows) if _other_text(row.a, row.b)}
+def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Row]:
+    """Pairs of boxes of a page in reading order; else the boxes of the first side that has some."""
+    if comparison is None:
+        return []
+    if comparison.report is not None and comparison.report.pairs:
+        return rows_of_pairs(pair for pair in comparison.report.pairs if pair.page == sheet)
+    for side, result in comparison.results.items():
+        if result.boxes:
+            return single_rows((box for box in result.boxes if box.page == sheet), side)
+    return []
 
 
 @lru_cache(maxsize=512)
@@ -89,33 +94,49 @@ def compared(left: str, right: str) -> tuple[Runs, Runs]:
     return runs
 
 
-@lru_cache(maxsize=512)
-def changes(left: str, right: str) -> list[str]:
-    """Name what differs between two texts for people, what has digits first."""
-    return [change.words for change in text_changes(left[:_MOST_WORDS], right[:_MOST_WORDS])]
-
-
-def label_colours(rows: Iterable[Pairing]) -> dict[str, str]:
+def label_colours(rows: Iterable[Row]) -> dict[str, str]:
     """The colour of every label on the page as #rrggbb."""
     labels = {box.label for row in rows for box in (row.a, row.b) if box}
     return {label: "#{:02x}{:02x}{:02x}".format(*render.label_colour(label)) for label in labels}
 
 
+def sheets_of(comparison: Comparison) -> int:
+    """Count the pages of the prompt."""
+    return len(comparison.request.images)
+
+
+def sheet_text(result: OcrResult, sheet: int) -> tuple[str, Sequence[Span]]:
+    """The text of one page of a prompt with its spans; with the first page what is written before it."""
+    if result.request.form.pages is None:
+        return result.text_raw, result.blocks
+    head, *pages = page_texts(result.text_raw, result.blocks)
+    text, spans = pages[sheet] if sheet < len(pages) else ("", ())
+    if sheet or not head[0].strip():
+        return text, spans
+    before = len(head[0])
+    moved = (replace(span, start=span.start + before, end=span.end + before) for span in spans)
+    return head[0] + text, [*head[1], *moved]
+
+
 @dataclass(frozen=True)
-class Shown:
+class PairView:
     """A pair and its rows as viewer, texts and tables number them."""
 
     comparison: Comparison
     names: Mapping[Side, str]
-    """Words that stand over the panes."""
-    rows: list[Pairing]
+    """Words over the panes."""
+    rows: list[Row]
     selected: int | None
     select: Callable[[int | None], None]
     """Takes the row that was clicked, None for none."""
     prefix: str = ""
-    """Before the names of the session's keys."""
+    """Start of the names of the session's keys."""
     sheet: int = 0
     """Number of the page shown among those of one prompt."""
+    truth: Truth = ()
+    """The blocks of the page, where they are known."""
+    known_causes: tuple[Cause, ...] = ()
+    """Causes that were reproduced, in place of likely ones."""
 
     @property
     def results(self) -> Results:
@@ -126,12 +147,20 @@ class Shown:
     def report(self) -> ParityReport | None:
         return self.comparison.report
 
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Likely causes, the surest first."""
+        return self.known_causes or (self.report.causes if self.report else ())
+
     def row_of(self, a: int | None, b: int | None) -> int | None:
         """The row of A's box or of B's, by their `Box.index`."""
         for number, row in enumerate(self.rows):
             if (row.a and row.a.index == a) or (row.b and row.b.index == b):
                 return number
         return None
+
+    def true_block(self, row: Row) -> TrueBlock | None:
+        return block_at(self.truth, row.box)
 
     @cached_property
     def differing(self) -> set[int]:
@@ -145,17 +174,13 @@ class Shown:
             if (row.a and row.a.index in a) or (row.b and row.b.index in b)
         }
 
-
-def rows_of(comparison: Comparison | None, sheet: int = 0) -> list[Pairing]:
-    """Pairs of boxes of a page in reading order; else the boxes of the first side that has some."""
-    if comparison is None:
-        return []
-    if comparison.report is not None and comparison.report.pairs:
-        return pairings(pair for pair in comparison.report.pairs if pair.page == sheet)
-    for side, result in comparison.results.items():
-        if result.boxes:
-            return lone_pairings((box for box in result.boxes if box.page == sheet), side)
-    return []
+    @cached_property
+    def misread_by_both(self) -> int | None:
+        """Count the blocks that neither side reads as the page has them; None where that is not known."""
+        if not self.truth or self.report is None:
+            return None
+        known = [(row, block) for row in self.rows if (block := self.true_block(row))]
+        return sum(not any(box and block.says(box.text) for box in (row.a, row.b)) for row, block in known)
 
 
 def result_words(result: OcrResult) -> str:

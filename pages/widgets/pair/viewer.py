@@ -1,24 +1,28 @@
-"""The viewer of a pair: the page with both sides' boxes."""
+"""The viewer of a pair: the page with both sides' boxes, and both texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
+from dsocr_core.reading.differences import loose_text
 from dsocr_core.reading.markup import Box
+from dsocr_core.reading.parity import comparable
 from dsocr_core.reading.records import SIDES, Side
 from pages.widgets.components.viewer import MODES, show_viewer
-from pages.widgets.pair.shown import Pairing, Shown, changes, compared, label_colours, other_texts
+from pages.widgets.pair.shown import PairView, Row, compared, label_colours, sheet_text
 from pages.widgets.shared import resources
 
 PaneWords = Mapping[Side, Mapping[str, str]]
 """For each side the line over its pane, and a notice with a button where there is nothing to show."""
+_CHARACTERS, _OF_A_BOX = 400_000, 20_000
+"""Limits of all texts of a page in the viewer, and of one box of a page with few."""
 
 
 def draw(
-    shown: Shown,
+    shown: PairView,
     image: Mapping[str, Any],
     panes: PaneWords,
     mode: tuple[str, Callable[[str], None]],
@@ -42,6 +46,7 @@ def draw(
             "sides": panes,
             "names": shown.names,
             "pairs": pair_values(shown.rows, shown.differing),
+            "loose": list(loose_rows(shown)),
             "colours": label_colours(shown.rows),
             "mode": mode[0],
             "said": said,
@@ -67,7 +72,7 @@ def image_values(
 
 
 def clicked(key: str) -> int | None:
-    """The row that a component reports, the viewer, a text or the table of boxes."""
+    """The row that the viewer or the table of blocks reports."""
     state: Any = st.session_state[key]
     if "selection" in state:
         rows = state["selection"]["rows"]
@@ -77,24 +82,31 @@ def clicked(key: str) -> int | None:
     return row if isinstance(row, int) else None
 
 
-def _divergence(shown: Shown) -> dict[str, Any] | None:
-    """Find where the tokens diverge, for the viewer to mark."""
+def _divergence(shown: PairView) -> dict[str, Any] | None:
+    """The block in which the tokens diverge."""
     divergence = shown.report.first_divergence if shown.report else None
-    if divergence is None:
+    if divergence is None or divergence.box_a is None:
         return None
-    return {
-        "a": None if divergence.box_a is None else shown.row_of(divergence.box_a, None),
-        "b": None if divergence.box_b is None else shown.row_of(None, divergence.box_b),
-        "words": f"diverges at token {divergence.index:,}",
-    }
+    row = shown.row_of(divergence.box_a, None)
+    return {"a": row, "words": f"first different token: {divergence.index:,}"}
 
 
-_CHARACTERS = 400_000
-"""Limit of the texts of a page in the viewer; a page of letters has some thousand."""
-_MOST_CHARACTERS = 20_000
-"""Limit of one box of a page with few."""
-_MOST_CHANGES = 4
-"""Differences of one box that are named."""
+def loose_rows(shown: PairView) -> Iterator[dict[str, Any]]:
+    """Text that no box stands for, where it differs, and the whole text of a page without boxes."""
+    texts: dict[Side, str] = {}
+    a, b = shown.comparison.a, shown.comparison.b
+    sides = shown.results
+    if a is not None and b is not None and not a.request.together:
+        sides = dict(zip(SIDES, comparable(a, b), strict=True))
+    for side, result in sides.items():
+        texts[side] = loose_text(*sheet_text(result, shown.sheet))
+    if not any(texts.values()) or (len(texts) == 2 and texts["a"] == texts["b"] and shown.rows):
+        return
+    caption = "outside of boxes" if shown.rows else "no boxes on this page"
+    runs = compared(texts.get("a", ""), texts.get("b", "")) if len(texts) == 2 else None
+    cut = {side: [(text[:_CHARACTERS], "same")] for side, text in texts.items()}
+    of_sides = dict(zip(SIDES, runs, strict=True)) if runs else {"a": [], "b": []} | cut
+    yield {"caption": caption} | {side: [list(run) for run in of_sides[side]] for side in SIDES}
 
 
 def _box_values(box: Box | None, most: int) -> dict[str, Any] | None:
@@ -104,12 +116,12 @@ def _box_values(box: Box | None, most: int) -> dict[str, Any] | None:
     return {"index": box.index, "label": box.label, "text": box.text[:most]} | corners
 
 
-def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> list[dict[str, Any]]:
-    """`differing` are rows that some difference is about.
+def pair_values(rows: Sequence[Row], differing: Collection[int] = ()) -> list[dict[str, Any]]:
+    """Rows for the browser; `differing` are those that some difference is about.
 
-    Rows with two texts that are not the same have `runs` of both sides, and `changes` in words, digits first.
+    Rows whose two texts differ have `runs` of both sides.
     """
-    most = min(_MOST_CHARACTERS, _CHARACTERS // max(len(rows), 1))
+    most = min(_OF_A_BOX, _CHARACTERS // max(len(rows), 1))
     found: list[dict[str, Any]] = [
         {
             "state": row.state,
@@ -121,11 +133,10 @@ def pair_values(rows: Sequence[Pairing], differing: Collection[int] = ()) -> lis
         }
         for number, row in enumerate(rows)
     ]
-    for number in other_texts(rows):
-        texts = found[number]["a"]["text"], found[number]["b"]["text"]
-        named = changes(*texts)
-        more = len(named) - _MOST_CHANGES
-        runs = [list(map(list, of_side)) for of_side in compared(*texts)]
-        found[number]["runs"] = dict(zip(SIDES, runs, strict=True))
-        found[number]["changes"] = [*named[:_MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
+    for number, row in enumerate(rows):
+        if row.text_differs:
+            runs = compared(*(found[number][side]["text"] for side in SIDES))
+            found[number]["runs"] = dict(
+                zip(SIDES, ([list(run) for run in side] for side in runs), strict=True)
+            )
     return found

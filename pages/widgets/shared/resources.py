@@ -225,6 +225,13 @@ def thumbnail(path: Path) -> Picture:
     return _picture(str(path), _changed_ns(path), _THUMBNAIL_SIDE, 80, Settings().max_pixels)
 
 
+def empty_sheet() -> Picture:
+    """An empty page."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), "white").save(buffer, "PNG")
+    return Picture(buffer.getvalue(), "image/png", 8, 8)
+
+
 def picture_url(picture: Picture, slot: str) -> str:
     """An address of the picture for components, which have no `st.image` of their own.
 

@@ -109,6 +109,11 @@ def store_upload(name: str, content: bytes, folder: Path | None = None) -> Path:
     return target
 
 
+def is_stored(path: Path) -> bool:
+    """Tell whether a file was uploaded or rendered here: its reader knows its name alone."""
+    return path.is_relative_to(UPLOADS) or path.is_relative_to(RENDERED)
+
+
 def upload_pages(stored: Path) -> PageList:
     """The pages of a stored upload, whose errors know it by its name alone. Raises DsocrError."""
     with named(stored):
@@ -143,7 +148,7 @@ def typed_pages(text: str, roots: tuple[Path, ...]) -> PageList:
     """
     path = typed_path(text, roots, (UPLOADS, RENDERED))
     if not path.is_dir():
-        return pages_of(path)
+        return upload_pages(path) if is_stored(path) else pages_of(path)
     readable = (*documents.IMAGE_SUFFIXES, documents.PDF_SUFFIX)
     try:
         files = [file for file in path.iterdir() if file.suffix.lower() in readable and file.is_file()]

@@ -104,3 +104,22 @@ def parity_facts(report: ParityReport) -> tuple[Fact, ...]:
         ("first divergence", tokens if divergence is None else f"token {divergence.index:,}"),
     )
     return (inputs, *facts) if inputs[1] == "differ" else (*facts, inputs)
+
+
+def verdict_html(
+    word: Verdict | str, tone: Tone | None, sentence: str, facts: Sequence[Fact] = (), note: str = ""
+) -> str:
+    """The answer of a page: a verdict with its sentence, under it the figures; all texts are escaped.
+
+    `tone` is that of the verdict unless given.
+    """
+    known = next((each for verdict, each in VERDICTS.items() if verdict == word), None)
+    if known is not None:
+        word, tone = f"{known.icon} {known.word}", tone or known.tone
+    figures = [f"{escape(name)} <b>{escape(value)}</b>" if name else escape(value) for name, value in facts]
+    figures += [escape(note)] if note else []
+    line = "".join(f"<span class='dsocr-fact'>{figure}</span>" for figure in figures)
+    return (
+        f"<div class='dsocr-answer'><span class='dsocr-word dsocr-{tone or 'none'}'>{escape(word)}</span>"
+        f"<p>{escape(sentence)}</p></div><div class='dsocr-strip dsocr-figures'>{line}</div>"
+    )

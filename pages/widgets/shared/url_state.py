@@ -216,6 +216,11 @@ def go_back(page: str) -> None:
             state.put(name, link.get(name, parameter.default))
 
 
+def has_link() -> bool:
+    """Tell whether the address says what to show."""
+    return bool(st.query_params)
+
+
 def linked(
     parameters: Mapping[str, Parameter], address: Mapping[str, list[str]] | None = None
 ) -> dict[str, Any]:
@@ -226,6 +231,9 @@ def linked(
     if address is None:
         address = {name: st.query_params.get_all(name) for name in st.query_params}
     found: dict[str, Any] = {}
+    for name in address:
+        if name not in parameters or not parameters[name].linked:
+            refuse(name, address[name][-1])
     for name, parameter in parameters.items():
         if parameter.linked and name in address:
             try:

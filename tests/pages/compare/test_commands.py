@@ -15,7 +15,7 @@ from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.settings import InferSettings, Settings, VendorSettings
-from pages.widgets.compare import details
+from pages.widgets.compare import commands
 from pages.widgets.compare.backends import with_dtype_of_b, with_sides
 from pages.widgets.shared.runner import run_key
 from tests.support.results import make_result, of_pages
@@ -54,7 +54,7 @@ def taken(line: str) -> tuple[str, Settings, list[str]]:
 def test_compares_command_has_the_same_settings_key(name: str, tmp_path: Path) -> None:
     settings = CHOICES[name]
     request = settings.request(tmp_path / "-page one.png")
-    command, found, images = taken(details.reproduce_command(request, settings))
+    command, found, images = taken(commands.read_again(request, settings))
     assert (command, images) == ("compare", [str(tmp_path / "-page one.png")])
     assert run_key(found, found.request(Path(images[0]))) == run_key(settings, request)
 
@@ -68,18 +68,18 @@ def test_a_backend_of_the_settings_file_is_named_with_the_file(
     base = Settings(backends={"far": {"spec": "endpoint:http://127.0.0.1:9/v1", "flavour": "vllm"}})
     settings = with_sides(base, "eager", "far")
     request = settings.request(Path("page.png"))
-    _, found, _ = taken(details.reproduce_command(request, settings))
+    _, found, _ = taken(commands.read_again(request, settings))
     assert found.specs == settings.specs and run_key(found, request) == run_key(settings, request)
 
 
 def test_pages_of_one_prompt_are_all_named_and_why_is_offered_where_texts_differ() -> None:
     a, b = (of_pages(make_result(text, name), (640, 480)) for text, name in (("x", "eager"), ("y", "vendor")))
-    words = shlex.split(details.reproduce_command(a.request, Settings()))
+    words = shlex.split(commands.read_again(a.request, Settings()))
     assert words[4:] == [*map(str, a.request.images), "--pages-together"]
-    assert details.may_be_explained(Settings(), Comparison(a.request, a, b))
-    assert not details.may_be_explained(Settings(), Comparison(a.request, a, replace(a, backend="vendor")))
+    assert commands.find_cause(Settings(), Comparison(a.request, a, b))
+    assert not commands.find_cause(Settings(), Comparison(a.request, a, replace(a, backend="vendor")))
     far = Settings(a="endpoint:http://127.0.0.1:9/v1")
-    assert not details.may_be_explained(far, Comparison(a.request, a, b))
+    assert not commands.find_cause(far, Comparison(a.request, a, b))
 
 
 def recorded(settings: Settings, *backends: str) -> RunRecord:

@@ -1,10 +1,10 @@
-"""Pages to pick one from, as thumbnails or as lines, with what is known of each."""
+"""A grid of pages to pick one from, with what is known of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import streamlit as st
 
@@ -24,7 +24,6 @@ def window(count: int, position: int, part: int = PART) -> range:
 def show_gallery(
     key: str,
     label: str,
-    layout: Literal["samples", "strip", "grid", "queue"],
     count: int,
     position: int,
     items: Callable[[range], Sequence[dict[str, Any]]],
@@ -33,8 +32,8 @@ def show_gallery(
 ) -> None:
     """Mount it; a callback takes the key of the page that was picked. `position` is -1 for none.
 
-    `items` gives those of a range of positions: {key, name, title}; where it is known {words, tone and sign
-    (of `shared.strip`), verdict (a reviewer's word or "")}; of thumbnails {url}, "" while it is not made.
+    `items` gives those of a range of positions: {key, name, title, words, tone and sign (of `shared.strip`),
+    readings (of A and B, or nothing), verdict (a reviewer's word or ""), url ("" while it is not made)}.
     """
     shown = window(count, position, part)
 
@@ -44,7 +43,7 @@ def show_gallery(
             on_pick(name)
 
     data = {
-        "label": label, "layout": layout, "first": shown.start, "count": count, "position": position,
+        "label": label, "first": shown.start, "count": count, "position": position,
         "items": list(items(shown)),
     }  # fmt: skip
     mount(_HERE, key, data, on_picked_change=take)

@@ -1,4 +1,4 @@
-// Pages as thumbnails or lines; a pick is reported as state. Names are a stranger's words: they enter by textContent only.
+// Pages as a grid of pictures; a pick is reported as state. Names are a stranger's words: they enter by textContent only.
 
 function make(tag, className, text) {
   const element = document.createElement(tag);
@@ -7,18 +7,20 @@ function make(tag, className, text) {
   return element;
 }
 
-function draw(item, number) {
-  const button = make("button", item.tone ?? "");
+function draw(item) {
+  const button = make("button", item.tone);
   button.setAttribute("role", "option");
   button.dataset.key = item.key;
   button.title = item.title;
-  if (item.url !== undefined) {
-    const picture = make(item.url ? "img" : "i", item.url ? "" : "blank");
-    if (item.url) Object.assign(picture, { src: served(item.url), alt: "" });
-    button.append(picture);
-  }
-  button.append(make("span", "number", number), make("span", "name", item.name));
-  if (item.words) button.append(make("span", "words", `${item.sign} ${item.words}`));
+  const picture = make(item.url ? "img" : "i", item.url ? "" : "blank");
+  if (item.url) Object.assign(picture, { src: served(item.url), alt: "" });
+  button.append(picture);
+  item.readings.forEach((reading, at) => {
+    const line = make("span", "reading");
+    line.append(make("b", "", "AB"[at]), ` ${reading}`);
+    button.append(line);
+  });
+  button.append(make("span", "name", item.name), make("span", "words", `${item.sign} ${item.words}`));
   if (item.verdict) button.append(make("span", `verdict ${item.verdict}`, item.verdict));
   return button;
 }
@@ -27,16 +29,14 @@ const drawn = new WeakMap(); // root -> the items it shows, so that a step redra
 
 function show({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".gallery");
-  const content = JSON.stringify([data.layout, data.first, data.count, data.items]);
+  const content = JSON.stringify([data.first, data.count, data.items]);
   const moved = root.dataset.position !== String(data.position) || drawn.get(root) !== content;
   if (drawn.get(root) !== content) {
     drawn.set(root, content);
     const at = root.getRootNode().activeElement?.dataset.key; // a thumbnail that comes takes nobody's focus
-    root.className = `gallery ${data.layout}`;
     root.setAttribute("aria-label", data.label);
     const note = (count, where) => (count > 0 ? [make("p", "", `${count.toLocaleString("en")} more ${where}`)] : []);
-    const items = data.items.map((item, at) => draw(item, data.first + at + 1));
-    if (!data.count) items.push(make("p", "", "No page passes the filters."));
+    const items = data.items.map(draw);
     root.replaceChildren(...note(data.first, "before"), ...items, ...note(data.count - data.first - data.items.length, "after"));
     if (at !== undefined) items.find((item) => item.dataset.key === at)?.focus();
   }

@@ -13,7 +13,7 @@ _HERE = Path(__file__).parent
 # In this order: they share one module scope in the browser.
 _SCRIPTS = ("geometry.js", "words.js", "drawing.js", "texts.js", "panes.js", "main.js")
 
-MODES = ("2-up", "swipe", "overlay", "difference")
+MODES = ("texts", "2-up", "swipe")
 RUNS: dict[str, tuple[Side, ...]] = {"a": ("a",), "b": ("b",), "both": SIDES}
 """Sides to run by the action of a notice's button."""
 
@@ -29,8 +29,8 @@ def show_viewer(
 
     `data`: image {id, url, width, height}, position {index, count}, names {a, b: what stands over the
     panes}, sides {a, b: {summary, message, action ("a", "b", "both" or ""), action_words}}, pairs
-    (`pair.viewer.pair_values`), colours {label: "#rrggbb"}, mode, selected. To mark where the tokens diverge:
-    divergence {a, b: index of a pair or None, words}.
+    (`pair.viewer.pair_values`), loose (`pair.viewer.loose_rows`), colours {label: "#rrggbb"}, mode, selected,
+    divergence {a: index of the pair in which the tokens diverge, words} or None.
 
     Pages are turned by actions, which no rerun loses: the state `actions` lists those {n, act, subject} with
     n above `taken`; subject is what was shown. A page gives turns {taken, subject}; one with keys of its own

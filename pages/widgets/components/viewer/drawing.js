@@ -112,23 +112,6 @@ function drawName(context, item, [left, top, right, bottom], size, asked) {
   context.fillText(name, x + 4, y + 10.5);
 }
 
-// Where the tokens diverge: a flag beside the box in which they do, above it where there is no room; at the page's corner
-// when that is before the first box.
-function drawFlag(context, view, size, box, words) {
-  const [left, top] = toScreen(view, size, box?.x1 ?? 0, box?.y1 ?? 0);
-  const [right] = toScreen(view, size, box?.x2 ?? 0, 0);
-  const width = context.measureText(words).width + 12;
-  const beside = box && right + 12 + width <= size.width;
-  const x = beside ? right + 12 : clamp(left, 1, Math.max(size.width - width - 1, 1));
-  const y = clamp(beside ? top : top - 23, 1, size.height - 20);
-  context.setLineDash([]);
-  context.globalAlpha = 1;
-  context.fillStyle = STATES.text.colour;
-  context.fillRect(x, y, width, 15);
-  context.fillStyle = "#fff";
-  context.fillText(words, x + 6, y + 11);
-}
-
 // Fits the canvas to its element in device pixels and clears it.
 function beginDrawing(canvas, size) {
   const ratio = window.devicePixelRatio || 1;

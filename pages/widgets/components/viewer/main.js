@@ -1,16 +1,15 @@
 // The viewer: two panes on one page with one view, one selection, one set of filters.
 
 const INSTANCES = new WeakMap();
-const MODES = ["2-up", "swipe", "overlay", "difference"];
+const MODES = ["texts", "2-up", "swipe"];
 
 class Viewer {
   constructor(root) {
     this.root = root;
     this.abort = new AbortController();
-    this.hiddenLabels = new Set();
-    this.hiddenStates = new Set();
+    this.hidden = { labels: new Set(), states: new Set() };
     this.showLabels = true; // the names of labels beside their boxes
-    this.mode = "2-up";
+    this.mode = "texts";
     this.selected = null;
     this.hovered = null;
     this.split = 0.5;
@@ -56,8 +55,12 @@ class Viewer {
       on(pane.stage, "pointermove", (event) => this.move(event, pane));
       on(pane.stage, "pointerleave", () => this.hover(null));
       on(pane.stage, "dblclick", () => this.act("fit"));
-      on(pane.pane.querySelector(".notice button"), "click", () => this.fire("run", this.sides[pane.side].action));
+      on(pane.pane.querySelector(".notice button"), "click", ({ target }) => this.fire("run", target.dataset.run));
     }
+    on(this.find(".texts"), "click", (event) => {
+      const row = event.target.closest(".row[data-box]");
+      if (row && !getSelection().toString()) this.select(Number(row.dataset.box), true);
+    });
     on(this.find(".divider"), "pointerdown", (event) => this.pressDivider(event));
     on(this.find(".divider"), "keydown", (event) => {
       const by = { ArrowLeft: -0.05, ArrowRight: 0.05 }[event.key];
@@ -102,6 +105,7 @@ class Viewer {
     fillKeys(this.find(".keys"), more);
     this.sides = data.sides;
     this.pairs = data.pairs;
+    this.loose = data.loose;
     this.colours = data.colours;
     for (const pane of this.panes) {
       showPicture(pane, data.image);
@@ -150,28 +154,20 @@ class Viewer {
   }
 
   fillMenus() {
-    const labels = new Map();
-    const states = new Map();
+    const counted = { labels: new Map(), states: new Map() };
     for (const pair of this.pairs) {
-      states.set(pair.state, (states.get(pair.state) ?? 0) + 1);
-      const label = (pair.a ?? pair.b).label;
-      labels.set(label, (labels.get(label) ?? 0) + 1);
+      const { label } = pair.a ?? pair.b;
+      counted.states.set(pair.state, (counted.states.get(pair.state) ?? 0) + 1);
+      counted.labels.set(label, (counted.labels.get(label) ?? 0) + 1);
     }
-    const toggle = make("label");
-    const tick = make("input");
-    tick.type = "checkbox";
-    tick.checked = this.showLabels;
-    tick.addEventListener("change", () => this.act("labels"));
-    toggle.append(tick, make("span", "", "Show names"));
-    const changed = () => this.refilter();
-    const rows = [...labels].sort((a, b) => b[1] - a[1]).map(([key, count]) => ({
-      key, name: shorten(key, 40), count, colour: this.colours[key] ?? "#64748b", fill: true,
+    const labels = [...counted.labels].sort((a, b) => b[1] - a[1]).map(([key, count]) => ({
+      key, of: this.hidden.labels, name: shorten(key, 40), count, colour: this.colours[key] ?? "#64748b", fill: true,
     }));
-    fillMenu(this.find(".labels-menu"), rows, this.hiddenLabels, changed, toggle);
-    const kinds = Object.entries(STATES).filter(([key]) => states.has(key)).map(([key, style]) => ({
-      key, name: style.name, count: states.get(key), colour: style.colour, dash: style.dash.length > 0, under: style.under,
+    const states = Object.entries(STATES).filter(([key]) => counted.states.has(key)).map(([key, { name, colour, dash, under }]) => ({
+      key, of: this.hidden.states, name, count: counted.states.get(key), colour, dash: dash.length > 0, under,
     }));
-    fillMenu(this.find(".states-menu"), kinds, this.hiddenStates, changed);
+    const names = { name: "names of labels", on: this.showLabels, change: () => this.act("labels") };
+    fillMenu(this.find(".menu"), [names, ...labels, ...states], () => this.refilter());
   }
 
   refilter() {
@@ -180,7 +176,7 @@ class Viewer {
       this.items[side] = [];
       this.pairs.forEach((pair, index) => {
         const box = pair[side];
-        if (!box || this.hiddenStates.has(pair.state) || this.hiddenLabels.has((pair.a ?? pair.b).label)) return;
+        if (!box || this.hidden.states.has(pair.state) || this.hidden.labels.has((pair.a ?? pair.b).label)) return;
         const colour = this.colours[box.label] ?? "#64748b";
         this.items[side].push({ side, index, pair, box, partner: pair[other], state: pair.state, colour });
       });
@@ -210,7 +206,7 @@ class Viewer {
   }
 
   inspect() {
-    fillInspector(this.find(".inspector"), this.pairs, this.selected, (index) => this.select(index, true));
+    fillTexts(this.find(".texts"), this);
   }
 
   reveal(box) {
@@ -291,7 +287,7 @@ class Viewer {
     const acts = { f: "fit", l: "labels", b: "next-box", B: "previous-box", d: "next-difference", j: "next-page", k: "previous-page", "?": "keys" };
     const arrows = { ArrowRight: "next-page", ArrowLeft: "previous-page" };
     if (this.keyAround(event)) event.preventDefault();
-    else if (event.key >= "1" && event.key <= "4") this.setMode(MODES[event.key - 1]);
+    else if (event.key >= "1" && event.key <= "3") this.setMode(MODES[event.key - 1]);
     else if (acts[event.key]) this.act(acts[event.key]);
     else if (idle && arrows[event.key]) this.act(arrows[event.key]);
     else if (event.key === "Escape") {

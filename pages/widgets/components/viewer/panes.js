@@ -68,8 +68,8 @@ function layersOf(viewer, pane) {
   if (viewer.mode === "2-up") return [{ items: viewer.items[pane.side] }];
   if (pane.side === "b") return [];
   if (viewer.mode === "swipe") return [{ items: a, clip: "left" }, { items: b, clip: "right" }];
-  const keep = viewer.mode === "difference" ? (item) => differs(item.pair) : () => true;
-  return [{ items: b.filter(keep), dotted: true }, { items: a.filter(keep) }];
+  // Boxes that are equal on both sides are drawn once.
+  return [{ items: b.filter(({ pair }) => !pair.a || pair.shift), dotted: true }, { items: a }];
 }
 
 // Middle of a box on the screen, in client coordinates; null when that pane does not show it.
@@ -108,38 +108,27 @@ function drawPane(viewer, pane, view) {
     for (const item of layer.items) drawMarks(context, view, size, viewer, item);
     context.restore();
   }
-  const { divergence } = viewer;
-  if (divergence) drawFlag(context, view, size, viewer.pairs[divergence[pane.side]]?.[pane.side], divergence.words);
 }
 
 function writeHeaders(viewer) {
   const [first] = viewer.panes;
   if (viewer.mode === "2-up") return describe(first, viewer.names.a, viewer.sides.a);
-  const [name, note] = {
-    swipe: ["A | B", "drag the divider: A to its left, B to its right"],
-    overlay: ["A + B", "A solid, B dotted"],
-    difference: ["A \u2212 B", "only what differs: A solid, B dotted"],
-  }[viewer.mode];
+  const [name, note] = viewer.mode === "swipe" ? ["A | B", "drag the divider"] : ["A and B", "B dotted where it is elsewhere"];
   first.pane.querySelector("header b").textContent = name;
   first.pane.querySelector("header span").textContent = note;
 }
 
+// Where one pane stands for both sides it has the notice of the side that has one.
 function writeNotices(viewer) {
+  const { a, b } = viewer.sides;
   for (const pane of viewer.panes) {
+    const { message, action, action_words: words } = viewer.mode === "2-up" ? viewer.sides[pane.side] : a.message ? a : b;
     const notice = pane.stage.querySelector(".notice");
-    let { message, action, action_words: words } = viewer.sides[pane.side];
-    if (viewer.mode !== "2-up") {
-      if (!message) message = viewer.sides.b.message;
-      if (message !== viewer.sides.a.message) action = "";
-      if (!message && viewer.mode === "difference" && !viewer.differences.length) {
-        const count = viewer.pairs.length;
-        message = count ? `No differences: all ${count} boxes match.` : "No differences: neither side has a box.";
-      }
-    }
     notice.hidden = !message;
     notice.querySelector("p").textContent = message ?? "";
     const button = notice.querySelector("button");
     button.hidden = !action;
     button.textContent = action ? words : "";
+    button.dataset.run = action;
   }
 }

@@ -3,7 +3,7 @@
 const LETTERS = { a: "A", b: "B" };
 
 const KEYS = [
-  ["1 2 3 4", "2-up, swipe, overlay, difference"],
+  ["1 2 3", "texts, 2-up, swipe"],
   ["f", "fit the page"],
   ["l", "names of labels on or off"],
   ["d", "next difference"],
@@ -48,92 +48,97 @@ function fillTooltip(tooltip, item) {
   tooltip.replaceChildren(head, facts, text);
 }
 
-// Differences by name, each a button: the panel while no box is selected.
-function changeButtons(pairs, select) {
-  const list = make("div", "changes");
-  pairs.forEach(({ changes }, index) => {
-    for (const words of changes ?? []) {
-      const button = make("button", "", words);
-      button.addEventListener("click", () => select(index));
-      list.append(button);
-    }
-  });
-  return list.childElementCount ? list : make("div", "hint", "Select a box to compare its text on both sides.");
+// A side's text of a block: `runs` of [words, change], or as it is.
+function sideText(side, text, runs) {
+  const cell = make("div", text === null ? "text nothing" : "text", text === null ? "no such block" : runs ? undefined : text || "no text");
+  cell.dataset.side = side;
+  if (text !== null) runs?.forEach(([words, change]) => cell.append(make("span", change, words)));
+  return cell;
 }
 
-const CONTEXT = 60; // characters around what differs, of a long text
+const CROP = { width: 420, height: 56, zoom: 1.2 }; // at most, in pixels of the screen and of the screen a pixel of the page
 
-// A side's text with what differs marked; what both have is cut in the middle where it is long.
-function markedText(box, runs) {
-  const text = make("div", "text", runs ? undefined : box.text || "no text");
-  runs?.forEach(([words, change], at) => {
-    const [first, last] = [at === 0, at === runs.length - 1];
-    const most = first || last ? CONTEXT : 2 * CONTEXT;
-    let shown = words;
-    if (change === "same" && runs.length > 1 && words.length > most + 3)
-      shown = `${first ? "" : words.slice(0, CONTEXT)}\u2026${last ? "" : words.slice(-CONTEXT)}`;
-    text.append(make("span", change, shown));
+// The block as it stands on the page, beside what both sides read.
+function crop({ url, width, height }, box) {
+  const [across, down] = [Math.max(box.x2 - box.x1, 1), Math.max(box.y2 - box.y1, 1)];
+  const zoom = Math.min(CROP.zoom, CROP.width / across, CROP.height / down);
+  const part = make("div", "crop");
+  part.title = "the page";
+  Object.assign(part.style, {
+    width: `${across * zoom}px`, aspectRatio: `${across} / ${down}`, backgroundImage: `url("${encodeURI(served(url))}")`,
+    backgroundSize: `${width * zoom}px ${height * zoom}px`, backgroundPosition: `${-box.x1 * zoom}px ${-box.y1 * zoom}px`,
   });
-  return text;
+  return part;
 }
 
-function fillInspector(inspector, pairs, selected, select) {
-  const pair = pairs[selected];
-  if (!pair) {
-    inspector.replaceChildren(changeButtons(pairs, select));
-    return;
-  }
-  const values = pair.changes?.length ? [make("div", "values", pair.changes.join("; "))] : [];
-  inspector.replaceChildren(
-    ...values,
-    ...["a", "b"].map((side) => {
+function rowOf(caption, texts, runs, more = []) {
+  const row = make("div", "row");
+  const head = make("div", "caption");
+  head.append(...caption);
+  row.append(head, ...more, ...SIDES.map((side) => sideText(side, texts[side], runs?.[side])));
+  return row;
+}
+
+function pairRow(viewer, pair, index) {
+  const box = pair.a ?? pair.b;
+  const caption = [make("b", "", `#${box.index + 1}`), ` ${box.label} `];
+  if (pair.state !== "matched" && pair.state !== "single") caption.push(stateBadge(pair.state));
+  if (viewer.divergence?.a === index) caption.push(` ${viewer.divergence.words}`);
+  const texts = Object.fromEntries(SIDES.map((side) => [side, pair[side]?.text ?? null]));
+  const row = rowOf(caption, texts, pair.runs, pair.differs ? [crop(viewer.image, box)] : []);
+  row.dataset.box = index;
+  return row;
+}
+
+// Both texts, block beside block, with what differs marked; a click selects the block's box.
+function fillTexts(root, viewer) {
+  if (root.drawn !== viewer.pairs) {
+    root.drawn = viewer.pairs;
+    const head = make("header");
+    for (const side of SIDES) {
       const cell = make("div");
-      cell.dataset.side = side;
-      const box = pair[side];
-      if (!box) {
-        cell.append(make("div", "facts", `${LETTERS[side]}: no such box`));
-        return cell;
-      }
-      const facts = make("div", "facts");
-      facts.append(make("b", "", `${LETTERS[side]} #${box.index + 1} ${box.label}`), `  ${coordinates(box)}  `);
-      if (side === "a" || !pair.a) {
-        facts.append(stateBadge(pair.state));
-        if (pair.iou !== null) facts.append(`  IoU ${round(pair.iou, 3)}`);
-        if (pair.shift !== null) facts.append(`  shift ${round(pair.shift, 2)} %`);
-      }
-      cell.append(markedText(box, pair.runs?.[side]), facts);
-      return cell;
-    }),
-  );
+      cell.append(make("b", "", viewer.names[side]), ` ${viewer.sides[side].summary}`);
+      cell.title = cell.textContent;
+      head.append(cell);
+    }
+    const loose = viewer.loose.map(({ caption, a, b }) => rowOf([caption], { a: "", b: "" }, { a, b }));
+    root.replaceChildren(head, ...loose, ...viewer.pairs.map((pair, index) => pairRow(viewer, pair, index)));
+  }
+  for (const row of root.querySelectorAll(".row[data-box]")) {
+    const chosen = Number(row.dataset.box) === viewer.selected;
+    row.classList.toggle("selected", chosen);
+    if (!chosen) continue;
+    const top = row.offsetTop - root.querySelector("header").offsetHeight;
+    if (top < root.scrollTop || row.offsetTop + row.offsetHeight > root.scrollTop + root.clientHeight) root.scrollTop = top - 8;
+  }
 }
 
 function fillKeys(sheet, more) {
   sheet.replaceChildren(...[...KEYS, ...more].flatMap(([key, does]) => [make("kbd", "", key), make("span", "", does)]));
 }
 
-// One filter menu: rows of {key, name, count, colour, dash}; `hidden` is the set of keys filtered away.
-function fillMenu(menu, rows, hidden, onChange, extra) {
-  const sheet = menu.querySelector(".sheet");
-  const lines = rows.map((row) => {
+// The menu of what is shown: rows of {name, count, colour, dash, fill, under, key, of: what is hidden} or {name, on, change}.
+function fillMenu(menu, rows, onChange) {
+  const lines = rows.map(({ key, of, change, ...row }) => {
     const line = make("label");
     const tick = make("input");
     tick.type = "checkbox";
-    tick.checked = !hidden.has(row.key);
+    tick.checked = of ? !of.has(key) : row.on;
     tick.addEventListener("change", () => {
-      if (tick.checked) hidden.delete(row.key);
-      else hidden.add(row.key);
-      menu.classList.toggle("filtered", hidden.size > 0);
-      onChange();
+      if (!of) return change();
+      of[tick.checked ? "delete" : "add"](key);
+      return onChange();
     });
-    const swatch = make("span", "swatch");
-    swatch.style.borderColor = row.colour;
-    swatch.style.borderStyle = row.dash ? "dashed" : "solid";
-    if (row.under) swatch.style.borderWidth = "0 0 3px";
-    if (row.fill) swatch.style.background = row.colour + "40";
-    line.append(tick, swatch, make("span", "", row.name), make("span", "count", String(row.count)));
+    line.append(tick, make("span", "", row.name));
+    if (of) {
+      const swatch = make("span", "swatch");
+      Object.assign(swatch.style, { borderColor: row.colour, borderStyle: row.dash ? "dashed" : "solid" });
+      if (row.under) swatch.style.borderWidth = "0 0 3px";
+      if (row.fill) swatch.style.background = row.colour + "40";
+      line.insertBefore(swatch, line.lastChild);
+      line.append(make("span", "count", String(row.count)));
+    }
     return line;
   });
-  if (!rows.length) lines.push(make("div", "facts", "No boxes on this page."));
-  sheet.replaceChildren(...(extra ? [extra, make("hr")] : []), ...lines);
-  menu.classList.toggle("filtered", hidden.size > 0);
+  menu.querySelector(".sheet").replaceChildren(...lines);
 }

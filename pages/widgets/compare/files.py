@@ -9,18 +9,31 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import streamlit as st
+
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.page.documents import load_image
 from dsocr_core.reading.artifacts import write_page
 from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.runs.labels import short
-from pages.widgets.pair import tables
-from pages.widgets.pair.shown import Pairing
+from pages.widgets.pair.details import timing_spans
+from pages.widgets.pair.differences import block_table
 from pages.widgets.shared.table import csv_of
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.parity import Comparison
     from dsocr_core.reading.records import OcrResult, Side
+    from pages.widgets.pair.shown import PairView
+
+
+def draw(shown: PairView) -> None:
+    """Draw the download."""
+    request = shown.comparison.request
+    stem = request.name.rsplit(".", 1)[0] or "page"
+    st.download_button(
+        "Download all (zip)", lambda: archive(shown), f"{stem}-{request.preset}.zip", "application/zip",
+        on_click="ignore", icon=":material/download:", key="download all",
+        help="Texts, pages with boxes, cut images, parity.json, boxes.csv and timings.csv.",
+    )  # fmt: skip
 
 
 def folder_of(side: Side, result: OcrResult) -> str:
@@ -29,11 +42,11 @@ def folder_of(side: Side, result: OcrResult) -> str:
     return f"{side}-{name}"
 
 
-def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
+def archive(shown: PairView) -> bytes:
     """The zip. Raises DsocrError when the page cannot be read any more."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
-        for side, result in comparison.results.items():
+        for side, result in shown.results.items():
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
                 try:
@@ -43,10 +56,9 @@ def archive(comparison: Comparison, rows: list[Pairing]) -> bytes:
                     raise DsocrError(f"the files could not be written ({error.strerror or error})") from error
                 for file in sorted(path for path in folder.rglob("*") if path.is_file()):
                     target.write(file, f"{folder_of(side, result)}/{file.relative_to(folder)}")
-        if comparison.report is not None:
-            target.writestr(
-                "parity.json", json.dumps(to_jsonable(comparison.report), indent=2, ensure_ascii=False)
-            )
-        target.writestr("boxes.csv", csv_of(tables.box_table(rows)))
-        target.writestr("timings.csv", csv_of(tables.timing_spans(comparison.results)))
+        if shown.report is not None:
+            parity = json.dumps(to_jsonable(shown.report), indent=2, ensure_ascii=False)
+            target.writestr("parity.json", parity)
+        target.writestr("boxes.csv", csv_of(block_table(shown)))
+        target.writestr("timings.csv", csv_of(timing_spans(shown.results)))
     return buffer.getvalue()

@@ -1,0 +1,74 @@
+"""The permission to run the code of a foreign checkpoint: asked by folder, again when a file changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.sanitise import name_text
+from dsocr_core.vendor.remote_code import RemoteCode, remote_code
+from pages.widgets.shared.messages import plain, show_error
+
+
+def draw(checkpoint: str, embedded: bool) -> list[str]:
+    """Draw the switch of a foreign directory that has code; returns the permissions given."""
+    if embedded or checkpoint.startswith("random:") or not Path(checkpoint).is_dir():
+        return []
+    confirmed: set[str] = st.session_state.setdefault("trusted", set())
+    directory = str(Path(checkpoint).resolve())
+    try:
+        code = remote_code(Path(directory))
+    except DsocrError as error:
+        show_error(error)
+        return []
+    on = st.toggle(
+        f"Run the code in {plain(directory)}", key=f"trust {directory}", persist_state="session",
+        help="The vendor backend runs the Python files of the checkpoint directory, with your rights.",
+    )  # fmt: skip
+    if not on:
+        confirmed -= {permission for permission in confirmed if permission.startswith(f"{directory}@")}
+    elif code.permission not in confirmed:  # never asked, or its files have changed since
+        st.session_state["trust question"] = directory
+        _confirm(code)
+    return sorted(confirmed)
+
+
+def _refuse() -> None:
+    st.session_state[f"trust {st.session_state.get('trust question')}"] = False
+
+
+@st.dialog("Run this checkpoint's code?", width="medium", on_dismiss=_refuse)
+def _confirm(code: RemoteCode) -> None:
+    allowed: dict[str, dict[str, str]] = st.session_state.setdefault("trusted files", {})
+    before = allowed.get(str(code.directory))
+    if before is not None:
+        st.warning("Its code has changed since you allowed it.")
+    st.write("The vendor backend will run, with your rights, the Python files in")
+    st.code(name_text(str(code.directory)), language=None, wrap_lines=True)
+    files = _listed(code.files, before)
+    st.code("\n".join(files) or "no files", language=None, height=min(32 + 20 * max(len(files), 1), 232))
+    st.write(
+        "Do this only for a checkpoint you trust. You are asked again when one of these hashes (SHA-256) "
+        "changes. Our engine never runs them."
+    )
+    yes, no = st.columns(2)
+    if yes.button("Run its code", type="primary", width="stretch"):
+        st.session_state["trusted"].add(code.permission)
+        allowed[str(code.directory)] = code.files
+        st.rerun()
+    if no.button("Do not run it", width="stretch", on_click=_refuse):
+        st.rerun()
+
+
+def _listed(files: dict[str, str], before: dict[str, str] | None) -> list[str]:
+    """A line a file: hash and name, with a mark where it is new, changed or gone since `before`."""
+    lines = []
+    for name in sorted(files.keys() | (before or {}).keys()):
+        digest, earlier = files.get(name), (before or {}).get(name)
+        mark = "gone" if digest is None else "new" if earlier is None else "changed"
+        if before is None or digest == earlier:
+            mark = ""
+        lines.append(f"{(digest or '')[:16]:16}  {mark:7}  {name_text(name)}")
+    return lines

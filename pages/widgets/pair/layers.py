@@ -1,0 +1,208 @@
+"""The first layer whose output differs between A and B, and the error after it: a heat map and a table."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pandas as pd
+import streamlit as st
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import moment, plural, significant
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.records import SIDES
+from dsocr_core.reading.trace_curve import BlockError, block_errors, block_of, shortened
+from dsocr_core.reading.trace_records import TraceSummary
+from dsocr_core.runs.traces import other_settings, summary_of, traces_of
+from dsocr_core.settings import Settings
+from pages.widgets.shared import job_panel, plots, resources, table
+from pages.widgets.shared.app_session import TraceChoice, Traced
+from pages.widgets.shared.job import Job
+from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.runner import run_key
+from pages.widgets.shared.table import Column
+from pages.widgets.streamlit_mends import rerun_fragment
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_STEPS, _MOST_STEPS = 8, 500
+_MOST_ROWS = 400
+_SCALE = ((0.0, "#FEE3AE"), (0.35, "#F19A3E"), (0.7, "#C8372D"), (1.0, "#6B0F1A"))
+_EQUAL, _FIRST = "rgba(128, 140, 153, 0.28)", "#0072B2"
+_LEAST = 1e-8
+"""Smaller errors have this one's colour: the scale is logarithmic."""
+
+
+def draw(settings: Settings, comparison: Comparison) -> None:
+    """On Compare: a trace of the page that is shown, to the token in which its sides diverge."""
+    job: Job[Traced] | None = st.session_state.get("trace job")
+    mine = job if job is not None and job.about == run_key(settings, comparison.request) else None
+    if mine is not None and mine.running:
+        job_panel.draw(mine, "trace")
+        return
+    divergence = comparison.report.first_divergence if comparison.report else None
+    steps = _STEPS if divergence is None else min(divergence.index, _MOST_STEPS)
+    if st.button(
+        "Find the first different layer", key="find first", disabled=job is not None and job.running,
+        help=f"Reads the page on both sides and records every layer of {steps} steps; minutes on a CPU.",
+    ):  # fmt: skip
+        _start(settings, comparison, steps)
+    if mine is not None:
+        took = job_panel.ended(mine, "nothing was recorded")
+        if mine.result is not None:
+            summary, not_recorded = mine.result
+            if not_recorded:
+                show_error(not_recorded)
+            show(summary, f"traced just now in {took}", "compare layers")
+            return
+    draw_recorded(comparison, "compare layers")
+
+
+def _start(settings: Settings, comparison: Comparison, steps: int) -> None:
+    a = "fast" if settings.backend("a") == "fast" else "eager"
+    try:
+        st.session_state["trace job"] = resources.runner().start_trace(
+            settings, comparison.request, TraceChoice(a, "vendor", steps), job_panel.open_tab()
+        )
+    except DsocrError as error:
+        show_error(error)
+        return
+    rerun_fragment()
+
+
+def draw_recorded(comparison: Comparison, key: str) -> None:
+    """The newest recorded trace of a page, one under its readings' settings before all others."""
+    try:
+        history = resources.history()
+        history.refresh()
+        request = comparison.request
+        file = file_of(request) if request.image.is_file() else None
+        found = traces_of(history, request.name, file.sha256 if file else None)
+        if not found:
+            st.caption("No trace of this page is recorded. `dsocr trace PAGE --save` records one.")
+            return
+        other = {one.run_id: other_settings(history, one, comparison.results.values()) for one in found}
+        chosen = min(found, key=lambda one: bool(other[one.run_id]))
+        if other[chosen.run_id]:
+            st.warning(plain(f"Traced under other settings: {'; '.join(other[chosen.run_id])}."))
+        show(summary_of(history, chosen), f"recorded {moment(chosen.created)}", key)
+    except (DsocrError, duckdb.Error) as error:
+        show_error(error)
+
+
+# --- one trace ------------------------------------------------------------------------------------
+
+
+def show(summary: TraceSummary, when: str, key: str) -> None:
+    """The sentence, the heat map, and the outputs that differ one by one."""
+    st.markdown(f"**{plain(summary.sentence)}**")
+    counts = f"{summary.differing:,} of {plural(summary.compared, 'output')} differ"
+    steps = plural(summary.steps, "decode step")
+    st.caption(plain(f"A {summary.a}, B {summary.b}, {steps}, {counts}, {when}."))
+    for cause in summary.causes[1:]:
+        st.caption(plain(f"Also: {cause.words}"))
+    if not summary.tensors:
+        return
+    st.plotly_chart(
+        heat_map(summary), key=f"{key} chart", width="stretch", config={"displayModeBar": False},
+        alt=f"Error of every block at every step. {summary.sentence}",
+    )  # fmt: skip
+    if summary.routers:
+        changed, ties = sum(one.changed for one in summary.routers), sum(one.ties for one in summary.routers)
+        st.caption(f"{plural(changed, 'token')} were routed to other experts, {ties:,} of them near ties.")
+    for side, names in zip(SIDES, (summary.only_a, summary.only_b), strict=True):
+        if names:
+            st.caption(plain(f"Only in {side.upper()}, not compared: {shortened(names)}."))
+    if summary.differing:
+        more = st.expander(
+            f"Outputs that differ ({summary.differing:,})", key=f"{key} outputs", on_change="rerun"
+        )
+        if more.open:
+            with more:
+                table.draw(outputs_table(summary), OUTPUTS, "", most=12)
+
+
+OUTPUTS = {
+    **{name: Column(name) for name in ("step", "output", "view")}, "differs": Column("differs", "share"),
+    "largest, ULP": Column("largest, ULP", "count"),
+    **{name: Column(name, "%.3g") for name in ("largest / std", "error / std")},
+}  # fmt: skip
+
+
+def outputs_table(summary: TraceSummary) -> pd.DataFrame:
+    """The first outputs that differ, in the order of computing."""
+    tiles = len({row.view for row in summary.tensors if row.name == "sam.out"}) > 1
+    rows: list[dict[str, Any]] = []
+    for row in [row for row in summary.tensors if row.differs][:_MOST_ROWS]:
+        vision = row.name.startswith(("sam", "clip", "pixels", "projector"))
+        view = ("tiles", "global view")[min(row.view, 1)] if tiles and vision and row.call == 0 else ""
+        figures = (row.differing_share, row.max_ulp, row.relative_to_std, row.error)
+        step = "prefill" if row.call == 0 else str(row.call)
+        rows.append(dict(zip(OUTPUTS, (step, row.name, view, *figures), strict=True)))
+    frame = pd.DataFrame(rows)
+    return frame.drop(columns="view") if len(frame) and not frame["view"].any() else frame
+
+
+# --- heat map -------------------------------------------------------------------------------------
+
+
+def heat_map(summary: TraceSummary) -> Figure:
+    """The error of every block at every step: grey where equal, then from pale to dark red."""
+    curve = block_errors(summary)
+    blocks, calls = list(curve), sorted({call for cells in curve.values() for call in cells})
+    cells = [[curve[block].get(call) for call in calls] for block in blocks]
+    amounts = [[_amount(cell) for cell in row] for row in cells]
+    known = [amount for row in amounts for amount in row if amount is not None]
+    low, high = math.floor(min(known, default=-3)), math.ceil(max(known, default=0))
+    ticks = list(range(low, max(high, low + 1) + 1, max(1, (high - low) // 4)))
+    shared = {
+        "type": "heatmap", "x": list(range(len(calls))), "y": list(range(len(blocks))), "xgap": 1, "ygap": 1,
+        "customdata": [[_hover(cell) for cell in row] for row in cells], "hoverongaps": False,
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }  # fmt: skip
+    equal = [[0.0 if cell is not None and not cell.differing else None for cell in row] for row in cells]
+    traces = [
+        shared | {"z": equal, "colorscale": [(0, _EQUAL), (1, _EQUAL)], "showscale": False},
+        shared | {
+            "z": amounts, "zmin": low, "zmax": max(high, low + 1), "colorscale": _SCALE,
+            "showscale": bool(known),
+            "colorbar": {"title": {"text": "error / std"}, "thickness": 12, "tickvals": ticks,
+                         "ticktext": [f"10<sup>{tick}</sup>" for tick in ticks]},
+        },
+    ]  # fmt: skip
+    layout: dict[str, Any] = {
+        "height": 15 * max(12, len(blocks)) + 60, "margin": {"l": 8, "r": 8, "t": 12, "b": 44},
+        "xaxis": {"title": {"text": "step"}, "tickvals": list(range(len(calls)))[:: max(1, len(calls) // 12)],
+                  "ticktext": [str(call) or "prefill" for call in calls][:: max(1, len(calls) // 12)]},
+        "yaxis": {"autorange": "reversed", "tickvals": list(range(len(blocks))), "ticktext": blocks},
+    }  # fmt: skip
+    if summary.first is not None:
+        x, y = calls.index(summary.first.call), blocks.index(block_of(summary.first.name))
+        layout["shapes"] = [
+            {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5,
+             "line": {"color": _FIRST, "width": 3}, "name": "first difference"}
+        ]  # fmt: skip
+    return plots.figure(traces, layout)
+
+
+def _amount(cell: BlockError | None) -> float | None:
+    """The logarithm of a block's error; of one that differs inside alone, the least."""
+    return None if cell is None or not cell.differing else math.log10(max(cell.error or 0.0, _LEAST))
+
+
+def _hover(cell: BlockError | None) -> str:
+    if cell is None:
+        return ""
+    at = "prefill" if cell.call == 0 else f"decode step {cell.call}"
+    if not cell.differing:
+        return f"<b>{cell.block}</b>, {at}<br>all {cell.outputs} outputs equal"
+    error = "not known" if cell.error is None else significant(cell.error)
+    ulp = "" if cell.max_ulp is None else f", at most {cell.max_ulp:,} ULP"
+    return (
+        f"<b>{cell.block}</b>, {at}<br>error {error} of A's std{ulp}"
+        f"<br>{cell.differing} of {cell.outputs} outputs differ"
+    )

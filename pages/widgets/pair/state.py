@@ -1,0 +1,53 @@
+"""State of a page that shows a pair: page, sheet in a prompt, selected block; actions of the viewer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from pages.widgets.components.viewer import MODES
+from pages.widgets.shared.url_state import LinkedState, Parameter, index_of
+
+TABS = ("Differences", "Cause", "Details")
+PAIR_PARAMETERS = {
+    **{name: Parameter("", widget=False) for name in ("page", "box", "sheet")},
+    "mode": Parameter(MODES[0], MODES, widget=False),
+    "tab": Parameter(TABS[0], TABS),
+}
+
+
+@dataclass(frozen=True)
+class PairState(LinkedState):
+    """The address counts sheets and blocks from one."""
+
+    def show_page(self, name: str) -> None:
+        """Make `name` the page that is shown, nothing selected, from the next run on."""
+        self.values.update(page=name, box="", sheet="")
+
+    def sheet(self, count: int) -> int:
+        """The page shown of those in one prompt."""
+        return index_of(str(self.value("sheet")), count) or 0
+
+    def show_sheet(self, number: int) -> None:
+        self.values.update(sheet=str(number + 1), box="")
+
+    def selected(self, count: int) -> int | None:
+        """Index of the selected row among `count`."""
+        return index_of(str(self.value("box")), count)
+
+    def select(self, index: int | None) -> None:
+        self.put("box", "" if index is None else str(index + 1))
+
+
+def new_actions(key: str, taken: int) -> list[tuple[int, str, str]]:
+    """Actions of the viewer after the last that was done: number, act, and the page that was shown then."""
+    state: Any = st.session_state.get(key)
+    actions = state.get("actions") if state else None
+    found = []
+    for action in actions if isinstance(actions, list) else []:
+        number = action.get("n") if isinstance(action, dict) else None
+        if isinstance(number, int) and number > taken:
+            found.append((number, str(action.get("act") or ""), str(action.get("subject") or "")))
+    return found

@@ -1,0 +1,117 @@
+"""Which runs are reviewed: A and B, chosen in the sidebar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.formatting import plural
+from dsocr_core.review.keys import parse_key, review_key
+from dsocr_core.runs.history import EXAMPLE, History
+from dsocr_core.runs.labels import CONDITION, condition, has_value, run_labels, short
+from pages.widgets.review import address
+from pages.widgets.review.address import value
+from pages.widgets.shared import navigation, new_runs
+from pages.widgets.shared.messages import plain
+
+_MOST_RUNS = 500
+"""A select box is offered the newest so many."""
+_ITSELF = ""
+"""The other backend of the same run."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs to choose from, newest first."""
+
+    labels: dict[str, str]
+    """Run id -> what it is called."""
+    usual: str
+    """The review to open when none is asked for: of the newest run with both backends; "" when there is none.
+
+    Where there are examples only, one with differences.
+    """
+
+
+def runs_of(history: History) -> Runs:
+    """The runs that have pages; read again after a refresh only."""
+    shown = new_runs.shown(history)
+    found: tuple[set[str], Runs] | None = st.session_state.get("review runs")
+    if found is None or found[0] is not shown:
+        every = history.runs()
+        every = every[every["run_id"].isin(shown) & (every["pages"].fillna(0) > 0)]
+        facts = every[["run_id", "backends", "compared", "tags", "checkpoint", *CONDITION]]
+        runs = Runs(run_labels(every.head(_MOST_RUNS)), _usual(facts.to_dict("records")))
+        found = st.session_state["review runs"] = (shown, runs)
+    return found[1]
+
+
+def _usual(runs: list[dict[Any, Any]]) -> str:
+    """The key of the review to open, of runs that are newest first."""
+    both = [run for run in runs if _has_both(run)]
+    own = [run for run in both if EXAMPLE not in run["tags"]]
+    if not own:
+        for b in [run for run in runs if EXAMPLE in run["tags"] and not _has_both(run)]:
+            # Of one checkpoint under one condition, so that the cause of the differences is another one.
+            for a in both:
+                alike = all(a[name] == b[name] for name in ("checkpoint", "preset"))
+                if alike and condition(a) == condition(b):
+                    return review_key(str(a["run_id"]), str(b["run_id"]))
+    return str((own or both)[0]["run_id"]) if both else ""
+
+
+def _has_both(run: dict[Any, Any]) -> bool:
+    """Tell whether a run has what a review of it alone needs."""
+    backends = run["backends"] if has_value(run["backends"]) else ()
+    return len({*backends}) > 1 and bool(has_value(run["compared"]) and run["compared"])
+
+
+def choose(history: History, runs: Runs) -> None:
+    """Two select boxes that make the review's key."""
+    run_a, run_b = _chosen()
+    labels = dict(runs.labels)
+    for run_id in (run_a, run_b):
+        if run_id:
+            labels.setdefault(run_id, short(run_id))
+    words = {_ITSELF: "the other backend of A's run"} | labels
+    st.session_state["review a"], st.session_state["review b"] = run_a or None, run_b
+    for name, options in (("a", list(labels)), ("b", list(words))):
+        st.selectbox(
+            name.upper(), options, key=f"review {name}", format_func=words.__getitem__,
+            placeholder="a recorded run", on_change=_open,
+        )  # fmt: skip
+    new_runs.refresh_button(history)
+
+
+def _chosen() -> tuple[str, str]:
+    try:
+        run_a, run_b, _, _ = parse_key(value("review"))
+    except DsocrError:
+        return "", ""
+    return run_a, run_b if run_b and run_b != run_a else _ITSELF
+
+
+def _open() -> None:
+    run_a, run_b = st.session_state["review a"], st.session_state["review b"]
+    if run_a:
+        address.open_review(review_key(run_a, run_b or None))
+
+
+def nothing(runs: Runs) -> None:
+    """Say what to do when there is no run with both backends."""
+    if runs.labels:
+        st.markdown(
+            f"No run has both backends. Choose two of the {plural(len(runs.labels), 'run')} on the left, or "
+            "compare pages to record both backends."
+        )
+    else:
+        st.markdown("Nothing to review yet. Compare pages to record both backends, or import runs.")
+    with st.container(horizontal=True):
+        if st.button("Go to Compare", type="primary", key="review to compare"):
+            navigation.to_compare()
+        if st.button("Import runs", key="review to import"):
+            navigation.to_import()
+    st.caption(plain("On the command line: python -m dsocr_core compare FOLDER --save"))

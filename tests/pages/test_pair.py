@@ -1,0 +1,298 @@
+"""A pair as Compare and Review show it: the sentence, rows, tables, the archive, traces."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import streamlit as st
+from PIL import Image
+
+from dsocr_core.base.errors import DsocrError
+from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.markup import Box
+from dsocr_core.reading.parity import compare_results
+from dsocr_core.reading.parity_records import BoxPair, input_line
+from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
+from dsocr_core.reading.trace_records import TensorDifference, TraceSummary
+from dsocr_core.runs.history import SEED_LOCATION, History
+from dsocr_core.settings import Settings
+from dsocr_core.trace import run
+from dsocr_core.trace.causes import sentence_of
+from dsocr_core.trace.recorder import record_trace
+from dsocr_core.trace.run import TracePlan
+from pages.widgets.compare import files
+from pages.widgets.pair import details, layers
+from pages.widgets.pair.answer import answer
+from pages.widgets.pair.differences import block_table
+from pages.widgets.pair.shown import PairView, Row, rows_of, rows_of_pairs, sheet_text, single_rows
+from pages.widgets.pair.truth import TrueBlock, truth_of
+from pages.widgets.pair.viewer import pair_values
+from pages.widgets.shared import resources
+from pages.widgets.shared.app_session import AppSession
+from pages.widgets.shared.runner import Runner
+from pages.widgets.shared.table import csv_of
+from tests.support import fabricated_results as fabricated
+from tests.support.made_up_trace import FOUND
+from tests.support.opened_page import checked, opened, words
+from tests.support.results import make_result, of_pages
+
+NAMES = {"a": "A", "b": "B"}
+BLOCK = "<|ref|>text<|/ref|><|det|>[[0, {}, 900, {}]]<|/det|>\n{}"
+TRUE = (TrueBlock((0, 0, 900, 99), "Open at 21:30"), TrueBlock((0, 200, 900, 299), "# Head"))
+
+
+def view(comparison: Comparison, truth: tuple[TrueBlock, ...] = ()) -> PairView:
+    return PairView(comparison, NAMES, rows_of(comparison), None, lambda _: None, truth=truth)
+
+
+def read(*texts: str, backend: str = "eager", **inputs: str) -> OcrResult:
+    blocks = (BLOCK.format(200 * at, 200 * at + 99, text) for at, text in enumerate(texts))
+    return make_result("\n".join(blocks), backend, image_size=(1000, 1000), **inputs)
+
+
+def pair(a: OcrResult, b: OcrResult) -> Comparison:
+    return Comparison(a.request, a, replace(b, backend="vendor"))
+
+
+# --- the sentence ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "truth", "said"),
+    [
+        (read("same"), read("same"), (), "Both read the same."),
+        (read("same", dtype="bfloat16"), read("same", dtype="float32"), (), "The settings differ: dtype"),
+        (read("At 21-30. Go"), read("At 21:30. Go"), (), "A reads 21-30, B 21:30."),
+        (read("Open at 21-30"), read("Open at 21:30"), TRUE, "The page says 21:30: B is right."),
+        (read("Open at 21:30"), read("Open at 21-30"), TRUE, "The page says 21:30: A is right."),
+        (read("Opem at 21:30"), read("Opem at 21-30"), TRUE, "The page says 21:30: A is right."),
+        (read("Open at 21/30"), read("Open at 21-30"), TRUE, "Neither is what the page says."),
+        (read("one", "two", "three"), read("one"), (), "2 boxes are only in A: box 2 (text)"),
+        (read("one 1", "two 2"), read("one 7", "two 8"), (), "A reads 1, B 7. 1 more difference."),
+        (
+            read("1", dtype="bfloat16"), read("7", dtype="float32"), (),
+            "Likely cause: the number types differ: bfloat16 and float32.",
+        ),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_what_differs_who_is_right_and_why(
+    a: OcrResult, b: OcrResult, truth: tuple[TrueBlock, ...], said: str
+) -> None:
+    assert said in answer(view(pair(a, b), truth))
+
+
+def test_markup_is_no_value_and_who_is_right_is_not_guessed() -> None:
+    a, b = read("same"), replace(read("same"), text_raw="<|ref|>text<|/ref|>" + read("same").text_raw)
+    assert "A reads" not in answer(view(pair(a, b), TRUE)) or "is right" not in answer(view(pair(a, b), TRUE))
+
+
+def test_blocks_that_both_misread_are_counted_by_what_the_page_says() -> None:
+    shown = view(pair(read("Open at 21:3O", "Head"), read("Open at 2130", "# Head")), TRUE)
+    assert shown.misread_by_both == 1  # the mark of a heading is not on the page
+    assert view(shown.comparison).misread_by_both is None
+    assert truth_of(PROJECT_ROOT / "data" / "samples" / "03-tall-notice.png")
+    assert not truth_of(PROJECT_ROOT / "docs" / "03-tall-notice.png")
+
+
+# --- rows and tables ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> tuple[OcrResult, OcrResult]:
+    blocks = fabricated.draw_page(tmp_path / "page.png", 600, 800)
+    blocks[1] = ("image", *blocks[1][1:])
+    request = OcrRequest(tmp_path / "page.png", "small")
+    a = fabricated.result_of("eager", request, blocks, (600, 800))
+    return a, fabricated.result_of("vendor", request, fabricated.disturbed(blocks), (600, 800))
+
+
+def test_tokens_are_marked_where_they_differ(results: tuple[OcrResult, OcrResult]) -> None:
+    a, b = results
+    table = details.token_table({"a": a, "b": b})
+    assert a.token_ids and b.token_ids and len(table) == max(len(a.token_ids), len(b.token_ids))
+    divergence = compare_results(a, b).first_divergence
+    assert divergence is not None and (table["same"][: divergence.index] == "✓").all()
+    assert table["same"][divergence.index] == table["same"].iloc[-1] == "✗"
+
+
+def test_margins_of_both_sides_add_up_to_the_ulp_of_a_divergence() -> None:
+    """F26: 1.15 ULP stood over a table of 1.00 and 9,593, each in its own side's dtype."""
+    a = replace(make_result("ab", dtype="bfloat16"), top_two=(TopTwo((97, 98), (9.5, 9.4375)),))
+    b = replace(make_result("bb", "vendor", dtype="float32"), top_two=(TopTwo((98, 97), (9.5, 9.49)),))
+    divergence = compare_results(a, b).first_divergence
+    assert divergence is not None and divergence.margins is not None
+    row = details.token_table({"a": a, "b": b}).iloc[0]
+    assert row["A ULP (bfloat16)"] + row["B ULP (bfloat16)"] == pytest.approx(divergence.margins.ulps)
+    alone = details.token_table({"a": a, "b": replace(b, top_two=())})
+    assert alone["A margin"].isna().tolist() == [False, True] and "B margin" not in alone
+
+
+def test_what_is_not_known_is_neither_equal_nor_different(results: tuple[OcrResult, OcrResult]) -> None:
+    a, b = results
+    lines = (input_line("prompt", "a", "b"), input_line("grid", None, "1, 1"), input_line("dtype", "x", "x"))
+    table = details.input_table(lines)
+    assert table["same"].tolist() == ["✗", "?", "✓"] and table["A"].tolist() == ["a", "not known", "x"]
+    bare = replace(a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=())
+    tokens = details.token_table({"a": bare, "b": b})
+    assert "same" not in tokens and tokens["A id"].isna().all() and details.timing_spans({"a": bare}).empty
+
+
+def test_blocks_follow_reading_order_and_their_csv_is_safe(results: tuple[OcrResult, OcrResult]) -> None:
+    table = block_table(view(pair(*results)))
+    assert list(table["status"][:5]) == ["matched", "moved", "relabelled", "only A", "only B"]
+    table.loc[0, "A text"] = "=cmd|' /C calc'!A0"
+    back = pd.read_csv(io.BytesIO(csv_of(table)))
+    assert back["A text"][0] == "'=cmd|' /C calc'!A0" and back["IoU"][0] == pytest.approx(1.0)
+
+
+def test_boxes_that_match_and_whose_texts_differ_are_differences() -> None:
+    def box(index: int, text: str) -> Box:
+        return Box(index, "text", 0, 0, 10, 10, text, (0, 0, 9, 9))
+
+    rows = rows_of_pairs([
+        BoxPair("matched", box(0, "340 g"), box(0, "340 a,"), 1.0, 0.0),
+        BoxPair("matched", box(1, "same "), box(1, "same"), 1.0, 0.0),
+        BoxPair("moved", box(2, "a word"), box(2, "a ward"), 0.5, 9.0),
+        BoxPair("only_a", box(3, "alone"), None, None, None),
+    ])  # fmt: skip
+    assert [row.state for row in rows] == ["text", "matched", "moved", "only_a"]
+    values = pair_values(rows, {0, 2, 3})
+    assert [value["differs"] for value in values] == [True, False, True, True]
+    assert values[0]["runs"] == {
+        "a": [["340 ", "same"], ["g", "letter"]], "b": [["340 ", "same"], ["a,", "letter"]],
+    }  # fmt: skip
+
+
+def test_very_long_text_is_cut_before_it_is_sent() -> None:
+    box = Box(0, "text", 0, 0, 10, 10, "x" * 100_000, (0, 0, 9, 9))
+    assert len(pair_values(single_rows([box], "a"))[0]["a"]["text"]) == 20_000
+    assert sum(len(value["a"]["text"]) for value in pair_values([Row("single", box, None)] * 4000)) == 400_000
+
+
+def test_rows_and_texts_of_a_prompt_are_those_of_the_page_shown() -> None:
+    def block(y: int) -> str:
+        return f"<|det|>text [0, 0, 99, {y}]<|/det|>"
+
+    text = f"Head<PAGE>{block(1)}one<PAGE>{block(2)}two{block(3)}more"
+    a = of_pages(make_result(text), (640, 480), (640, 480))
+    assert [sheet_text(a, n)[0].replace(block(1), "|") for n in (0, 2)] == ["Head|one", ""]
+    first, spans = sheet_text(a, 0)
+    assert [first[span.start : span.end] for span in spans] == [block(1)]
+    b = of_pages(make_result(text.replace("two", "2"), "vendor"), (640, 480), (640, 480))
+    both = Comparison(a.request, a, b)
+    assert [[row.a.index for row in rows_of(both, n) if row.a] for n in range(3)] == [[0], [1, 2], []]
+    assert [len(rows_of(Comparison(a.request, a), n)) for n in range(3)] == [1, 2, 0]
+
+
+# --- the archive ----------------------------------------------------------------------------------
+
+
+def test_the_archive_has_both_sides_files_with_the_crops(results: tuple[OcrResult, OcrResult]) -> None:
+    comparison = pair(*results)
+    with zipfile.ZipFile(io.BytesIO(files.archive(view(comparison)))) as archive:
+        assert archive.testzip() is None
+        for side in ("a-eager", "b-vendor"):
+            assert {f"{side}/images/0.jpg", f"{side}/info.json"} <= {*archive.namelist()}
+        assert json.loads(archive.read("parity.json"))["verdict"] == "differs"
+        with Image.open(io.BytesIO(archive.read("a-eager/result_with_boxes.jpg"))) as picture:
+            assert picture.size == (600, 800)
+        assert archive.read("boxes.csv").decode().startswith("#,status,label,")
+        assert archive.read("timings.csv").decode().startswith("side,backend,stage,start_ms,ms,inside")
+    alone = view(Comparison(comparison.request, comparison.a))
+    with zipfile.ZipFile(io.BytesIO(files.archive(alone))) as archive:
+        assert not any(name.startswith(("b-", "parity")) for name in archive.namelist())
+    comparison.request.image.unlink()
+    with pytest.raises(DsocrError, match=r"page\.png: no such file"):
+        files.archive(alone)
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+
+def test_the_heat_map_has_a_cell_for_every_block_and_step_and_marks_the_first_difference() -> None:
+    figure = layers.heat_map(FOUND)
+    equal, amounts = figure.data
+    assert list(figure.layout.yaxis.ticktext) == ["sam.out", "clip.block0", "decoder.layer0", "logits"]
+    assert [list(row) for row in equal.z] == [[0.0, None], [None, None], [None, 0.0], [None, None]]
+    drawn = [[None if value is None else round(value, 2) for value in row] for row in amounts.z]
+    assert drawn == [[None, None], [-2.7, None], [-2.4, None], [-2.0, -2.3]]  # logarithms of the errors
+    assert "error 0.00200 of A's std, at most 3 ULP" in amounts.customdata[1][0]
+    (mark,) = figure.layout.shapes
+    assert (mark.x0, mark.x1, mark.y0, mark.y1) == (-0.5, 0.5, 0.5, 1.5)
+
+
+@pytest.mark.parametrize("steps", [1, 8, 40])
+def test_a_pair_is_never_called_equal_beyond_the_steps_that_were_compared(steps: int) -> None:
+    rows = tuple(
+        TensorDifference("decoder.layer5.out", call, 0, 100, 0.0, 0, 0, None, "bfloat16", "bfloat16")
+        for call in range(steps + 1)
+    )
+    summary = TraceSummary(
+        "p", "eager", "fast", steps, rows, None, (), sentence_of(None, (), len(rows), steps)
+    )
+
+    def script(summary):
+        from pages.widgets.pair import layers
+
+        layers.show(summary, "", "layers")
+
+    test = st.testing.v1.AppTest.from_function(script, kwargs={"summary": summary}).run()
+    said = " ".join(element.value for element in (*test.markdown, *test.caption))
+    assert f"{steps} decode step" in said and "identical" not in said.lower()
+
+
+def test_review_shows_the_recorded_trace_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(page: str, sentence: str, **others: str) -> None:
+        settings = Settings(history=str(tmp_path), **others)  # type: ignore[arg-type]
+        request = settings.request(PROJECT_ROOT / f"data/samples/{page}.png")
+        record_trace(settings, request, TracePlan(), replace(FOUND, sentence=sentence))
+
+    record("06-small-ticket", "A sentence.")
+    record("06-small-ticket", "Another sentence.", preset="tiny")  # newer, and no trace of these readings
+    record("02-invoice", "Of others.", preset="tiny", dtype="bfloat16", prompt="free_ocr")
+    with History(tmp_path, SEED_LOCATION) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        page = opened("review", page="06-small-ticket.png", tab="Cause")
+        assert "A sentence" in words(page) and len(page.get("plotly_chart")) == 1 and not page.warning
+        (warning,) = opened("review", page="02-invoice.png", tab="Cause").warning
+        assert "dtype bfloat16, here float32; prompt free_ocr, here markdown" in warning.value.replace(
+            "\\", ""
+        )
+        assert "No trace of this page is recorded" in words(
+            opened("review", page="01-letter.png", tab="Cause")
+        )
+        resources.prefetcher().submit(int).result()
+        st.cache_resource.clear()
+
+
+def test_the_button_on_compare_traces_the_page_and_the_history_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, TracePlan]] = []
+
+    def trace(settings: Settings, request: OcrRequest, plan: TracePlan, *_: object) -> TraceSummary:
+        asked.append((request.name, plan))
+        return FOUND
+
+    monkeypatch.setattr(run, "trace_page", trace)
+    runner = Runner(AppSession)
+    monkeypatch.setattr(resources, "runner", lambda: runner)
+    monkeypatch.setattr(resources, "base_settings", lambda: Settings(history=str(tmp_path), device="cpu"))
+    link = {"page": "06-small-ticket", "tab": "Cause"}
+    with History(tmp_path) as made:
+        monkeypatch.setattr(resources, "history", lambda: made)
+        page = opened("compare", **link)
+        checked(page.button(key="find first").click().run())
+        page.session_state["trace job"].join(60)
+        checked(page.run())
+        assert asked == [("06-small-ticket.png", TracePlan("eager", "vendor", 8))]
+        for shown, when in ((page, "traced just now"), (opened("compare", **link), "recorded 20")):
+            assert "A sentence." in words(shown) and when in words(shown)
+            assert len(shown.get("plotly_chart")) == 1
