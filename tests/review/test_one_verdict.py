@@ -14,6 +14,8 @@ from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
+from pages.widgets.review.position import Position
+from pages.widgets.review.sidebar import line
 from PIL import Image
 
 from dsocr_core.base.sanitise import encodable
@@ -36,8 +38,6 @@ from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
 from pages.widgets.compare import verdict
 from pages.widgets.pair.shown import Shown, rows_of
-from pages.widgets.review.position import Position
-from pages.widgets.review.sidebar import line
 from pages.widgets.review.view import _strip
 from pages.widgets.shared.runner import PageResults
 from pages.widgets.shared.strip import parity_facts
