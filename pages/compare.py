@@ -24,8 +24,8 @@ from pages.widgets.shared.labels import side_label, side_labels, side_letter
 from pages.widgets.shared.messages import plain, show_error
 from pages.widgets.shared.run_job import ReadJob
 from pages.widgets.shared.runner import PageResults, run_key
-from pages.widgets.shared.strip import verdict_html
 from pages.widgets.shared.url_state import refused
+from pages.widgets.shared.verdicts import answer_html, verdict_html
 
 if TYPE_CHECKING:
     from pages.widgets.compare.sidebar import Choice
@@ -98,7 +98,7 @@ def _nothing(choice: Choice) -> None:
         sample = partial(address.put, "source", "Sample")
         st.button("Open a sample", type="primary", on_click=lambda: (sample(), address.show_page("")))
         return
-    st.html(verdict_html("NOT READ", "none", choice.refusal))
+    st.html(answer_html("NOT READ", "none", choice.refusal))
     if st.session_state["checkpoint"].strip() != (usual := resources.base_settings().checkpoint):
         words = f"Use {plain(usual)}"
         st.button(words, type="primary", key="usual checkpoint", on_click=sidebar.use_usual_checkpoint)
@@ -188,13 +188,13 @@ def _verdict(choice: Choice, results: PageResults, shown: PairView) -> str:
         note = f"your run was cancelled{f'; {note}' if note else ''}"
     if results.comparison is None:
         word = "CANCELLED" if results.cancelled else "NOT RUN"
-        return verdict_html(word, "none", "No result of this page under these settings yet.")
+        return answer_html(word, "none", "No result of this page under these settings yet.")
     if shown.report is None:
         missing = [side for side in SIDES if side not in shown.results]
         failed = [side for side in missing if side in shown.comparison.errors]
         words = [f"{side_letter(side)} {'failed' if side in failed else 'has not run'}." for side in missing]
-        return verdict_html("NOT COMPARED", "none", " ".join(words), facts(shown), note)
-    return verdict_html(shown.report.verdict, None, answer(shown), facts(shown), note)
+        return answer_html("NOT COMPARED", "none", " ".join(words), facts(shown), note)
+    return verdict_html(shown.report.verdict, answer(shown), facts(shown), note)
 
 
 def _pane_words(choice: Choice, pair: Comparison, job: ReadJob | None) -> dict[Side, dict[str, str]]:

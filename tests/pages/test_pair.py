@@ -15,7 +15,7 @@ from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.reading.comparison import Comparison
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import BoxPair, input_line

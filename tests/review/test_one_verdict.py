@@ -14,8 +14,6 @@ from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
-from pages.widgets.review.position import Position
-from pages.widgets.review.sidebar import line
 from PIL import Image
 
 from dsocr_core.base.sanitise import encodable
@@ -25,7 +23,7 @@ from dsocr_core.cluster.output import Output
 from dsocr_core.cluster.pages import PageRef
 from dsocr_core.read.report import report_of
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes, with_cause
+from dsocr_core.reading.parity_records import KINDS, SETTINGS, VERDICT_WORDS, Tolerance, passes
 from dsocr_core.reading.records import SIDES, Side
 from dsocr_core.review.document import document
 from dsocr_core.review.html import html_report
@@ -36,11 +34,10 @@ from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.results import pair, results
 from dsocr_core.runs.sharded import Marker, PageReading
 from dsocr_core.settings import Settings
-from pages.widgets.compare import verdict
-from pages.widgets.pair.shown import Shown, rows_of
-from pages.widgets.review.view import _strip
-from pages.widgets.shared.runner import PageResults
-from pages.widgets.shared.strip import parity_facts
+from pages.widgets.pair.answer import answer
+from pages.widgets.pair.shown import PairView, rows_of
+from pages.widgets.review.grid import grid_item
+from pages.widgets.review.queue import SAME, Queue, group_of
 from tests.reading.test_text_diff import pairs
 from tests.support.drawn_pairs import drawn_pair, of_file
 from tests.support.made_up_output import committed, planned
@@ -155,24 +152,20 @@ def test_junit_and_html_have_them(judged: Judged) -> None:
 
 
 def test_strip_viewer_and_grid_have_them(judged: Judged) -> None:
-    here = Position(judged.review, {})
     for name, of in judged.pages.items():
-        page, strip = judged.review.page(name), verdict.strip_of(PageResults(of), {"a": "A", "b": "B"})
-        tile, shown = line(here, page), _strip(page, "")
-        kinds = dict.fromkeys(item.kind for item in of.differences)
-        assert tile["words"] == (", ".join(KINDS[kind] for kind in kinds) or "no difference")
-        if of.report is None:
-            assert strip.tone != "identical" and tile["tone"] == "none"
-            continue
-        assert (strip.word, strip.tone) == (shown.word, shown.tone) and tile["tone"] == strip.tone
-        assert strip.reasons == with_cause(of.reasons, of.report.causes) and page.reasons == of.reasons
-        assert set(parity_facts(of.report)) <= {*strip.facts} & {*shown.facts}
-        rows = rows_of(of)
-        view = Shown(of, {"a": "A", "b": "B"}, rows, None, lambda row: None)
+        page, rows = judged.review.page(name), rows_of(of)
+        view = PairView(of, {"a": "A", "b": "B"}, rows, None, lambda row: None)
+        item = grid_item(Queue(judged.review, {}), page, None)
+        outputs = dict.fromkeys(item.kind for item in of.differences if item.kind not in SETTINGS)
+        assert item["words"] == (", ".join(KINDS[kind] for kind in outputs) or "same text")
+        assert of.report is None or (page.reasons == of.reasons and (group_of(page) == SAME) == (not outputs))
+        assert (item["tone"] == "identical") == (of.verdict == "identical")
+        said = answer(view)
+        assert bool(said) == (of.report is not None) and (not outputs) == ("Both read the same" in said)
         boxes = {("a", box) for item in of.differences for box in item.where.boxes_a}
         boxes |= {("b", box) for item in of.differences for box in item.where.boxes_b}
         marked = {
-            (side, box.index) for row in view.differing for side in SIDES if (box := rows[row].box(side))
+            (side, box.index) for row in view.differing for side in SIDES if (box := rows[row].of(side))
         }
         assert boxes <= marked
 

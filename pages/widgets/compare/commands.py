@@ -13,7 +13,7 @@ from dsocr_core.runs.commands import command_line
 from dsocr_core.settings import Settings
 
 if TYPE_CHECKING:
-    from dsocr_core.reading.comparison import Comparison
+    from dsocr_core.reading.parity import Comparison
 
 
 def read_again(request: OcrRequest, settings: Settings) -> str:

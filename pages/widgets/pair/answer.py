@@ -9,7 +9,7 @@ from dsocr_core.reading.parity_records import NOT_KNOWN, SETTINGS, Difference, V
 from dsocr_core.reading.text_diff import Change, text_changes
 from pages.widgets.pair.shown import PairView
 from pages.widgets.shared.labels import side_letter
-from pages.widgets.shared.strip import Fact
+from pages.widgets.shared.verdicts import Fact
 
 _NOTHING = "nothing"
 _SHOWN = 48

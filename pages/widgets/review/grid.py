@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from pages.widgets.review.queue import ONLY_A, ONLY_B, Queue, group_of
 from pages.widgets.review.view import side_name
 from pages.widgets.shared import resources, soon
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.strip import verdict_html, verdict_words
+from pages.widgets.shared.verdicts import VERDICTS, verdict_html
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
@@ -62,7 +61,7 @@ def answer_html(queue: Queue) -> str:
     worst = min((page.verdict for page in pages), key=_ORDER.index, default="not_comparable")
     reviewed = sum(page.name in queue.given for page in pages)
     names = [("", f"{side_name('a', review)} against {side_name('b', review)}")]
-    return verdict_html(worst, None, said, [*names, ("", f"{reviewed} of {len(pages)} reviewed")])
+    return verdict_html(worst, said, [*names, ("", f"{reviewed} of {len(pages)} reviewed")])
 
 
 _ALONE = (ONLY_A, ONLY_B)
@@ -91,15 +90,20 @@ def _pages(queue: Queue) -> None:
         page.name: soon.made(("review", queue.review.key, page.name), partial(_picture, queue.review, page))
         for page in pages
     }
+
+    def item(page: PageReview) -> dict[str, Any]:
+        return grid_item(queue, page, soon.result(pictures[page.name]))
+
     show_gallery(
         "review grid", "Pages, worst first", len(pages), -1,
-        lambda shown: [_item(queue, pages[number], pictures) for number in shown], STATE.show_page, _PART,
+        lambda shown: [item(pages[number]) for number in shown], STATE.show_page, _PART,
     )  # fmt: skip
     soon.redraw_made(pictures.values())
 
 
-def _item(queue: Queue, page: PageReview, pictures: dict[str, Future[resources.Picture]]) -> dict[str, Any]:
-    words, picture = verdict_words(page.verdict), soon.result(pictures[page.name])
+def grid_item(queue: Queue, page: PageReview, picture: resources.Picture | None) -> dict[str, Any]:
+    """A page as the gallery takes it."""
+    words = VERDICTS[page.verdict]
     outputs = [item for item in page.differences if item.kind not in SETTINGS]
     readings = readings_of(first_of(outputs)) if outputs else ("", "")
     reviewed = decision(page.name, queue.given)

@@ -19,7 +19,7 @@ from pages.widgets.review.address import STATE, key, value
 from pages.widgets.review.queue import Queue
 from pages.widgets.shared import figure, resources
 from pages.widgets.shared.labels import backend_words, side_letter
-from pages.widgets.shared.strip import verdict_html, verdict_words
+from pages.widgets.shared.verdicts import VERDICTS, verdict_html
 
 if TYPE_CHECKING:
     from dsocr_core.review.page import PageReview
@@ -69,7 +69,7 @@ def draw(queue: Queue, page: PageReview) -> None:
         viewer.image_values(f"{page.name}{sheet or ''}", picture, size, "review"),
         {side: _pane_words(page, shown, side) for side in SIDES},
         (value("mode"), lambda mode: address.put("mode", mode)),
-        f"{page.name}: {verdict_words(page.verdict).words}. {answer(shown)}",
+        f"{page.name}: {VERDICTS[page.verdict].words}. {answer(shown)}",
         position={
             "index": queue.position,
             "count": len(queue.pages),
@@ -97,7 +97,7 @@ def draw(queue: Queue, page: PageReview) -> None:
 
 def _answer(page: PageReview, shown: PairView, note: str) -> str:
     said = answer(shown) or " ".join(f"{reason[:1].upper()}{reason[1:]}." for reason in page.reasons)
-    return verdict_html(page.verdict, None, said, [("", page.name[:80]), *facts(shown)], note)
+    return verdict_html(page.verdict, said, [("", page.name[:80]), *facts(shown)], note)
 
 
 def _keys() -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from dsocr_core.reading.records import VENDOR
 from dsocr_core.review.verdicts import VERDICTS as REVIEW_VERDICTS
 from dsocr_core.runs.labels import has_value, model_name
 from dsocr_core.runs.statistics import Ratio
-from pages.widgets.shared.strip import VERDICTS
+from pages.widgets.shared.verdicts import VERDICTS
 
 USUAL = (
     "run", "tags", "kind", "model", "device", "engine", "dtype", "attention", "preset", "draft", "s/page",
