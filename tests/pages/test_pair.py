@@ -15,9 +15,8 @@ from PIL import Image
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
-from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.markup import Box
-from dsocr_core.reading.parity import compare_results
+from dsocr_core.reading.parity import Comparison, compare_results
 from dsocr_core.reading.parity_records import BoxPair, input_line
 from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from dsocr_core.reading.trace_records import TensorDifference, TraceSummary

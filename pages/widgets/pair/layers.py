@@ -11,8 +11,8 @@ import streamlit as st
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import moment, plural, significant
-from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.fingerprints import file_of
+from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.records import SIDES
 from dsocr_core.reading.trace_curve import BlockError, block_errors, block_of, shortened
 from dsocr_core.reading.trace_records import TraceSummary
