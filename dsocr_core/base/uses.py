@@ -42,10 +42,8 @@ class Uses:
             self._active[key] = threading.get_ident(), interrupt
         try:
             yield
-        except Cancelled:
-            raise
         except Exception as error:
-            if self._ended:
+            if self._ended and not isinstance(error, Cancelled):
                 raise Closed(f"{self._owner} was closed; open it anew") from error
             raise
         finally:
@@ -59,9 +57,7 @@ class Uses:
             self._ended = True
             self._ending.add(threading.get_ident())  # such a thread waits itself, and is not waited for
             self._change.notify_all()
-            while others := [
-                interrupt for thread, interrupt in self._active.values() if thread not in self._ending
-            ]:
+            while others := [each for thread, each in self._active.values() if thread not in self._ending]:
                 for interrupt in filter(None, others):
                     interrupt()
                 self._change.wait(_AGAIN_S)

@@ -48,10 +48,10 @@ def test_status_needs_no_dask_and_no_torch(tmp_path: Path) -> None:
         (["--cluster", "tcp://h:1", "--workers", "2", "--out", "o"], "--workers is for --cluster local"),
         (["--cluster", "local", "--out", "o", "--redo", "all"], "--redo is 'all': give failed"),
         (["--cluster", "local", "--out", "o", "--fallback-percent", "101"], "--fallback-percent is 101"),
-        (["--cluster", "local", "--out", "o", "--shard-pages", "0"], "--shard-pages: "),
+        (["--cluster", "local", "--out", "o", "--shard-pages", "0"], "--shard-pages is 0"),
         (["--cluster", "local", "--resume", "o"], "--resume is for one process"),
-        (["--cluster", "local", "--out", "o", "--page-limit", "0"], "--page-limit: "),
-        (["--cluster", "local", "--out", "o", "--page-memory", "-1"], "--page-memory: "),
+        (["--cluster", "local", "--out", "o", "--page-limit", "0"], "--page-limit is 0"),
+        (["--cluster", "local", "--out", "o", "--page-memory", "-1"], "--page-memory is -1"),
         (["--cluster", "local", "--out", "o", "--pages", "1-3"], "--pages is for one process"),
     ],
 )

@@ -17,7 +17,7 @@ Flavour = Literal["plain", "vllm", "sglang", "llamacpp", "ollama"]
 """Whose extensions of the protocol a server speaks; `plain` has none."""
 Precision = Literal["off", "fp8-kv"]
 """Number type of the fast engine's KV caches: that of the weights, or 8 bits."""
-OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary", "precision")
+_OVERRIDES = ("checkpoint", "preset", "prompt", "attention", "dtype", "device", "rotary", "precision")
 """Settings of a run that a side may have in its place under the same name."""
 _MOST = {"concurrency": 64, "attempts": 10}
 
@@ -28,14 +28,15 @@ class SpecError(DsocrError):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendSpec:
-    """Settings of every kind; None and empty are the run's own."""
+    """Settings of every kind; None and empty are the run's own. An empty name is the kind.
+
+    `infer` has fields of the run's `infer` settings that this side replaces.
+    """
 
     name: str = ""
-    """Name in results, tables and recorded runs; empty is its kind."""
     preset: str | None = None
     prompt: str | None = None
     infer: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the run's `infer` settings that this side replaces."""
 
     kind: ClassVar[Kind]
     target_words: ClassVar[str] = ""
@@ -53,7 +54,7 @@ class BackendSpec:
     @property
     def overrides(self) -> dict[str, Any]:
         """Fields of the run's settings that this side replaces, without `infer`."""
-        names = [item.name for item in fields(self) if item.name in OVERRIDES]
+        names = [item.name for item in fields(self) if item.name in _OVERRIDES]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -94,26 +95,24 @@ class VendorSpec(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSpec(BackendSpec):
-    """A server that speaks OpenAI's chat completions."""
+    """A server that speaks OpenAI's chat completions, at a base address like http://127.0.0.1:8000/v1.
+
+    `key_variable` names the environment variable of its key. `concurrency` pages are in flight, each may take
+    `timeout_s` with all attempts (answers 429 and 503 are asked again). `body` wins over the flavour's
+    fields; null takes one out. An empty model is the first that the server lists.
+    """
 
     kind: ClassVar[Kind] = "endpoint"
     target_words: ClassVar[str] = "URL"
     target: str
-    """Its base address, like http://127.0.0.1:8000/v1"""
     flavour: Flavour = "plain"
     model: str = ""
-    """Empty is the first that the server lists."""
     key_variable: str = ""
-    """The environment variable that holds the key; empty sends none."""
     concurrency: int = 1
-    """Pages in flight."""
     timeout_s: float = 600.0
-    """Seconds that a page may take, all attempts together."""
     attempts: int = 4
-    """Number of times that a page is asked for where the server answers 429 or 503."""
     stream: bool = True
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the request's body, which win over the flavour's; null takes a field out."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,12 +126,11 @@ class EndpointSpec(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSpec(BackendSpec):
-    """Any program that reads an image file and writes files."""
+    """A program with its options; {image} and {out} stand for the page's file and an empty folder."""
 
     kind: ClassVar[Kind] = "command"
     target_words: ClassVar[str] = "TEMPLATE"
     target: str
-    """The program with its options; {image} and {out} stand for the page's file and an empty folder."""
     concurrency: int = 1
     timeout_s: float = 600.0
 

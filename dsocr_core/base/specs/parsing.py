@@ -12,17 +12,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from dsocr_core.base.errors import one_line
-from dsocr_core.base.specs.kinds import SPECS, BackendSpec, Kind, SpecError
+from dsocr_core.base.specs.kinds import SPECS, BackendSpec, SpecError
 
 BackendChoice = str | dict[str, Any]
 """A specification, or its settings with the specification under `spec`."""
 
-SPEC = "spec"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 _DEEPEST = 8
 _KINDS = ", ".join(f"{kind}:{spec.target_words}".rstrip(":") for kind, spec in SPECS.items())
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text",
-          list: "a list", tuple: "a list", Mapping: "names with values"}  # fmt: skip
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", list: "a list",
+          Mapping: "names with values"}  # fmt: skip
 
 
 def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = None) -> BackendSpec:
@@ -31,22 +30,30 @@ def parse_backend(choice: BackendChoice, configured: Mapping[str, Any] | None = 
     Settings may be nested or dotted: `{"infer": {"max_new_tokens": 9}}` or `{"infer.max_new_tokens": 9}`.
     Raises SpecError: one line.
     """
-    values: dict[str, Any] = {SPEC: choice} if isinstance(choice, str) else nested(choice)
-    text = values.pop(SPEC, None)
+    values: dict[str, Any] = {"spec": choice} if isinstance(choice, str) else nested(choice)
+    text = values.pop("spec", None)
     if not isinstance(text, str) or not text.strip():
-        raise SpecError(f"a backend has no {SPEC}: give {_KINDS}")
+        raise SpecError(f"a backend has no spec: give {_KINDS}")
     text = text.strip()
     if configured and text in configured:
         own = configured[text]
         if not isinstance(own, (str, Mapping)):
             raise SpecError(f"backends: {text[:40]} is no backend: give {_KINDS}, or settings with one")
-        merged = merge({SPEC: own} if isinstance(own, str) else nested(own), values)
+        merged = merge({"spec": own} if isinstance(own, str) else nested(own), values)
         return parse_backend({"name": text, **merged})  # where a name is not looked up again
-    kind, target = _split(text, configured or {})
-    spec = SPECS[kind](**converted(SPECS[kind], values, kind, target) | target)
-    if spec.name and not _NAME.fullmatch(spec.name):
-        raise SpecError(f"backend name '{spec.name[:40]}': give up to 60 letters, digits, '.', '_' or '-'")
-    return spec if spec.name else replace(spec, name=kind)
+    kind, colon, target = text.partition(":")
+    spec: type[BackendSpec] | None = SPECS.get(kind)  # type: ignore[call-overload]
+    if spec is None:
+        names = f", or one of {', '.join(configured)}" if configured else ""
+        raise SpecError(f"backend '{text[:60]}' is not known: give {_KINDS}{names}")
+    if bool(spec.target_words) != bool(target.strip()) or (colon and not spec.target_words):
+        form = f"{kind}:{spec.target_words}" if spec.target_words else f"{kind} without a colon"
+        raise SpecError(f"backend '{text[:60]}': give {form}")
+    given = {"target": target.strip()} if spec.target_words else {}
+    found = spec(**converted(spec, values, kind, given) | given)
+    if found.name and not _NAME.fullmatch(found.name):
+        raise SpecError(f"backend name '{found.name[:40]}': give up to 60 letters, digits, '.', '_' or '-'")
+    return found if found.name else replace(found, name=kind)
 
 
 def parse_backends(
@@ -62,24 +69,6 @@ def parse_backends(
     return tuple(found.values())
 
 
-def _split(text: str, configured: Mapping[str, Any]) -> tuple[Kind, dict[str, str]]:
-    """Split a specification into its kind and what stands after the colon, as a field."""
-    word, colon, target = text.partition(":")
-    kind = next((each for each in SPECS if each == word), None)
-    if kind is None:
-        names = f", or one of {', '.join(configured)}" if configured else ""
-        raise SpecError(f"backend '{text[:60]}' is not known: give {_KINDS}{names}")
-    words = SPECS[kind].target_words
-    if not words and colon:
-        raise SpecError(f"backend '{text[:60]}': give {kind} without a colon")
-    if words and not target.strip():
-        raise SpecError(f"backend '{text[:60]}': give {kind}:{words}")
-    return kind, {"target": target.strip()} if words else {}
-
-
-# --- settings as mappings -------------------------------------------------------------------------
-
-
 def nested(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """Turn dotted names into mappings in mappings. Raises SpecError for what is nested too deeply."""
     if depth > _DEEPEST:
@@ -90,8 +79,7 @@ def nested(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
             raise SpecError(f"settings of a backend: '{str(name)[:40]}' is no name")
         first, dot, rest = name.partition(".")
         inner: Any = {rest: value} if dot else value
-        inner = nested(inner, depth + 1) if isinstance(inner, Mapping) else inner
-        found = merge(found, {first: inner})
+        found = merge(found, {first: nested(inner, depth + 1) if isinstance(inner, Mapping) else inner})
     return found
 
 
@@ -99,13 +87,9 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two mappings at every depth; where both have a value, that of `over` wins."""
     found = dict(under)
     for name, value in over.items():
-        before = found.get(name)
-        both = isinstance(value, Mapping) and isinstance(before, Mapping)
-        found[name] = merge(before, value) if both else value  # type: ignore[arg-type]
+        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+        found[name] = merge(found[name], value) if both else value
     return found
-
-
-# --- values as the types of a dataclass -----------------------------------------------------------
 
 
 def converted(
@@ -117,11 +101,10 @@ def converted(
     """
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.name not in (without or {})]
-    for name in values:
-        if name not in names:
-            owners = [other for other, spec in SPECS.items() if name in {each.name for each in fields(spec)}]
-            others = f"; {name} is for {', '.join(owners)}" if owners and name != "target" else ""
-            raise SpecError(f"{what} has no setting '{str(name)[:40]}': it takes {', '.join(names)}{others}")
+    for name in values.keys() - set(names):
+        owners = [other for other, spec in SPECS.items() if name in spec.__dataclass_fields__]
+        others = f"; {name} is for {', '.join(owners)}" if owners and name != "target" else ""
+        raise SpecError(f"{what} has no setting '{str(name)[:40]}': it takes {', '.join(names)}{others}")
     return {name: convert(value, hints[name], f"{what}: {name}") for name, value in values.items()}
 
 
@@ -142,24 +125,19 @@ def _convert(value: Any, hint: Any) -> Any:
                 return _convert(value, each)
             except (ValueError, TypeError, yaml.YAMLError, RecursionError):
                 continue
-        raise ValueError
-    if kind is types.NoneType and value == "null":
-        return None
-    if kind is Any or (kind is Literal and value in inner):
+    elif kind is Any or (kind is Literal and value in inner):
         return value
-    if isinstance(value, str) and kind in (int, float):
-        return kind(value)
-    if isinstance(value, str) and kind not in (str, types.NoneType):
-        value = yaml.safe_load(value)
-    if kind in (list, tuple) and isinstance(value, (list, tuple)):
-        return kind(_convert(item, inner[0]) for item in value)
+    if isinstance(value, str) and kind in (int, float, bool, list, dict, Mapping, types.NoneType):
+        value = kind(value) if kind in (int, float) else yaml.safe_load(value)
+    if kind is list and isinstance(value, (list, tuple)):
+        return [_convert(item, inner[0]) for item in value]
     if kind in (dict, Mapping) and isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _convert(item, inner[1]) for key, item in value.items()}
     if kind is float and type(value) is int:
         return float(value)
-    if type(value) is kind and kind is not dict:
-        return value
-    raise ValueError
+    if type(value) is not kind or kind is dict:
+        raise ValueError
+    return value
 
 
 def _words(hint: Any) -> str:
