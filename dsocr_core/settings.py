@@ -33,7 +33,6 @@ from dsocr_core.reading.records import (
     Template,
     Unlimited,
     prompt_problem,
-    published_ngram_size,
 )
 
 DRAFT_OF_A = "a"
@@ -113,12 +112,6 @@ class InferSettings:
     def token_limit(self) -> int | Unlimited:
         """A number, or unlimited: until the end token or the context limit."""
         return self.max_new_tokens if isinstance(self.max_new_tokens, int) else UNLIMITED
-
-    @property
-    def ngram_size(self) -> int:
-        """Give what no_repeat_ngram_size comes to."""
-        size = self.no_repeat_ngram_size
-        return published_ngram_size(self.eval_mode) if size is None else size
 
 
 @dataclass(frozen=True)
@@ -312,19 +305,16 @@ class Settings:
 
         The fast engine keeps its own: it sums in another order whatever the attention.
         """
-        eager = [side for side in SIDES if isinstance(self.spec(side), EagerSpec)]
+        eager = {side: spec for side in SIDES if isinstance(spec := self.spec(side), EagerSpec)}
         if self.attention != "auto" or not eager:
             return self
         if not any(isinstance(spec, FastSpec) for spec in self.specs):
             return replace(self, attention="eager")
         own: dict[str, Any] = {}
-        for side in eager:
-            choice, spec = getattr(self, side), self.spec(side)
-            if choice is not None and isinstance(spec, EagerSpec) and spec.attention is None:
-                own[side] = {
-                    **({"spec": choice} if isinstance(choice, str) else choice),
-                    "attention": "eager",
-                }
+        for side, spec in eager.items():
+            choice = getattr(self, side)
+            if choice is not None and spec.attention is None:
+                own[side] = _with(choice, attention="eager")
         return replace(self, **own)
 
     @property
@@ -408,13 +398,14 @@ def settings_against(settings: Settings, others: Sequence[BackendChoice]) -> lis
     first = settings.a or settings.engine
     specs = parse_backends((first, *others), settings.backends)
     return [
-        replace(
-            settings,
-            a=first,
-            b={**(other if isinstance(other, dict) else {"spec": other}), "name": spec.name},
-        ).for_comparison()
+        replace(settings, a=first, b=_with(other, name=spec.name)).for_comparison()
         for other, spec in zip(others, specs[1:], strict=True)
     ]
+
+
+def _with(choice: BackendChoice, **own: Any) -> dict[str, Any]:
+    """A choice of a backend with settings of its own."""
+    return {**({"spec": choice} if isinstance(choice, str) else choice), **own}
 
 
 def history_location(settings: Settings) -> str:

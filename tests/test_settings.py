@@ -94,10 +94,11 @@ def test_a_prompt_with_no_or_two_images_is_refused_with_the_reason(prompt: str, 
 
 
 def test_the_ngram_size_is_the_published_modes_own_unless_one_is_given() -> None:
-    assert InferSettings().ngram_size == 20
-    assert InferSettings(eval_mode=True).ngram_size == 35
-    assert InferSettings(eval_mode=True, no_repeat_ngram_size=20).ngram_size == 20
-    assert InferSettings(no_repeat_ngram_size=0).ngram_size == 0
+    def size(**infer: Any) -> int:
+        return Settings(infer=InferSettings(**infer)).request(Path("a.png")).no_repeat_ngram_size
+
+    assert (size(), size(eval_mode=True)) == (20, 35)
+    assert (size(eval_mode=True, no_repeat_ngram_size=20), size(no_repeat_ngram_size=0)) == (20, 0)
     asked = Settings(infer=InferSettings(eval_mode=True, test_compress=True)).request(Path("a.png"))
     assert (asked.eval_mode, asked.test_compress, asked.no_repeat_ngram_size) == (True, True, 35)
 

@@ -45,8 +45,6 @@ _PACKAGES: dict[str, tuple[State, str]] = {
     **dict.fromkeys(("einops", "addict", "easydict", "torchvision"), ("optional", _OF_VENDOR)),
 }
 """By package its state where it is not installed, and what to do."""
-_TRANSFORMERS_TOO_NEW = (4, 48)
-"""From here on the class that the published code imports for its attention is gone."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,6 @@ def _package(name: str) -> Finding:
         found = version(name)
     except PackageNotFoundError:
         return Finding(name, state, "not installed", advice)
-    if name == "transformers" and tuple(map(int, found.split(".")[:2])) >= _TRANSFORMERS_TOO_NEW:
-        advice = "the vendor backend needs 4.46.3 or 4.47.1; give --vendor.interpreter one that has it"
-        return Finding(name, "optional", found, advice)
     return Finding(name, "ok", found)
 
 

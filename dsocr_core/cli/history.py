@@ -35,9 +35,10 @@ _NARROW = ("run_id", "created", "preset", "pages", "failed")
 _WIDE = 140
 _FEW = 5
 """Files left out that are named one by one; more are summed up by reason."""
-_MOST_KINDS = 12
 _MOST_ROWS = 10_000
 """Rows of an answer that are laid out as a table."""
+_ROOM = 2**30
+"""For threads, their stacks and allocators, which take addresses and hardly any memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +117,6 @@ def sql(
     return OK
 
 
-_ROOM = 2**30
-"""For threads, their stacks and allocators, which take addresses and hardly any memory."""
-
-
 def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False, console: Console) -> int:
     """Import run directories, exported runs and runs of other programs.
 
@@ -137,17 +134,15 @@ def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False,
     if where.json:
         print_json(report.document())
         return code
-    for run in report.imported:
-        console.print(Text(f"imported {run.run_id} ({run.source}) from {run.origin}"))
-    for run in report.known:
-        console.print(Text(f"there    {run.run_id} ({run.source}) from {run.origin}"))
+    for word, runs in (("imported", report.imported), ("there   ", report.known)):
+        for run in runs:
+            console.print(Text(f"{word} {run.run_id} ({run.source}) from {run.origin}"))
     for line in _skipped(report.skipped, verbose):
         console.print(Text(f"skipped  {line}", style="yellow"))
     for line in report.lines():
         console.print(Text(line))
-    console.print(
-        f"{len(report.imported)} imported, {len(report.known)} there already, {len(report.skipped)} skipped"
-    )
+    counts = len(report.imported), len(report.known), len(report.skipped)
+    console.print("{} imported, {} there already, {} skipped".format(*counts))
     if code != OK:
         console.print("nothing was taken: give a run's folder or zip, a kernel summary, a profile, a sweep")
     return code
@@ -158,13 +153,9 @@ def _skipped(items: Sequence[Skipped], verbose: bool) -> Iterator[str]:
     if verbose or len(items) <= _FEW:
         yield from (f"{item.path}: {item.reason}" for item in items)
         return
-    kinds = Counter(item.reason for item in items)
     first = {item.reason: item.path for item in reversed(items)}
-    for reason, count in kinds.most_common(_MOST_KINDS):
+    for reason, count in Counter(item.reason for item in items).most_common():
         yield f"{first[reason]}{f' and {count - 1:,} more' if count > 1 else ''}: {reason}"
-    rest = sum(count for _, count in kinds.most_common()[_MOST_KINDS:])
-    if rest:
-        yield f"{rest:,} more for other reasons"
     yield "files are summed up by reason; --verbose names each"
 
 
@@ -255,9 +246,7 @@ def check(where: Where, *, trash: bool = False, console: Console) -> int:
         console.print(Text(words, style="yellow"))
     if report.damaged:
         done = "moved to the trash" if trash else "history check --trash puts it into the trash"
-        console.print(
-            f"{len(report.damaged)} damaged: {done}; history import puts a run back from its export"
-        )
+        console.print(f"{len(report.damaged)} damaged: {done}; history import puts a run back from its zip")
     return FAILED if report.damaged else OK
 
 

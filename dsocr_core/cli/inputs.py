@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from dsocr_core.page.documents import Pages
     from dsocr_core.page.inputs import Encode
 
-RANDOM = "random:"
+_RANDOM = "random:"
 _DIGITS = 12
 """Digits of a hash in the table; --json has all of them."""
 
 
 def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> int:
     """Print tiles, counts of tokens and hashes of the views; no weights are needed. Raises DsocrError."""
-    family_of(*read_config(Path(settings.checkpoint.removeprefix(RANDOM))))  # says what is missing
+    family_of(*read_config(Path(settings.checkpoint.removeprefix(_RANDOM))))  # says what is missing
     encode = _encoder(settings.checkpoint)
     from dsocr_core.page.documents import expand
 
@@ -45,11 +45,11 @@ def print_inputs(chosen: PageOptions, settings: Settings, console: Console) -> i
 
 def _encoder(checkpoint: str) -> Encode | None:
     """The tokenizer with which that checkpoint is read; None where it has none. Raises ConfigError."""
-    path = Path(checkpoint.removeprefix(RANDOM))
+    path = Path(checkpoint.removeprefix(_RANDOM))
     try:
         return Tokenizer.load(path if path.is_dir() else path.parent).encode
     except TokenizerError:
-        return ByteTokenizer(load_config(path).decoder).encode if checkpoint.startswith(RANDOM) else None
+        return ByteTokenizer(load_config(path).decoder).encode if checkpoint.startswith(_RANDOM) else None
 
 
 def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) -> dict[str, Any]:
@@ -67,30 +67,23 @@ def _row(settings: Settings, found: Pages, index: int, encode: Encode | None) ->
 
 
 def _print(rows: list[dict[str, Any]], console: Console) -> None:
-    """A line a prompt, then its error or notes."""
+    """A line a prompt, then errors and notes."""
     table = PageTable("Page", "Size", "Grid", "Tiles", "Tokens", "of the image", "Global view", "Tiles' view")
-    notes = []
     for row in rows:
         first, *others = row["images"] if "images" in row else [row["image"]]
-        name = f"{first} +{len(others)}" if others else first
-        notes += [f"{name}: {note}" for note in ([row["error"]] if "error" in row else row["notes"])]
+        row["name"] = f"{first} +{len(others)}" if others else first
         if "error" in row:
-            table.add_row(Name(name), *["-"] * 7)
+            table.add_row(Name(row["name"]), *["-"] * 7)
             continue
         hashes = {view["name"]: view["sha256"][:_DIGITS] for view in row["views"]}
-        table.add_row(
-            Name(name),
-            "various" if row["width"] is None else f"{row['width']} x {row['height']}",
-            "{} x {}".format(*row["grid"]),
-            f"{row['tiles']}",
-            "not known" if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,}",
-            f"{row['image_tokens']:,}",
-            hashes["global"],
-            hashes.get("tiles", "none"),
-        )
-    there = next((row for row in rows if "error" not in row), None)
-    if there is not None:
-        console.print(f"{there['model']}, preset {there['preset']}", markup=False)
+        size = "various" if row["width"] is None else f"{row['width']} x {row['height']}"
+        tokens = "not known" if row["prompt_tokens"] is None else f"{row['prompt_tokens']:,}"
+        grid, image, tiled = "{} x {}".format(*row["grid"]), f"{row['image_tokens']:,}", hashes.get("tiles")
+        figures = size, grid, str(row["tiles"]), tokens, image, hashes["global"], tiled or "none"
+        table.add_row(Name(row["name"]), *figures)
+    if read := [row for row in rows if "error" not in row]:
+        console.print(f"{read[0]['model']}, preset {read[0]['preset']}", markup=False)
     console.print(table)
-    for note in notes:
-        console.print(note, markup=False, highlight=False)
+    for row in rows:
+        for note in [row["error"]] if "error" in row else row["notes"]:
+            console.print(f"{row['name']}: {note}", markup=False, highlight=False)

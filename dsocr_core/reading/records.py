@@ -114,11 +114,6 @@ POSTPROCESS_ERROR = "postprocess_error"
 FinishReason = Literal["eos", "length"]
 
 
-def published_ngram_size(eval_mode: bool) -> int:
-    """The n-gram size that the published `infer` takes by itself."""
-    return NGRAM_EVAL if eval_mode else NGRAM_SAVE_RESULTS
-
-
 @dataclass(frozen=True)
 class PageFile:
     """A page's file as it was read: its bytes and their SHA-256 in hex."""
