@@ -115,7 +115,7 @@ def test_limits_of_sql_are_above_zero(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "sql", "SELECT 1", "--history", str(tmp_path), option]) == 2
-    assert capsys.readouterr().out.startswith(f"error: {option.partition('=')[0]}: ")
+    assert capsys.readouterr().out.startswith(f"error: {option.partition('=')[0]} is ")
 
 
 def test_an_error_of_a_statement_is_no_line_of_its_csv(
