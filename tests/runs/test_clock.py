@@ -40,14 +40,3 @@ def test_what_was_said_last_counts_although_the_clock_went_back(
             for one in (history, anew):
                 row = one.runs().iloc[0]
                 assert row["note"] == "after" and one.trashed() == [] and not list(row["tags"])
-
-
-def test_a_run_of_an_earlier_time_is_there_and_newest_is_by_the_recorded_time(history: History) -> None:
-    root = Path(history.storage.location)
-    with history:
-        write_run(root, "run-old", [timing("p", "sam", 1.5)], created="1969-12-31T23:59:59+00:00")
-        write_run(root, "run-future", [timing("p", "sam", 1.5)], created="2999-01-01T00:00:00+00:00")
-        assert history.refresh() == 2
-        assert history.run_ids() == ["run-old", "run-1", "run-future"]
-        assert list(history.runs()["run_id"]) == ["run-future", "run-1", "run-old"]
-        assert not history.problems

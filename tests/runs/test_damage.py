@@ -135,19 +135,6 @@ def test_a_repaired_file_is_taken_without_a_restart(tmp_path: Path) -> None:
         assert history.refresh() == 1 and not history.problems and answers(history) == 5
 
 
-def test_a_changed_annotation_is_named(tmp_path: Path) -> None:
-    write_runs(tmp_path)
-    with History(tmp_path) as history:
-        history.note("run-1", "fine")
-        history.tag("run-1", "baseline")
-    file = next(path for path in (tmp_path / "annotations").iterdir() if b"fine" in path.read_bytes())
-    file.write_bytes(file.read_bytes().replace(b"fine", b"fire"))
-    with History(tmp_path) as history:
-        assert list(history.problems) == [f"annotations/{file.name}"]
-        run = history.runs().set_index("run_id").loc["run-1"]
-        assert list(run["tags"]) == ["baseline"] and not isinstance(run["note"], str)
-
-
 def test_a_run_of_a_later_version_is_no_damage_and_is_never_deleted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -108,17 +108,6 @@ def test_a_new_run_of_other_columns_is_named_and_leaves_nothing(root: Path, inge
         assert history.run_ids() == [*RUNS, "d", "f"] and list(history.problems) == ["runs/e"]
 
 
-def test_a_run_whose_files_are_others_is_read_again(root: Path, ingested: list[str]) -> None:
-    with History(root) as history:
-        made = answers(history)
-        for file in root.glob("runs/a/*.parquet"):
-            file.rename(root / "aside")
-            file.write_bytes((root / "aside").read_bytes())
-    with History(root) as history:
-        assert ingested == [*RUNS, "a"]
-        assert_same(answers(history), made)
-
-
 def test_a_note_that_goes_away_is_forgotten_and_many_are_written_into_the_file(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,21 +110,6 @@ def test_rates_of_the_roofline_section_are_flops_by_its_clock_and_time() -> None
     assert figures(adds)["flops"] is None  # a rate without a time
 
 
-@pytest.mark.parametrize("names", [("dram__bytes_op_read.sum", "dram__bytes_op_write.sum"),
-                                   ("dram__bytes_read.sum", "dram__bytes_write.sum")])  # fmt: skip
-def test_bytes_have_the_names_of_all_versions(names: tuple[str, str]) -> None:
-    row = figures([metric(names[0], 134e6, "byte"), metric(names[1], 44e6, "byte")])
-    assert row["bytes"] == 178e6
-
-
-@pytest.mark.parametrize(
-    "name", ["Compute (SM) [%]", "SM [%]", "SOL SM", "Compute (SM) Throughput"]
-)  # fmt: skip
-def test_the_sms_share_has_the_names_of_all_versions(name: str) -> None:
-    row = figures([metric(name, 14.1, "%"), metric("DRAM Throughput", 88.4, "%")])
-    assert (row["sm"], row["class"]) == (14.1, "memory")
-
-
 @pytest.mark.parametrize(
     ("sm", "dram", "memory", "expected"),
     [

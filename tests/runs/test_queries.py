@@ -121,19 +121,6 @@ def test_filters_of_the_runs(history: History, filters: dict[str, Any], runs: st
     assert "".join(run_id[-1] for run_id in history.runs(**filters)["run_id"]) == runs
 
 
-def test_what_there_is_to_filter_by(history: History) -> None:
-    found = history.query("filter_values")[0]
-    counted = {
-        (row.name_, row.value): row.runs for row in found.rename(columns={"name": "name_"}).itertuples()
-    }
-    assert (
-        counted["engines", "fast"] == 2
-        and counted["backends", "eager"] == 4
-        and counted["backends", "vendor"] == 1
-    )
-    assert counted["gpus", "NVIDIA H200"] == 2
-
-
 def test_tokens_a_second(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, record("a")) as writer:
         writer.add_rows(
@@ -163,20 +150,6 @@ def test_tokens_a_second(tmp_path: Path) -> None:
             "a": 1,
             "b": 0,
         }
-
-
-def test_imported_means_are_not_taken_for_pages(tmp_path: Path) -> None:
-    rows = [
-        timing(None, "decode", 800.0, aggregate="mean"), timing(None, "decode", 90.0, aggregate="std"),
-        timing(None, "prefill", 70.0, aggregate="mean"), timing("p", "prefill", 60.0),
-    ]  # fmt: skip
-    write_run(tmp_path, "a", rows, source="llm-perf-opt")
-    with History(tmp_path) as history:
-        found = history.query("stage_summary")[0].set_index("stage")
-        decode = found.loc["decode"]
-        assert (decode["mean"], decode["std"]) == (800.0, 90.0)
-        assert decode[["n", "median", "p5", "p95"]].isna().all()
-        assert found.loc["prefill", "median"] == 60.0 and found.loc["prefill", "n"] == 1
 
 
 # --- B against A --------------------------------------------------------------------------------

@@ -7,12 +7,11 @@ import pytest
 from PIL import Image
 
 from dsocr_core.base.errors import Cancelled, DsocrError
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.runs.history import History
 from dsocr_core.runs.recording import Recording, save_comparison
 from dsocr_core.runs.rows import PageResults
-from dsocr_core.settings import Settings, history_location
+from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
 from tests.support.results import make_result
 
@@ -64,32 +63,6 @@ def test_pages_failures_and_parity_become_one_run(settings: Settings, page: Path
         assert [row[name] for name in names] == [3, 1, 1, 0, 0, 2]
 
 
-def test_what_a_backend_cannot_tell_is_null_in_every_table(settings: Settings, page: Path) -> None:
-    both = comparison(page)
-    assert both.a is not None
-    silent = replace(
-        both.a, token_ids=None, token_texts=(), inputs=None, finish_reason=None, timings=(), backend="vendor"
-    )
-    with Recording(settings) as recorder:
-        recorder.add("page.png", replace(both, b=silent))
-    with History(settings.history) as history:
-        assert recorder.id is not None
-        tables = {name: table.to_pylist() for name, table in flat_tables(history, recorder.id).items()}
-        (row,) = [row for row in tables["images"] if row["backend"] == "vendor"]
-        names = ("new_tokens", "finish_reason", "prompt_tokens", "grid_columns", "grid_rows")
-        assert [row[name] for name in names] == [None] * 5
-        assert {row["backend"] for row in tables["stage_timings"]} == {"eager"}
-        (row,) = [row for row in tables["readings"] if row["backend"] == "vendor"]
-        assert row["request"]["prompt"] == silent.request.prompt
-        assert row["inputs"] is None and row["token_ids"] is None
-        (parity,) = tables["parity"]
-        assert (parity["verdict"], parity["tokens_equal"], parity["input_parity"]) == (
-            "identical",
-            None,
-            None,
-        )
-
-
 def test_a_cancelled_run_keeps_what_was_finished(settings: Settings, page: Path) -> None:
     with pytest.raises(Cancelled), Recording(settings, "python -m dsocr_core run page.png") as recorder:
         recorder.add("page.png", comparison(page))
@@ -124,12 +97,6 @@ def test_a_history_that_cannot_be_written_is_said_before_the_first_page(
     with pytest.raises(DsocrError):
         save_comparison(settings, comparison(page))
     assert save_comparison(Settings(history=""), comparison(page)) is None
-
-
-def test_the_history_lies_where_the_settings_say() -> None:
-    assert history_location(Settings()) == str(PROJECT_ROOT / "data/runs/history")
-    assert history_location(Settings(history="s3://bucket/runs")) == "s3://bucket/runs"
-    assert history_location(Settings(history="/var/runs")) == "/var/runs"
 
 
 def test_a_run_under_a_profiler_is_marked(

@@ -12,16 +12,8 @@ from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.record import RecordError, RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
-from dsocr_core.runs.schema import TABLES, SchemaError, rows_to_table
+from dsocr_core.runs.schema import SchemaError, rows_to_table
 from tests.support.made_up_runs import HOSTILE, record, timing
-
-
-def test_what_is_missing_is_null_and_never_zero() -> None:
-    table = rows_to_table("readings", "r", [{"page": "a"}, {"page": "b", "width": 7}])
-    assert table["run_id"].to_pylist() == ["r", "r"]
-    assert table["width"].to_pylist() == [None, 7]
-    assert table["error"].null_count == 2
-    assert table.schema.equals(TABLES["readings"])
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,9 @@ import pytest
 from data.history_seed import make
 from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.review.review import open_review
-from dsocr_core.runs.export import export_runs
 from dsocr_core.runs.history import SEED_LOCATION, History
-from dsocr_core.runs.kernel_profiles import figures
 from dsocr_core.runs.speed import compare_speed
 from tests.support.fabricated_results import FabricatedPipeline, draw_page
-from tests.support.made_up_runs import timing, write_run
 
 
 @pytest.fixture
@@ -67,25 +64,6 @@ def test_a_page_that_disagrees_leaves_the_earlier_runs(samples: FabricatedPipeli
     samples.differ = lambda name: name == "receipt.png"
     assert make.main(["--to", str(tmp_path / "seed")]) == 1
     assert files_of(tmp_path / "seed") == before
-
-
-def test_runs_of_another_machine_come_along_within_bounds(
-    samples: FabricatedPipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    write_run(tmp_path / "gpu", "of-a-gpu", [timing("p", "sam", 1.5)], gpu="NVIDIA H200")
-    with History(tmp_path / "gpu") as other:
-        export_runs(other, ["of-a-gpu"], tmp_path / "gpu.zip")
-    assert make.main([str(tmp_path / "gpu.zip"), "--to", str(tmp_path / "seed")]) == 0
-    assert make.main(["--to", str(tmp_path / "seed")]) == 0, "what is there of a GPU stays"
-    with History(tmp_path / "seed") as history:
-        assert len(history) == 6 and history.record("of-a-gpu").gpu == "NVIDIA H200"
-    (tmp_path / "bad.zip").write_bytes(b"PK")
-    assert make.main([str(tmp_path / "bad.zip"), "--to", str(tmp_path / "seed")]) == 1
-    monkeypatch.setattr(make, "MOST_BYTES", 1000)
-    assert make.main(["--to", str(tmp_path / "seed")]) == 1
-    assert "more than 1,000" in capsys.readouterr().err
-    with History(tmp_path / "seed") as history:
-        assert len(history) == 6
 
 
 @pytest.mark.skipif(
@@ -168,19 +146,3 @@ def test_a_profile_has_the_kernels_of_whole_layers(
     found, _ = seeded.query("launches", run_ids=[run_id])
     assert set(found["stage"]) == {"decode"}
     assert ends[0] in found["kernel"].iloc[0] and ends[1] in found["kernel"].iloc[-1]
-
-
-def test_the_operations_counted_on_the_gpu_are_those_of_the_products(seeded: History) -> None:
-    """The dense layer's two first products: 2 x 6,848 rows of 1,280, a multiply-add each, and little else."""
-    metrics, _ = seeded.query("launch_metrics", run_ids=["20261123-232244-ncu-fast-ops"])
-    of = {
-        kernel: figures(part[part["number"] == part["number"].min()].to_dict("records"))
-        for kernel, part in metrics.groupby("kernel")
-    }
-    products = 2 * 2 * 6848 * 1280
-    dense = of["_dense_gate_up"]
-    assert dense["tensor_flops"] == 0 and products < float(dense["flops"]) < 1.3 * products
-    weights = products  # bytes: two a weight, and a multiply-add of two FLOPs each
-    assert weights <= float(dense["bytes_read"]) < 1.01 * weights
-    assert {row["class"] for row in of.values()} == {"memory", "latency"}
-    assert of["_gate_up"]["l2_hits"] is not None and of["_gate_up"]["limiter"] is not None

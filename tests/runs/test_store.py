@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -81,20 +80,6 @@ def test_the_trash_hides_and_gives_back(tmp_path: Path) -> None:
 # --- damage -------------------------------------------------------------------------------------
 
 
-def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
-    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
-    (tmp_path / "runs" / "being copied").mkdir()
-    document = tmp_path / "runs" / "a" / "run.json"
-    document.rename(tmp_path / "aside")
-    (tmp_path / "runs" / "a file").write_text("")
-    (tmp_path / "runs" / "afile").write_text("")
-    with History(tmp_path) as history:
-        a_file = {"runs/afile": "its folder cannot be listed (Not a directory)"}
-        assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"} | a_file
-        (tmp_path / "aside").rename(document)
-        assert history.refresh() == 1 and history.problems == a_file
-
-
 def test_foreign_annotations_are_named(tmp_path: Path) -> None:
     write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
     with History(tmp_path) as history:
@@ -118,32 +103,6 @@ def test_people_see_every_table(tmp_path: Path) -> None:
         assert history.runs_with("boxes") == ["a"] and history.runs_with("kernels") == []
 
 
-def test_threads_ask_while_runs_arrive(tmp_path: Path) -> None:
-    errors: list[Exception] = []
-    stop = threading.Event()
-    with History(tmp_path) as history:
-
-        def ask() -> None:
-            try:
-                while not stop.is_set():
-                    frame = history.query("stage_summary")[0]
-                    assert len(frame) == len(frame["run_id"].unique())  # a run's rows come with the run
-                    history.sql("SELECT count(*) FROM images")
-            except Exception as error:  # noqa: BLE001 - whatever it is, the test is to fail
-                errors.append(error)
-
-        threads = [threading.Thread(target=ask) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for number in range(8):
-            write_run(tmp_path, f"run-{number}", [timing("p", "sam", 1.0)])
-            history.refresh()
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert not errors and len(history) == 8
-
-
 def test_further_places_are_only_read(tmp_path: Path) -> None:
     write_run(tmp_path / "shipped", "old", [timing("p", "sam", 1.0)])
     write_run(tmp_path / "mine", "new", [timing("p", "sam", 2.0)])
@@ -161,3 +120,17 @@ def test_further_places_are_only_read(tmp_path: Path) -> None:
 def test_a_url_is_no_place_of_a_history(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the history is a directory; give a path"):
         History("s3://bucket/history")
+
+
+def test_a_run_that_lost_its_document_is_named_until_it_is_back(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", [timing("p", "sam", 1.0)])
+    (tmp_path / "runs" / "being copied").mkdir()
+    document = tmp_path / "runs" / "a" / "run.json"
+    document.rename(tmp_path / "aside")
+    (tmp_path / "runs" / "a file").write_text("")
+    (tmp_path / "runs" / "afile").write_text("")
+    with History(tmp_path) as history:
+        a_file = {"runs/afile": "its folder cannot be listed (Not a directory)"}
+        assert len(history) == 0 and history.problems == {"runs/a": "run.json: missing"} | a_file
+        (tmp_path / "aside").rename(document)
+        assert history.refresh() == 1 and history.problems == a_file

@@ -21,7 +21,7 @@ from dsocr_core.runs.run_directory import RunDirectory
 from dsocr_core.runs.storage import EntryExists, Storage
 from dsocr_core.settings import Settings
 from tests.support.flat_tables import flat_tables
-from tests.support.made_up_runs import HOSTILE, record
+from tests.support.made_up_runs import record
 from tests.support.results import make_result
 
 TWO_BOXES = (
@@ -119,22 +119,6 @@ def test_a_run_never_replaces_another(tmp_path: Path) -> None:
         writer.close()
     table = pq.read_table(tmp_path / "runs" / "run-1" / "readings.parquet")
     assert table["page"].to_pylist() == ["first"]
-
-
-def test_names_of_pages_are_only_text(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path / "h", record()) as writer:
-        for text in HOSTILE:
-            writer.add(PageResults(text, results=[make_result(text_of(text), image=tmp_path / "none.png")]))
-    with History(tmp_path / "h") as history:
-        pages = history.sql("FROM images WHERE run_id = 'run-1'")
-        assert sorted(pages["page"]) == sorted(HOSTILE)
-        for text in HOSTILE:
-            assert history.readings("run-1", [text])["text_raw"].to_pylist() == [text_of(text)]
-    assert {path.name for path in tmp_path.iterdir()} == {"h"}
-
-
-def text_of(name: str) -> str:
-    return f"read: {name}"
 
 
 def test_a_checkpoint_of_the_project_is_named_within_it() -> None:
