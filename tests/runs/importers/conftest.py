@@ -1,4 +1,4 @@
-"""One history for files that are each a run of their own: to open one takes longer than to import."""
+"""Histories to import into: one of a test, and one for files that are each a run of their own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from tests.support.flat_tables import flat_tables
 Imported = list[tuple[RunRecord, dict[str, pa.Table]]]
 
 
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history") as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def history_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """A history for all tests: to open one takes longer than to import."""
     with History(tmp_path_factory.mktemp("imported")) as history:
         yield history
 

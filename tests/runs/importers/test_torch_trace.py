@@ -17,16 +17,8 @@ from dsocr_core.runs.importers.torch_trace import read_trace
 
 
 def event(cat: str, name: str, ts: float, dur: float, tid: int = 1, **arguments: Any) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": 1,
-        "tid": tid,
-        "ts": ts,
-        "dur": dur,
-        "args": arguments,
-    }
+    named = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid}
+    return {**named, "ts": ts, "dur": dur, "args": arguments}
 
 
 # us. prefill with sam inside, launched on thread 1; decode on thread 2. Kernels run later than launched.
@@ -107,63 +99,56 @@ def test_stages_of_a_page_are_those_of_its_stage_timer() -> None:
 
 def test_without_launches_a_kernel_is_of_the_stage_that_was_open_when_it_began(tmp_path: Path) -> None:
     plain = [event("user_annotation", "decode", 990, 100), event("kernel", "gemm", 1000, 60, tid=7)]
-    on_device = [
-        event("gpu_user_annotation", "sam", 990, 100, tid=7),
-        event("kernel", "gemm", 1000, 60, tid=7),
-    ]
+    on_device = [event("gpu_user_annotation", "sam", 990, 100, tid=7), plain[1]]
     for events, stage in ((plain, "decode"), (on_device, "sam")):
         (tmp_path / "t.json").write_text(trace(events))
         run = read_trace(RunFiles(tmp_path / "t.json"))[0]
         assert [row["stage"] for row in run.tables["kernels"]] == [stage]  # type: ignore[index]
 
 
+FIRST = '"traceEvents": ['
+
+
 @pytest.mark.parametrize(
-    "name",
-    [r"torch\cuda\__init__.py(2): f", r"C:\Users\unit\new", "C:\\dir\\", '{"a": "b", "c"}(1): g',
-     'f("x", "y")', "a\x01\x02\n"],
+    ("name", "kernels"),
+    [
+        *((name, 5) for name in (r"torch\cuda\__init__.py(2): f", r"C:\Users\unit\new", "C:\\dir\\",
+                                 '{"a": "b", "c"}(1): g', 'f("x", "y")', "a\x01\x02\n")),
+        ('k", "dur": 1.2.3, "a": "', 4),
+    ],
 )  # fmt: skip
-def test_an_event_whose_name_is_no_json_costs_nothing(
-    tmp_path: Path, imported: Callable[[Path], Any], name: str
+def test_an_event_that_is_no_json_is_mended_or_left_out_and_said(
+    tmp_path: Path, imported: Callable[[Path], Any], name: str, kernels: int
 ) -> None:
-    broken = '{"ph": "X", "cat": "python_function", "name": "%s", "pid": 1, "tid": 1, "ts": 1, "dur": 1},'
-    kernel = broken.replace("python_function", "kernel")
-    text = trace().replace('"traceEvents": [', '"traceEvents": [' + broken % name + kernel % name)
+    event = '{"ph": "X", "cat": "%s", "name": "%s", "pid": 1, "tid": 1, "ts": 1, "dur": 1},'
+    broken = event % ("python_function", name) + event % ("kernel", name)
+    text = trace().replace(FIRST, FIRST + broken)
     (tmp_path / "t.json").write_bytes(text.encode())
     ((record, found),) = imported(tmp_path / "t.json")
-    kernels = {(row["stage"], row["name"]): row["total_ns"] for row in found["kernels"].to_pylist()}
-    assert len(kernels) == 5 and EXPECTED.keys() <= kernels.keys()
-    assert "left out" not in (record.notes or "")
+    rows = {(row["stage"], row["name"]): row["total_ns"] for row in found["kernels"].to_pylist()}
+    assert len(rows) == kernels and EXPECTED.keys() <= rows.keys()
+    said = f"left out, the first at character {text.index(broken)}"
+    assert (said in (record.notes or "")) == (kernels == 4)
 
 
-def test_an_event_that_cannot_be_mended_is_left_out_and_its_place_said(
-    tmp_path: Path, imported: Callable[[Path], Any]
-) -> None:
-    text = trace().replace('"traceEvents": [', '"traceEvents": [{"ph": "X", "name": "k", "dur": 1.2.3},')
-    (tmp_path / "t.json").write_text(text)
-    ((record, found),) = imported(tmp_path / "t.json")
-    assert len(found["kernels"]) == 4
-    assert f"left out, the first at character {text.index('{', 100)}" in (record.notes or "")
+def kernel(**other: Any) -> str:
+    return trace([event("kernel", "k", 1, 1) | other])
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         (trace()[:-200], "not whole"),
-        (
-            trace().replace('"traceEvents": [', '"traceEvents": [' + "[" * 100_000),
-            "nested too deeply|not JSON|a value of",
-        ),
+        (trace().replace(FIRST, FIRST + "[" * 100_000), "nested too deeply|not JSON"),
         (trace([]), "without kernels and without ranges"),
-        (trace([event("kernel", "k", 1, -2)]), "without a time"),
-        (trace([event("kernel", "k", 1, float("inf"))]), "without a time"),
-        (trace([event("kernel", "k", 1, True)]), "without a time"),
+        *((kernel(**wrong), "without a time") for wrong in
+          ({"dur": -2}, {"dur": float("inf")}, {"dur": True}, {"ts": 10**400})),
         ('{"traceEvents" 1}', "no list traceEvents"),
-        ('{"traceEvents": [1 2', "not whole|where"),
-        (trace([{"ph": "X", "cat": "kernel", "name": "k", "ts": 10**400, "dur": 1}]), "without a time"),
+        ('{"traceEvents": [1 2', "not whole"),
         ('{"about": "' + "x" * 30_000_000 + trace()[1:], "no list traceEvents"),
         ('{"traceEvents": [{"ph": "X", "name": "' + "x" * 30_000_000, "an event of more than 16 MiB"),
     ],
-)
+)  # fmt: skip
 def test_a_trace_that_is_not_whole_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(InvalidFile, match=reason):
@@ -175,15 +160,10 @@ def test_a_trace_of_gigabytes_is_refused_within_its_limit(
 ) -> None:
     monkeypatch.setattr(torch_trace, "TRACE_LIMIT", 12 * 1024 * 1024)
     one = json.dumps(event("cpu_op", "aten::mm", 1, 2)) + ",\n"
-    with gzip.open(tmp_path / "t.json.gz", "wt", compresslevel=1) as file:
-        file.write('{"traceEvents": [')
-        for _ in range(200):
-            file.write(one * 1000)
-    packed = (tmp_path / "t.json.gz").read_bytes()
-    with (tmp_path / "plain.json").open("wb") as file:
-        file.truncate(13 * 1024 * 1024)  # of its size alone it is known before it is read
-    (tmp_path / "parts.json.gz").write_bytes(packed + gzip.compress(b" "))  # the end tells of its last part
-    for name in ("t.json.gz", "plain.json", "parts.json.gz"):
+    packed = gzip.compress(('{"traceEvents": [' + one * 200_000).encode(), 1)
+    (tmp_path / "t.json.gz").write_bytes(packed)
+    (tmp_path / "parts.json.gz").write_bytes(packed + gzip.compress(b" "))
+    for name in ("t.json.gz", "parts.json.gz"):
         with pytest.raises(InvalidFile, match=r"more than 12 MiB unpacked: profile fewer steps"):
             read_trace(RunFiles(tmp_path / name))
     monkeypatch.setattr(torch_trace, "EVENT_LIMIT", 5)

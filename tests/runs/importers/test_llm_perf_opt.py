@@ -1,0 +1,439 @@
+"""Run directories and sweeps of llm-perf-opt: every figure against its file, what is damaged named."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from dsocr_core.base.bounded_json import InvalidFile
+from dsocr_core.runs.history import History
+from dsocr_core.runs.importers.detect import import_paths
+from dsocr_core.runs.importers.llm_perf_opt import read_summary
+from tests.support.flat_tables import flat_tables
+from tests.support.paths import SHARED
+
+SAMPLES = SHARED / "data" / "llm-perf-opt"
+with_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data/llm-perf-opt is not here")
+SAMPLE_RUNS = {"nsys/all-stage": None, "nsys/per-stage/prefill": "prefill", "nsys/per-stage/decode": "decode"}
+"""Sample runs and the one stage whose kernels each captured."""
+KERNELS = "nsys/summary_cuda_gpu_kern_sum.csv"
+VIZ = "viz/0123456789abcdef0123456789abcdef"
+
+
+def rows(history: History, run_id: str, table: str) -> list[dict[str, Any]]:
+    found = flat_tables(history, run_id).get(table)
+    return [] if found is None else found.to_pylist()
+
+
+# --- samples ------------------------------------------------------------------------------------
+
+
+@with_samples
+@pytest.mark.parametrize(("place", "stage"), SAMPLE_RUNS.items())
+def test_every_figure_of_a_sample_run(history: History, place: str, stage: str | None) -> None:
+    (run,) = import_paths(history, [SAMPLES / place]).imported
+    record, folder = history.record(run.run_id), SAMPLES / place
+    table = pd.read_csv(folder / KERNELS)
+    columns = ["time_percent", "total_ns", "instances", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns"]
+    kernels = pd.DataFrame(rows(history, run.run_id, "kernels"))
+    assert kernels[[*columns, "name"]].to_numpy().tolist() == table.to_numpy().tolist()
+    assert {*kernels["stage"].where(kernels["stage"].notna(), None)} == {stage}
+    text = (folder / "stakeholder_summary.md").read_text()
+    stages = re.findall(r"^\|(prefill|decode|sam|clip|projector)\|(.+?)\|(.+?)\|$", text, re.MULTILINE)
+    stages += [("vision", *re.search(r"Vision ≈ ([\d.]+) ± ([\d.]+) ms", text).groups())]  # type: ignore[union-attr]
+    timings = rows(history, run.run_id, "stage_timings")
+    assert all(row["page"] is None and row["backend"] == "vendor" and row["calls"] is None for row in timings)
+    inside = {"sam", "clip", "projector", "vision"}
+    assert all(row["inside_prefill"] == (row["stage"] in inside) for row in timings)
+    assert {(row["stage"], row["aggregate"]): row["milliseconds"] for row in timings} == {
+        (name, of): float(value)
+        for name, *pair in stages
+        for of, value in zip(("mean", "std"), pair, strict=True)
+    }
+    reported: Any = record.environment["reported"]
+    for name, label in (("tokens", "Tokens"), ("tokens_per_s", "Tokens/s")):
+        pair = re.search(rf"^\|{label}\|(.+?)\|(.+?)\|$", text, re.MULTILINE)
+        assert pair and reported[name] == {"mean": float(pair[1]), "std": float(pair[2])}
+    scopes = re.findall(r"^\|(Model-level|Prefill|Decode)\|(0\.\d+)\|$", text, re.MULTILINE)
+    assert reported["mfu"] == {scope.lower(): float(value) for scope, value in scopes}
+    assert f"|Peak TFLOPs (est.)|{reported['peak_tflops']}" in text
+    assert f"Generated: {record.created.removesuffix('+00:00')}Z" in text
+    assert {"gpu": record.gpu, **record.versions} == json.loads((folder / "env.json").read_text())
+    assert record.command == (folder / "nsys/cmd.txt").read_text().strip()
+    assert (record.source, record.profiled, record.backends) == ("llm-perf-opt", True, ("vendor",))
+    assert (record.preset, record.dtype, record.device) == ("gundam", "bfloat16", "cuda:0")
+    assert record.attention == "flash_attention_2" and record.notes is None
+    assert (
+        f"max_new_tokens: {record.settings['infer']['max_new_tokens']}"
+        in (folder / "config.yaml").read_text()
+    )
+    # The only "input" of a run under Nsight is a command line: no page comes of it.
+    assert set(flat_tables(history, run.run_id)) == {"stage_timings", "kernels"}
+
+
+@with_samples
+def test_a_whole_tree_and_every_file_of_it_accounted_for(history: History) -> None:
+    report = import_paths(history, [SAMPLES])
+    origins = {run.origin.relative_to(SAMPLES).as_posix() for run in report.imported}
+    assert origins == {*SAMPLE_RUNS, "ncu", "sweep/20251128-152354"}
+    names = ("env.json", "config.yaml", "inputs.yaml", "stakeholder_summary.md", "nsys/cmd.txt", KERNELS)
+    taken = {SAMPLES / place / name for place in SAMPLE_RUNS for name in names}
+    taken |= {SAMPLES / "ncu/command.yaml", *SAMPLES.glob("ncu/kernel_*/*.csv")}
+    taken |= set(SAMPLES.glob("sweep/*/*/*_sweep.json"))
+    assert {item.path for item in report.skipped} == {
+        path for path in SAMPLES.rglob("*") if path.is_file()
+    } - taken
+
+
+# --- a run directory with everything, written by hand ---------------------------------------------
+
+
+def pair(mean: float, std: float) -> dict[str, float]:
+    return {"mean": mean, "std": std}
+
+
+METRICS = {
+    "aggregates": {
+        "prefill_ms": pair(100.25, 5.5), "decode_ms": pair(2000.125, 25.0), "tokens": pair(150.0, 50.0),
+        "tokens_per_s": pair(75.5, 1.25),
+        "stage_ms": {"prefill": pair(100.25, 5.5), "decode": pair(2000.125, 25.0), "vision": pair(40.5, 2.5),
+                     "sam": pair(29.75, 1.5)},
+    },
+    "mfu_model_level": 0.0026, "mfu_per_stage": {"prefill": 0.021, "decode": 0.0002, "vision": 0.0},
+    "model_dims": {"d_model": 1280, "d_ff": 6848, "n_layers": 12}, "peak_tflops": 209.5,
+}  # fmt: skip
+TEXTS = [
+    "<|ref|>title<|/ref|><|det|>[[10, 20, 110, 70]]<|/det|>\nInvoice<｜end▁of▁sentence｜>",
+    "Second page",
+]
+PREDICTIONS = [
+    {"image": "/data/a/page.png", "text_raw": TEXTS[0], "text_clean": "x", "prefill_ms": 95.5,
+     "decode_ms": 1975.25, "vision_ms": 0.0, "tokens": 100, "tokens_per_s": 50.6},
+    {"image": "/data/b/page.png", "text_raw": TEXTS[1], "prefill_ms": 105.0, "decode_ms": 2025.0,
+     "vision_ms": 43.0, "tokens": 200},
+]  # fmt: skip
+STATIC = {"metadata": {}, "total": {"params": 3, "flops": 4.0, "activations": 5.0}, "stages": {
+    "sam": {"params": 95569152, "flops": 1.5e12, "flops_isolated": 1.25e12, "flops_analytic": None},
+    "clip": {"params": 303177728, "flops": 0, "flops_analytic": 3.5e11},
+    "prefill": {"params": 1, "flops": 8e11, "flops_analytic": 6e11},
+    "decode": {"params": 0, "flops": 0.0, "flops_analytic": 1.14e9, "operators": {}, "notes": []},
+}}  # fmt: skip
+INFO = {"source_image": "/data/a/page.png", "text_raw": TEXTS[0], "result_mmd": "result.mmd",
+        "timings_ms": {"prefill": 95.5, "decode": 1975.25, "vision": 0.0},
+        "boxes": [{"x": 8, "y": 12, "w": 80, "h": 30, "text": "Invoice"}]}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory as the profile runner leaves it, not under Nsight."""
+    root = tmp_path / "tree" / "20251107-101112"
+    predictions = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in PREDICTIONS)
+    files = {
+        "env.json": json.dumps({"gpu": "GPU X", "cuda": "12.8", "torch": "2.9"}),
+        "config.yaml": "model: {dtype: bf16, preprocess: {base_size: 640, image_size: 640, crop_mode: no}}\n"
+        "infer: {max_new_tokens: inf}\ndevice: cuda:1\nuse_flash_attn: false\n"
+        "pipeline: {nsys: {enable: false, nvtx_capture: prefill}}\n",
+        "inputs.yaml": "count: 3\ninputs:\n"
+        "- {path: /data/a/page.png, bytes: 1234, width: 800, height: 600}\n"
+        "- {path: /data/b/page.png, bytes: 4321, width: 801, height: 601}\n"
+        "- {path: /data/c.png, bytes: 99, width: 10, height: 20}\n",
+        "torch_profiler/metrics.json": json.dumps(METRICS),
+        "torch_profiler/pred/predictions.jsonl": predictions,
+        "static_analysis/static_compute.json": json.dumps(STATIC),
+        f"torch_profiler/{VIZ}/info.json": json.dumps(INFO),
+        f"torch_profiler/{VIZ}/result.mmd": "Invoice",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "torch_profiler" / VIZ / "images").mkdir()
+    for name in ("result_with_boxes.jpg", "images/0.jpg"):
+        Image.new("RGB", (8, 8)).save(root / "torch_profiler" / VIZ / name)
+    return root
+
+
+def test_a_run_with_all_its_files(history: History, run: Path) -> None:
+    report = import_paths(history, [run.parent])
+    (found,) = report.imported
+    record = history.record(found.run_id)
+    assert report.skipped == [] and not record.profiled
+    assert record.created == "2025-11-07T10:11:12+00:00"
+    assert record.notes == "The time is the folder's, in a time zone that is not known."
+    assert (record.gpu, record.device, record.dtype) == ("GPU X", "cuda:1", "bfloat16")
+    assert (record.preset, record.attention, record.command) == ("small", None, None)
+    assert record.versions == {"cuda": "12.8", "torch": "2.9"}
+    assert record.settings["infer"] == {"max_new_tokens": "inf"}
+    assert record.environment["reported"] == {
+        "tokens": pair(150.0, 50.0), "tokens_per_s": pair(75.5, 1.25),
+        "mfu": {"model-level": 0.0026, "prefill": 0.021, "decode": 0.0002},  # 0.0: vision's was not computed
+        "peak_tflops": 209.5, "model_dims": {"d_model": 1280, "d_ff": 6848, "n_layers": 12},
+    }  # fmt: skip
+    images = {row["page"]: row for row in rows(history, found.run_id, "images")}
+    assert images["a/page.png"] | {"run_id": "", "text_raw": ""} == dict.fromkeys(images["a/page.png"]) | {
+        "run_id": "", "page": "a/page.png", "path": "/data/a/page.png", "width": 800, "height": 600,
+        "bytes": 1234, "preset": "small", "new_tokens": 100, "backend": "vendor", "text_raw": "",
+    }  # fmt: skip
+    assert {page: row["text_raw"] for page, row in images.items()} == dict(
+        zip(("a/page.png", "b/page.png", "c.png"), (*TEXTS, None), strict=True)
+    )
+    times = {
+        (row["page"], row["stage"], row["aggregate"]): row["milliseconds"]
+        for row in rows(history, found.run_id, "stage_timings")
+    }
+    measured: Any = METRICS["aggregates"]["stage_ms"]
+    assert times == {
+        ("a/page.png", "prefill", "page"): 95.5,  # vision 0.0: its writer's word for "not timed"
+        ("a/page.png", "decode", "page"): 1975.25,
+        ("b/page.png", "prefill", "page"): 105.0,
+        ("b/page.png", "decode", "page"): 2025.0,
+        ("b/page.png", "vision", "page"): 43.0,
+        **{(None, stage, of): pair[of] for stage, pair in measured.items() for of in ("mean", "std")},
+    }
+    flops = {(row["stage"], row["kind"]): row["flops"] for row in rows(history, found.run_id, "stage_flops")}
+    assert flops == {
+        ("sam", "traced"): 1.5e12, ("sam", "traced_isolated"): 1.25e12, ("clip", "analytic"): 3.5e11,
+        ("prefill", "traced"): 8e11, ("prefill", "analytic"): 6e11, ("decode", "analytic_per_token"): 1.14e9,
+    }  # fmt: skip
+    gaps = history.query("flop_gaps", run_ids=[found.run_id])[0].set_index("stage")
+    assert gaps.loc["prefill", ["counter", "gap_flops", "gap_percent", "milliseconds"]].tolist() == [
+        "fvcore", -2e11, -25.0, 100.25,
+    ]  # fmt: skip
+    assert gaps.loc[["sam", "clip"], "gap_flops"].isna().all()  # one side alone; 0 is not known
+    (box,) = rows(history, found.run_id, "boxes")
+    assert [box[name] for name in ("page", "number", "x1", "y1", "x2", "y2", "text", "label")] == [
+        "a/page.png", 0, 8.0, 12.0, 88.0, 42.0, "Invoice", None,
+    ]  # fmt: skip
+    for name in ("result.mmd", "result_with_boxes.jpg", "images/0.jpg", "info.json"):
+        whole = (run / "torch_profiler" / VIZ / name).read_bytes()
+        assert history.file(found.run_id, f"vendor/{VIZ}/{name}").read_bytes() == whole
+    assert history.file(found.run_id, "imported/metrics.json").read_text() == json.dumps(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        *(("metrics.json", json.dumps(METRICS).replace("100.25", wrong), "") for wrong in
+          ("NaN", "-1", "1e400", '"100"', "true", "9" * 5000)),
+        ("metrics.json", '{"aggregates": {}, "aggregates": {"tokens": 1}}', "a key appears twice"),
+        ("metrics.json", "[" * 100_000, "nested too deeply"),
+        ("metrics.json", '{"aggregates": []}', "aggregates is not an object"),
+        ("metrics.json", "\x00" * 100, "zero bytes"),
+        ("metrics.json", json.dumps(METRICS)[:-40], "not valid JSON"),
+        ("pred/predictions.jsonl", '{"image": "x.png", "prefill_ms": "fast"}', "prefill_ms is not a number"),
+        ("pred/predictions.jsonl", '{"image": "x.png", "tokens": 1.5}', "not a whole number"),
+        ("pred/predictions.jsonl", '{"image": "x.png", "tokens": 9999999999}', "not a whole number"),
+        ("pred/predictions.jsonl", '{"text_raw": "no image"}', "names no image"),
+        (f"{VIZ}/info.json", '{"source_image": "x", "boxes": [{"x": 1}]}', r"boxes\[0\] has no number y"),
+        ("../env.json", "", "empty"),
+        *(("../inputs.yaml", text, "YAML") for text in ("a: &x [1]\nb: *x", "a: [", "a: !!python/none {}")),
+        *(("../inputs.yaml", text, "") for text in ("a: .nan", "- 1")),
+        *(("../inputs.yaml", f"inputs: [{text}]", "") for text in ("1", "{}", "{path: a, bytes: x}")),
+        ("../inputs.yaml", "count: 2\ninputs: [{path: a}]", "says 2 inputs and lists 1"),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_named_and_the_rest_is_taken(
+    history_of_all: History, run: Path, name: str, content: str, reason: str
+) -> None:
+    file = (run / "torch_profiler" / name).resolve()
+    file.write_text(content)
+    report = import_paths(history_of_all, [run])
+    assert len(report.imported) + len(report.known) == 1 and history_of_all.problems == {}
+    reasons = {item.path: item.reason for item in report.skipped}
+    assert re.search(reason, reasons[file]) and "\n" not in reasons[file]
+
+
+def test_pages_that_failed_were_read_again_or_cut_short_are_pages(history: History, run: Path) -> None:
+    """Lines with an error are this project's own: its run directories have the same layout."""
+    predictions = run / "torch_profiler/pred/predictions.jsonl"
+    more = [
+        PREDICTIONS[0] | {"prefill_ms": 91.0, "text_raw": "other"},
+        {"image": "/data/c.png", "source": "c.png", "backend": "eager", "error": "c.png: cut short"},
+    ]
+    predictions.write_text(
+        predictions.read_text() + "".join(json.dumps(each) + "\n" for each in more) + '{"im'
+    )
+    shown = run / "torch_profiler/viz" / ("f" * 32)
+    shown.mkdir()
+    (shown / "info.json").write_text(json.dumps({"source_image": "/data/d.png", "error": "no memory"}))
+    report = import_paths(history, [run])
+    (found,) = report.imported
+    assert [item.reason[:22] for item in report.skipped] == ["line 5: not valid JSON"]
+    images = {row["page"]: (row["error"], row["text_raw"]) for row in rows(history, found.run_id, "images")}
+    assert images == {
+        "a/page.png": (None, TEXTS[0]), "b/page.png": (None, TEXTS[1]), "a/page.png (2)": (None, "other"),
+        "c.png": ("c.png: cut short", None), "d.png": ("no memory", None),
+    }  # fmt: skip
+    assert int(history.runs()["failed"].iloc[0]) == 2
+    # The boxes are those of the reading that has their text.
+    assert [row["page"] for row in rows(history, found.run_id, "boxes")] == ["a/page.png"]
+
+
+def test_a_run_that_is_known_from_another_place_is_not_written_again(
+    history: History, tmp_path: Path, run: Path
+) -> None:
+    import_paths(history, [run])
+    with History(tmp_path / "second", tmp_path / "history") as second:
+        report = import_paths(second, [run])
+    assert (len(report.imported), len(report.known)) == (0, 1)
+    assert not list((tmp_path / "second").rglob("run.json"))
+
+
+def test_links_inside_a_run_are_not_followed(history: History, tmp_path: Path, run: Path) -> None:
+    (run / "torch_profiler").rename(tmp_path / "elsewhere")
+    (run / "torch_profiler").symlink_to(tmp_path / "elsewhere")
+    report = import_paths(history, [run])
+    (found,) = report.imported
+    assert [item.path for item in report.skipped] == [run / "torch_profiler"]
+    assert set(flat_tables(history, found.run_id)) == {"images", "stage_flops"}
+
+
+SUMMARY = """# Stakeholder Summary
+- Generated: 2025-11-07T12:01:13+08:00
+## Environment
+|Key|Value|
+| :---: | :---: |
+|Device|GPU X|
+## Aggregates
+|Metric|Mean|Std|
+| :---: | :---: | :---: |
+|Prefill ms|98.5|64.0|
+|Decode ms|707.25|12.5|
+## Per-Stage Timings (ms)
+|Stage|Mean (ms)|Std (ms)|
+| :---: | :---: | :---: |
+|prefill|98.5|64.0|
+|clip|0.0|0.0|
+## MFU
+|Scope|MFU|
+| :---: | :---: |
+|Vision|0.000000|
+|Decode|0.000211|
+## Stage Takeaways
+"""
+
+
+def test_a_summary_says_only_what_was_measured() -> None:
+    summary = read_summary(SUMMARY)
+    assert summary.generated == "2025-11-07T04:01:13+00:00"
+    assert (summary.device, summary.reported) == ("GPU X", {"mfu": {"decode": 0.000211}})
+    assert summary.stages == {"prefill": pair(98.5, 64.0), "decode": pair(707.25, 12.5)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("|prefill|98.5|64.0|", "|prefill|99.5|64.0|"), ("707.25", "fast"), ("|12.5|", "|12."),
+        ("|prefill|98.5|64.0|", "|prefill|98.5|64.0|\n|prefill|98.5|64.0|"), ("## Stage Takeaways", ""),
+        (SUMMARY[SUMMARY.index("## MFU") :], ""), ("-11-07T", "-13-07T"), ("2025-11-07T12", "0001-01-01T01"),
+    ],
+)  # fmt: skip
+def test_a_summary_cut_short_or_contradicting_itself_is_refused(old: str, new: str) -> None:
+    with pytest.raises(InvalidFile):
+        read_summary(SUMMARY.replace(old, new))
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
+def cost(flops: float, tensor: float) -> dict[str, float]:
+    sizes = {"io_tb": 0.008, "weights_gb": 0.5, "activations_gb": 0.25, "kv_gb": 0.125}
+    return {"flops_tflops": flops, "flops_tensor_tflops": tensor, **sizes}
+
+
+COSTS = {
+    "prefill_eager": cost(2.496869662208002, 2.495322771456002),
+    "prefill_flash": cost(2.496869662208002, 2.495322771456002),
+    "prefill_vendor": {"flops_tflops": 2.49725842176, "kv_gb": 0.125},
+}
+
+
+def point(**other: Any) -> dict[str, Any]:
+    return {
+        "image_tokens_total": 483, "height_crop_num": 1, "width_crop_num": 2, "batch_size": 1,
+        "context_len": 493, "decode_steps": 100, "prefill_stagecost": COSTS,
+    } | other  # fmt: skip
+
+
+def document(*points: Any, **other: Any) -> str:
+    found = {"model_id": "deepseek-ocr-3b", "num_points": len(points), "points": list(points)}
+    return json.dumps(found | other)
+
+
+TOTALS = {"analytic_eager_tflops": 2.5, "analytic_flash_tflops": 2.25, "vendor_tflops": None}
+ALONE = {key: value for key, value in point(prefill=TOTALS).items() if key != "prefill_stagecost"}
+EAGER = {"flops": 2_496_869_662_208, "other_flops": 1_546_890_752, "bytes": 1e9, "weight_bytes": 2.0**29,
+         "tile_columns": 2, "tile_rows": 1, "context": 493, "steps": 100}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        # Whole FLOPs; a multiply-add is 2. Torch's counter knows the cache's size alone.
+        (point(), {"eager": EAGER, "flash": EAGER, "counted": {"flops": 2_497_258_421_760, "bytes": None}}),
+        (point(prefill_stagecost={"prefill_eager": cost(1.0, 0.5), "prefill_vendor": None}),
+         {"eager": {"flops": 10**12}}),
+        (ALONE, {"eager": {"flops": 2_500_000_000_000, "other_flops": None}, "flash": {"flops": 2.25e12}}),
+    ],
+)  # fmt: skip
+def test_a_sweep_has_its_points(
+    tmp_path: Path, imported: Callable[[Path], Any], points: Any, expected: dict[str, dict[str, Any]]
+) -> None:
+    (tmp_path / "e2e_vision_prefill_sweep.json").write_text(document(points))
+    ((record, tables),) = imported(tmp_path / "e2e_vision_prefill_sweep.json")
+    assert record.source == "sweep" and "Model deepseek-ocr-3b." in record.notes
+    found = {row["engine"]: row for row in tables["sweep_points"].to_pylist()}
+    assert {engine: {name: found[engine][name] for name in of} for engine, of in expected.items()} == expected
+    assert found.keys() == expected.keys()
+
+
+def test_a_folder_of_sweeps_is_one_run_and_what_is_left_out_is_named(
+    history: History, tmp_path: Path
+) -> None:
+    folder = tmp_path / "20251128-152354"
+    for name, text in (
+        ("e2e_vision_prefill/e2e_vision_prefill_sweep.json", document(point())),
+        ("e2e_decode/e2e_decode_sweep.json", "{"), ("e2e_decode/responsive-tflops-by-tpot.json", "{}"),
+    ):  # fmt: skip
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    report = import_paths(history, [folder])
+    (run,) = report.imported
+    assert history.record(run.run_id).created.startswith("2025-11-28T15:23:54")
+    (gap,) = history.query("flop_gaps", run_ids=[run.run_id])[0].to_dict("records")
+    assert (gap["stage"], gap["shape"]) == ("prefill", "2x1 tiles, batch 1, context 493, 100 steps")
+    assert (gap["counter"], gap["gap_flops"]) == ("torch", 2_496_869_662_208 - 2_497_258_421_760)
+    assert gap["no_bound"] == "stage not timed"
+    assert {item.path.name: item.reason[:14] for item in report.skipped} == {
+        "e2e_decode_sweep.json": "not valid JSON", "responsive-tflops-by-tpot.json": "not a file tha"
+    }  # fmt: skip
+    (known,) = import_paths(history, [folder / "e2e_vision_prefill/e2e_vision_prefill_sweep.json"]).known
+    assert known.run_id == run.run_id
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (document(), "no list of points"),
+        (document(point(), num_points=2), "it says 2 points and has 1"),
+        (document(point(width_crop_num=0)), "points[0].width_crop_num is 0"),
+        (document(point(width_crop_num=1.5)), "not a whole number"),
+        (document(point(prefill_stagecost={"prefill_eager": cost(1e9, 1)})), "out of all bounds"),
+        (document(point(prefill_stagecost={"prefill_eager": cost(-1, 0)})), "out of all bounds"),
+        (document(point(prefill_stagecost=[])), "is not an object"),
+        (document(point(prefill_stagecost={})), "points without FLOPs"),
+        (document("text"), "points[0] is not an object"),
+        (document(point())[:-9], "not valid JSON"),
+        ("[]", "not a JSON object"),
+    ],
+)
+def test_what_is_no_sweep_is_named(history_of_all: History, tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "e2e_vision_prefill_sweep.json").write_text(text)
+    (skipped,) = import_paths(history_of_all, [tmp_path / "e2e_vision_prefill_sweep.json"]).skipped
+    assert reason in skipped.reason
