@@ -37,7 +37,7 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
     `pages` are those of the review and `settings` A's. Raises DsocrError, Cancelled.
     """
     from dsocr_core.runs.results import results
-    from dsocr_core.trace.why.reference import of_result
+    from dsocr_core.trace.why.match import Other
     from dsocr_core.trace.why.run import why
 
     other = [page for page in review.pages if page.a and page.b and page.a.text_raw != page.b.text_raw]
@@ -47,7 +47,7 @@ def explain_worst(review: Review, pages: Pages, settings: Settings, most: int) -
     read = results(review.history, review.b.record.id, list(names.values()))
 
     def other_of(page: Page) -> Other:
-        return of_result(read[names[page.source], review.b.backend], review.b.name)
+        return Other.of(read[names[page.source], review.b.backend], review.b.name)
 
     with SafeConsole(stderr=True).status("loading") as status, cancelled_by_interrupt() as cancel:
         return why(

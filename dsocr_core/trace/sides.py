@@ -147,21 +147,20 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     request = task.request
     config = load_config(backend.checkpoint)
     spec = spec_of(config)
-    tokens = backend.trace(
+    return backend.trace(
         replace(request, eval_mode=False, test_compress=False),
         task.on_call,
         task.cancel,
         steps=task.steps,
         directory=str(task.directory.resolve()),
-        taps=[
-            [tap.name, spec.published_name(f"{tap.module}.")[:-1], tap.at, tap.layout]
+        taps=tuple(
+            (tap.name, spec.published_name(f"{tap.module}.")[:-1], tap.at, tap.layout)
             for tap in taps_of(config)
-        ],
-        forced=list(task.forced),
-        only=list(task.only),
+        ),
+        forced=tuple(task.forced),
+        only=tuple(task.only),
         about={"checkpoint": str(backend.checkpoint), **task.about},
     )
-    return tuple(tokens)
 
 
 # Inside `tapped_engine` the taps are on; outside nothing of them is there, so an engine that is not traced

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,6 @@ from dsocr_core.reading.records import (
     UNLIMITED,
     VENDOR,
     CancelToken,
-    ModelInputs,
     Observer,
     OcrRequest,
     OcrResult,
@@ -130,7 +129,7 @@ class VendorBackend:
         def understood(answer: Message) -> tuple[OcrResult, dict[str, list[int]]]:
             if not isinstance(answer, Result):
                 raise ValueError(f"a {type(answer).__name__}")
-            flops = {name: [int(call) for call in calls] for name, calls in answer.flops.items()}
+            flops = {name: list(calls) for name, calls in answer.flops.items()}
             return self._result(request, answer.result), flops
 
         return self._ask(request, "reading", message, progress, understood, cancel)
@@ -141,7 +140,7 @@ class VendorBackend:
         on_call: Callable[[int], None],
         cancel: CancelToken | None = None,
         **fields_of_trace: Any,
-    ) -> list[int]:
+    ) -> tuple[int, ...]:
         """Read a page with the modules tapped; the new tokens. The other fields are those of `Trace`.
 
         Raises Cancelled, RemoteCodeNotAllowed or another VendorError.
@@ -151,10 +150,10 @@ class VendorBackend:
             if isinstance(sent, TraceStep):
                 on_call(sent.call)
 
-        def understood(answer: Message) -> list[int]:
+        def understood(answer: Message) -> tuple[int, ...]:
             if not isinstance(answer, Traced):
                 raise ValueError(f"a {type(answer).__name__}")
-            return [int(token) for token in answer.token_ids]
+            return answer.token_ids
 
         def message(number: int, call: dict[str, Any]) -> Message:
             return Trace(number, **call, **fields_of_trace)
@@ -239,7 +238,7 @@ class VendorBackend:
         usual = spec.decoding.ngram_size_eval if request.eval_mode else spec.decoding.ngram_size
         as_published = ngram == usual and "no_repeat_ngram_size" not in arguments
         return {
-            "images": [str(image.resolve()) for image in request.images],
+            "images": tuple(str(image.resolve()) for image in request.images),
             "arguments": arguments,
             "ngram_size": None if as_published or request.ngram_window else ngram,
         }
@@ -355,12 +354,9 @@ class VendorBackend:
         """The result in a worker's message. Raises ValueError, TypeError, LookupError or AttributeError for
         what is none."""
         result = result_from_jsonable({**seen, "backend": VENDOR, "request": to_jsonable(request)})
-        tokens, inputs = result.token_ids, result.inputs
-        if tokens is None or inputs is None or result.finish_reason is None:
+        tokens = result.token_ids
+        if tokens is None or result.inputs is None or result.finish_reason is None:
             raise ValueError("no tokens, inputs or finish reason")
-        for field in fields(ModelInputs):
-            if field.type in ("int", "str") and type(getattr(inputs, field.name)).__name__ != field.type:
-                raise ValueError(f"inputs.{field.name} is no {field.type}")
         if any(step.ids[0] != token for step, token in zip(result.top_two, tokens, strict=False)):
             raise ValueError("a best token that was not chosen")
         if len(result.top_two) > len(tokens):

@@ -1,17 +1,19 @@
 """The messages between the two processes of the vendor backend: one JSON object a line.
 
 The standard library alone, and modules that do so: the worker's interpreter may be another one, with other
-packages. The caller's messages are trusted; those of the worker are checked here field by field, and what
-lies in its lists and objects where it is used.
+packages. Every field is checked but the arguments of `infer`, which the caller makes, and the result, which
+it reads as a record.
 """
 
+from __future__ import annotations
+
 import json
-import types
-from dataclasses import dataclass, fields
-from typing import Any, get_args, get_origin
+from dataclasses import dataclass
+from typing import get_args
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json
 from dsocr_core.base.child import MOST_LINE_BYTES
+from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 
 MAX_LINE_BYTES = MOST_LINE_BYTES
 """Longer than any valid message: a result has at most some 33,000 ids with their texts."""
@@ -43,8 +45,8 @@ class Recognize:
     """Run `infer` once, or with several images `infer_multi`."""
 
     number: int
-    images: list[str]
-    arguments: dict[str, Any]
+    images: tuple[str, ...]
+    arguments: dict  # type: ignore[type-arg]
     """Those of `infer` beside the images and `output_path`."""
     ngram_size: int | None
     """Another one than `infer` takes by itself."""
@@ -67,14 +69,14 @@ class Trace:
     """
 
     number: int
-    images: list[str]
-    arguments: dict[str, Any]
+    images: tuple[str, ...]
+    arguments: dict  # type: ignore[type-arg]
     ngram_size: int | None
     steps: int
     directory: str
-    taps: list[list[str]]
-    forced: list[int]
-    only: list[str]
+    taps: tuple[tuple[str, ...], ...]
+    forced: tuple[int, ...]
+    only: tuple[str, ...]
     about: dict[str, str]
 
 
@@ -119,8 +121,8 @@ class Result:
     """
 
     number: int
-    result: dict[str, Any]
-    flops: dict[str, Any]
+    result: dict  # type: ignore[type-arg]
+    flops: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Traced:
     """A trace is on disk."""
 
     number: int
-    token_ids: list[int]
+    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ _KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 def encode(message: Message) -> bytes:
     """The message as one line, newline included. Raises ProtocolError when it is too long."""
-    body = {"type": type(message).__name__, **vars(message)}
+    body = {"type": type(message).__name__, **to_jsonable(message)}
     line = json.dumps(body, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(
@@ -181,20 +183,8 @@ def decode(line: bytes) -> Message:
     kind = _KINDS.get(str(body.pop("type", "")))
     if kind is None:
         raise ProtocolError(f"no message of this protocol: {excerpt}")
-    hints = {field.name: field.type for field in fields(kind)}
-    if body.keys() != hints.keys():
-        raise ProtocolError(
-            f"{kind.__name__}: fields {sorted(body.keys() ^ hints.keys())} missing or unknown"
-        )
-    for name, value in body.items():
-        if not _fits(value, hints[name]):
-            raise ProtocolError(f"{kind.__name__}.{name} is {type(value).__name__}")
-    message: Message = kind(**body)
+    try:
+        message: Message = from_jsonable(kind, body)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"{kind.__name__}: {error}") from error
     return message
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a value is of a field's type; a whole number is also a float, and no bool is a number."""
-    hints = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    kinds = {get_origin(each) or each for each in hints}
-    return type(value) in kinds or (type(value) is int and float in kinds)

@@ -6,7 +6,7 @@ fed with the other side's, and `infer` is left right after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +34,7 @@ class GenerateEnded(BaseException):
 class ForcedTokens:
     """A logits processor that lets only the next of given tokens pass. After the vendor's own processors."""
 
-    def __init__(self, tokens: list[int]) -> None:
+    def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens, self._next = tokens, 0
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ class TracedInfer:
         self._writer.close(
             prompt_ids=self._prompt, token_ids=self._tokens, weights=weights, absent=self._absent
         )
-        return Traced(self.request.number, self._tokens)
+        return Traced(self.request.number, tuple(self._tokens))
 
     def _generate(self, generate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = self.request

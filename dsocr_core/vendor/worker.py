@@ -209,7 +209,8 @@ class Worker:
         seen = observation.result(self._model, self._tokenizer)
         environment = {**more, "overridden": ", ".join(observation.overridden)}
         whole = {**seen, "image_size": size, "more_sizes": sizes, "environment": environment}
-        return Result(request.number, whole, dict(observation.flops))
+        flops = {name: tuple(calls) for name, calls in observation.flops.items()}
+        return Result(request.number, whole, flops)
 
     def _infer(self, request: Recognize | Trace) -> None:
         """Call the published entry."""
@@ -217,7 +218,7 @@ class Worker:
         if self._row.published.arguments:
             arguments["max_length"] = self._model.config.max_position_embeddings
         if len(request.images) > 1:
-            self._model.infer_multi(self._tokenizer, image_files=request.images, **arguments)
+            self._model.infer_multi(self._tokenizer, image_files=list(request.images), **arguments)
         else:
             self._model.infer(self._tokenizer, image_file=request.images[0], **arguments)
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr_core.models.family import FIRST
 from dsocr_core.page.documents import Page
 from dsocr_core.settings import InferSettings, Settings
-from dsocr_core.trace.why.hypotheses import Attempt
+from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.reader import Reader, Reading
 
 TOKENS = 120

@@ -12,15 +12,15 @@ from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.page.prompt import build_prompt
 from dsocr_core.page.tiling import page_grid
 from dsocr_core.reading.ngram_rule import forbidden_steps, same_choices
-from dsocr_core.reading.records import NgramPolicy, OcrRequest
-from dsocr_core.trace.why.hypotheses import Attempt
+from dsocr_core.reading.records import ModelInputs, NgramPolicy, OcrRequest
+from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.reader import Reading
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a hypothesis is not run. Unless that holds `always`, it may do something beside another."""
+    """Why a hypothesis is not run. Unless that holds `always`, it may do something together with another."""
 
     words: str
     always: bool = True
@@ -41,15 +41,13 @@ class Page:
 
 @dataclass(frozen=True)
 class Base:
-    """Reading to which a hypothesis is added. `parted` is the number of the token at which it and B part,
-    at the latest."""
+    """Reading to which a hypothesis is added. `diverged` is the number of the token at which it and B
+    diverge, at the latest."""
 
     attempt: Attempt
     reading: Reading
-    parted: int
+    diverged: int
     policy: NgramPolicy
-    window: int | None = None
-    """Tokens of the decoder's window; None where it forgets none."""
 
 
 def page_of(images: Sequence[Path]) -> Page:
@@ -76,40 +74,33 @@ def excluded(
     attempt = base.attempt.changed(hypothesis.change)
     if attempt == base.attempt:
         return Reason("the prompt has one image" if hypothesis.group == "pages" else "A does it too")
-    return (
-        _by_facts(hypothesis, attempt, base.attempt, other)
-        or _by_page(hypothesis, attempt.request, base.attempt.request, page)
-        or _by_window(hypothesis, base)
-        or (_by_tokens(base, policy, other) if hypothesis.group == "ngram" else None)
-    )
-
-
-def _by_facts(hypothesis: Hypothesis, attempt: Attempt, base: Attempt, other: Other) -> Reason | None:
-    """Exclude by what B says of itself."""
-    theirs = other.inputs
-    if theirs is None:
-        return None
-    request = attempt.request
+    recorded = _by_inputs(hypothesis, attempt, base.reading.inputs, other.inputs) if other.inputs else None
+    if recorded is not None:
+        return Reason(recorded)
     if hypothesis.group == "ngram":
-        policy = (request.no_repeat_ngram_size, request.ngram_window, request.ngram_whitelist)
-        if policy != (theirs.no_repeat_ngram_size, theirs.ngram_window, theirs.ngram_whitelist):
-            return Reason(f"B's n-gram rule is {theirs.ngram_words}")
-    if hypothesis.group == "dtype" and attempt.dtype != theirs.dtype:
-        return Reason(f"B computes in {theirs.dtype}")
-    return None
+        return _by_tokens(base, policy, other)
+    return _by_page(hypothesis, attempt.request, base.attempt.request, page)
 
 
-def same_inputs(hypothesis: Hypothesis, reading: Reading, other: Other) -> Reason | None:
-    """Exclude what both sides' recorded inputs, equal on A and B, rule out."""
-    ours, theirs = reading.inputs, other.inputs
-    if theirs is None:
-        return None
-    if hypothesis.group == "prompt" and ours.prompt_ids == theirs.prompt_ids:
-        return Reason("the prompt's ids are equal")
+def _by_inputs(
+    hypothesis: Hypothesis, attempt: Attempt, ours: ModelInputs, theirs: ModelInputs
+) -> str | None:
+    """Exclude by what B has recorded of itself, and by what both have recorded equally."""
+    request, group = attempt.request, hypothesis.group
+    policy = (request.no_repeat_ngram_size, request.ngram_window, request.ngram_whitelist)
+    if group == "ngram" and policy != (
+        theirs.no_repeat_ngram_size,
+        theirs.ngram_window,
+        theirs.ngram_whitelist,
+    ):
+        return f"B's n-gram rule is {theirs.ngram_words}"
+    if group == "dtype" and attempt.dtype != theirs.dtype:
+        return f"B computes in {theirs.dtype}"
+    if group == "prompt" and ours.prompt_ids == theirs.prompt_ids:
+        return "the prompt's ids are equal"
     pixels = (ours.global_sha256, ours.tiles_sha256, ours.grid)
-    same_pixels = pixels == (theirs.global_sha256, theirs.tiles_sha256, theirs.grid)
-    if hypothesis.group in ("views", "exif") and same_pixels:
-        return Reason("the pixels of all views are equal")
+    if group in ("views", "exif") and pixels == (theirs.global_sha256, theirs.tiles_sha256, theirs.grid):
+        return "the pixels of all views are equal"
     return None
 
 
@@ -120,35 +111,17 @@ def _by_page(hypothesis: Hypothesis, request: OcrRequest, base: OcrRequest, page
     if hypothesis.group == "prompt":
         texts = {build_prompt(each.required.prompt, each.template) for each in (request, base)}
         return Reason("the prompt has no such newline") if len(texts) == 1 else None
-    if hypothesis.group == "views" and base.more:
+    if hypothesis.group != "views":
+        return None
+    if base.more:
         return Reason("pages of one prompt are not cut")
-    if hypothesis.group == "views":
-        grids = {_grid(each, page) for each in (request, base)}
-        ours, theirs = base.resolution, request.resolution
-        if request.preset == base.preset and not ours.crop_mode:
-            return Reason(f"{base.preset} does not cut pages")
-        if len(grids) == 1 and replace(theirs, name=ours.name, max_tiles=ours.max_tiles) == ours:
-            columns, rows = grids.pop()
-            return Reason(f"the page is cut into {columns} x {rows} tiles under both", not page.swapped)
-    return None
-
-
-def _by_window(hypothesis: Hypothesis, base: Base) -> Reason | None:
-    """Exclude a window that is full only after A and B have parted: up to there all tokens are seen."""
-    if hypothesis.group != "window":
-        return None
-    if base.window is None:
-        return Reason("the model forgets nothing")
-    fewest = base.window
-    if hypothesis.change.get("span") == "sliding":
-        return None
-    if isinstance(less := hypothesis.change.get("window"), int):
-        fewest += min(less, 0)
-    elif less == "half":
-        fewest //= 2
-    if base.parted <= fewest:
-        words = f"A and B part at token {base.parted}, before {fewest} are in the window"
-        return Reason(words, always=False)
+    grids = {_grid(each, page) for each in (request, base)}
+    ours, theirs = base.resolution, request.resolution
+    if request.preset == base.preset and not ours.crop_mode:
+        return Reason(f"{base.preset} does not cut pages")
+    if len(grids) == 1 and replace(theirs, name=ours.name, max_tiles=ours.max_tiles) == ours:
+        columns, rows = grids.pop()
+        return Reason(f"the page is cut into {columns} x {rows} tiles under both", not page.swapped)
     return None
 
 
@@ -159,15 +132,10 @@ def _grid(request: OcrRequest, page: Page) -> tuple[int, int]:
 
 
 def _by_tokens(base: Base, policy: NgramPolicy, other: Other) -> Reason | None:
-    """An n-gram rule that chooses as A's does up to where B parts from A is not why they part."""
-    tokens = base.reading.tokens[: base.parted + 1]
+    """An n-gram rule that chooses as A's does up to where B diverges from A is not why they do."""
+    tokens = base.reading.tokens[: base.diverged + 1]
     if same_choices(base.policy, policy, tokens, base.reading.inputs.prompt_ids):
         return Reason(f"it forbids nothing else in the first {len(tokens)} tokens", always=False)
     if other.tokens is not None and (steps := forbidden_steps(policy, other.tokens)):
         return Reason(f"B's token {steps[0]} breaks it")
     return None
-
-
-def unordered(chosen: Sequence[Hypothesis]) -> frozenset[str]:
-    """A combination's name, whatever its order."""
-    return frozenset(each.name for each in chosen)

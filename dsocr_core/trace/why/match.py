@@ -1,4 +1,4 @@
-"""Nearness of a reading to B, and what of the rest needs no model: stripped markup, a shorter limit."""
+"""B on a page, the nearness of a reading to it, and what of the rest needs no model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
+from dsocr_core.page.prompt import build_prompt
 from dsocr_core.reading.markup import END_MARKER
 from dsocr_core.reading.postprocess import clean_text, result_mmd
-from dsocr_core.reading.records import FinishReason, ModelInputs
+from dsocr_core.reading.records import VENDOR, FinishReason, ModelInputs, OcrResult
 
 STRIPPED, CLEANED, CUT = "special tokens stripped", "boxes removed as in result.mmd", "a token limit of {}"
 _LEFT_AFTER, _LEFT_AFTER_MARKUP = 48, 200
-"""Characters that a reading goes on after it parted from B: what follows says nothing more. More where boxes
-that are not written whole look like text."""
+"""Characters that a reading goes on after it diverged from B: what follows says nothing more. More where
+boxes that are not written whole look like text."""
 _CHANCE = 16
 FEWEST_OF_PREFIX = 8
 """Characters that a text cut short must have to say anything."""
+_UNQUANTISED = ("eager", "fast", VENDOR)
+"""Backends that read the checkpoint's own weights; of others only what they say is known."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,21 @@ class Other:
     inputs: ModelInputs | None = None
     prompt: str | None = None
     quantisation: str | None = None
+
+    @classmethod
+    def of(cls, result: OcrResult, name: str) -> Other:
+        """B from a result of any backend. Its prompt is known where its inputs are: what a server or a
+        program makes of ours is not."""
+        request, inputs = result.request, result.inputs
+        return cls(
+            name,
+            result.text_raw,
+            result.token_ids,
+            result.finish_reason,
+            inputs,
+            None if inputs is None else build_prompt(request.required.prompt, request.template),
+            result.environment.get("quantisation") or ("none" if result.backend in _UNQUANTISED else None),
+        )
 
     @functools.cached_property
     def clean(self) -> str:
@@ -67,44 +85,42 @@ class Matcher:
 
     def __init__(self, other: Other, special: Sequence[str]) -> None:
         self.other = other
-        strip = functools.partial(_without, re.compile("|".join(map(re.escape, special)) or "$^"))
-        forms: list[tuple[tuple[str, ...], Callable[[str], str]]] = [((), clean_text)]
+        stripped = re.compile("|".join(map(re.escape, special)) or "$^")
+        self._forms: list[tuple[tuple[str, ...], Callable[[str], str]]] = [((), clean_text)]
         if "<|ref|>" not in other.text:
-            forms += [((STRIPPED,), strip), ((CLEANED,), lambda text: result_mmd(text).strip())]
-        self._forms = forms
+            self._forms.append(((STRIPPED,), lambda text: stripped.sub("", text).strip()))
+            self._forms.append(((CLEANED,), lambda text: result_mmd(text).strip()))
 
     def goes_with(self, text: str) -> bool:
-        """Tell whether a reading that has come so far has not parted from B for long, in any form."""
+        """Tell whether a reading that has come so far has not diverged from B for long, in any form."""
         margin = _LEFT_AFTER if len(self._forms) == 1 else _LEFT_AFTER_MARKUP
         readings = (form(text) for _, form in self._forms)
-        return any(len(each) - common_prefix(each, self.other.clean) <= margin for each in readings)
+        return any(len(each) - _agreed(each, self.other.clean) <= margin for each in readings)
 
     def match(self, text: str, tokens: Sequence[int], whole: bool = True) -> Match:
         """Match a reading; `whole` when it was not left early."""
-        other = self.other
-        if other.tokens is not None and (found := self._tokens(tokens)) is not None:
+        if (found := self._by_tokens(tuple(tokens))) is not None:
             return found
-        plain, *others = (self._form(free, form(text), whole) for free, form in self._forms)
-        if plain.exact:
-            return plain
+        plain, *others = (self._by_text(free, form(text), whole) for free, form in self._forms)
         best = max(others, key=lambda each: each.closeness, default=plain)
         # A few characters in common are chance.
-        return best if best.exact or best.agreed > plain.agreed + _CHANCE else plain
+        better = best.exact or best.agreed > plain.agreed + _CHANCE
+        return best if better and not plain.exact else plain
 
-    def _tokens(self, tokens: Sequence[int]) -> Match | None:
-        """By tokens where they decide."""
-        theirs, size = self.other.tokens or (), len(self.other.clean)
-        if tuple(tokens) == theirs:
+    def _by_tokens(self, tokens: tuple[int, ...]) -> Match | None:
+        """The match where tokens decide it."""
+        theirs, size = self.other.tokens, len(self.other.clean)
+        if theirs is not None and tokens == theirs:
             return Match(True, size, size, 0.0)
-        if not self.other.ended and 0 < len(theirs) < len(tokens) and tuple(tokens[: len(theirs)]) == theirs:
+        if theirs and not self.other.ended and len(theirs) < len(tokens) and tokens[: len(theirs)] == theirs:
             return Match(True, size, size, 0.0, (CUT.format(len(theirs)),))
         return None
 
-    def _form(self, free: tuple[str, ...], text: str, whole: bool) -> Match:
+    def _by_text(self, free: tuple[str, ...], text: str, whole: bool) -> Match:
         theirs = self.other.clean
         if text == theirs:
             return Match(True, len(theirs), len(theirs), 0.0, free)
-        agreed = common_prefix(text, theirs)
+        agreed = _agreed(text, theirs)
         if not self.other.ended and agreed == len(theirs) >= FEWEST_OF_PREFIX:
             limit = len(self.other.tokens) if self.other.tokens is not None else f"{agreed} characters"
             return Match(True, agreed, agreed, 0.0, (*free, CUT.format(limit)))
@@ -113,17 +129,7 @@ class Matcher:
         return Match(False, agreed, len(theirs), errors, free)
 
 
-def common_prefix(a: str, b: str) -> int:
+def _agreed(a: str, b: str) -> int:
     """Characters before the first difference."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[:middle] == b[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _without(special: re.Pattern[str], text: str) -> str:
-    return special.sub("", text).strip()
+    differing = (place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
+    return next(differing, min(len(a), len(b)))

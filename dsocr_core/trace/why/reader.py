@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 
@@ -20,10 +20,10 @@ from dsocr_core.page.tokenizer import Tokenizer
 from dsocr_core.reading.records import CancelToken, FinishReason, ModelInputs, NgramPolicy
 from dsocr_core.settings import Settings
 from dsocr_core.trace.why.altered import AS_PUBLISHED, Altered
-from dsocr_core.trace.why.hypotheses import Attempt
+from dsocr_core.trace.why.attempt import Attempt
 
 CHECKED_EVERY = 16
-"""Tokens between two looks at whether a reading has parted from B."""
+"""Tokens between two looks at whether a reading has diverged from B."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,6 @@ class Reading:
     finish: FinishReason | None
     inputs: ModelInputs
     whole: bool = True
-
-
-class Watcher(Protocol):
-    """Asked now and then whether a reading is worth going on with."""
-
-    def __call__(self, text: str) -> bool: ...
 
 
 class Reader:
@@ -80,19 +74,14 @@ class Reader:
         over_prompt = Altered(rule_over_prompt=attempt.altered.rule_over_prompt)
         return self._engine(self.dtype, over_prompt).ngram_policy(attempt.request)
 
-    @property
-    def window(self) -> int | None:
-        """Tokens of the decoder's window; None where it forgets none."""
-        return self._engine(self.dtype).checkpoint.model.config.decoder.window
-
     def read(
         self,
         attempt: Attempt,
         limit: int | None = None,
-        watcher: Watcher | None = None,
+        goes_on: Callable[[str], bool] | None = None,
         cancel: CancelToken | None = None,
     ) -> Reading:
-        """Read the page. At most `limit` tokens; left early where the `watcher` says so.
+        """Read the page. At most `limit` tokens; left early where `goes_on` says no of its text.
 
         Raises DsocrError and Cancelled.
         """
@@ -105,7 +94,7 @@ class Reader:
                 if cancel is not None and cancel.is_set():
                     raise Cancelled
                 tokens.append(token)
-                if watcher and len(tokens) % CHECKED_EVERY == 0 and not watcher(tokenizer.decode(tokens)):
+                if goes_on and len(tokens) % CHECKED_EVERY == 0 and not goes_on(tokenizer.decode(tokens)):
                     whole = False
                     break
         finish = finish_reason(tokens, engine.end_token) if whole else None

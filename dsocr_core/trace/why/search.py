@@ -1,4 +1,4 @@
-"""The search for the cause on one page: hypotheses one by one, then combined, within a budget."""
+"""The search for the cause on one page: hypotheses one by one, then pairs of them, within a budget."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.reading.ngram_rule import same_choices
-from dsocr_core.reading.records import CancelToken, NgramPolicy
-from dsocr_core.trace.why.exclude import Base, Page, Reason, excluded, same_inputs, unordered
-from dsocr_core.trace.why.hypotheses import Attempt, applied, from_facts
+from dsocr_core.reading.records import CancelToken
+from dsocr_core.trace.why.attempt import Attempt, recorded_hypotheses
+from dsocr_core.trace.why.exclude import Base, Page, Reason, excluded
 from dsocr_core.trace.why.match import Match, Matcher, Other
 from dsocr_core.trace.why.reader import Reader, Reading
 
-MOST_COMBINED = 3
+Chosen = tuple[Hypothesis, ...]
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,11 @@ class Budget:
 class Trial:
     """A combination of hypotheses that was run, or found without a run."""
 
-    chosen: tuple[Hypothesis, ...]
+    chosen: Chosen
     match: Match
-    seconds: float
-    prefilled: bool
+    reading: Reading
+    seconds: float = 0.0
+    prefilled: bool = True
     """True where vision and prompt had to be computed for it."""
 
     @property
@@ -48,6 +49,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Exclusion:
+    """A hypothesis that was not run, and why."""
+
     hypothesis: Hypothesis
     why: str
 
@@ -79,9 +82,8 @@ class Finding:
     def sentence(self) -> str:
         """The conclusion in one line."""
         if self.cause is not None:
-            if not self.cause.chosen and not self.cause.match.free:
-                return "A and B are equal"
-            return f"B is reproduced exactly with {self.cause.words}"
+            words = self.cause.words
+            return f"B is reproduced exactly with {words}" if words else "A and B are equal"
         words = "not explained"
         if self.nearest is not None:
             agreed, before = self.nearest.match.agreed, self.match.agreed
@@ -114,8 +116,7 @@ class Search:
         self._budget, self._progress, self._cancel = budget or Budget(), progress, cancel
         self._matcher = Matcher(other, reader.special_texts)
         self._order = _ordered(attempt, other, first)
-        self._tried: dict[frozenset[str], Trial] = {}
-        self._readings: dict[frozenset[str], Reading] = {}
+        self._trials: dict[frozenset[str], Trial] = {}
         self._began = time.monotonic()
 
     def run(self) -> Finding:
@@ -124,18 +125,17 @@ class Search:
         reading = self._reader.read(self._attempt, cancel=self._cancel)
         match = self._matcher.match(reading.text, reading.tokens)
         finding = Finding(self._attempt.request.name, reading, match)
+        as_it_is = self._trials[frozenset()] = Trial((), match, reading)
         if match.exact:
-            finding.cause = Trial((), match, 0.0, prefilled=True)
+            finding.cause = as_it_is
             return finding
-        base = self._base((), reading, match)
-        for chosen in self._combinations(finding, base):
+        for chosen in self._combinations(finding):
             if (stop := self._spent(finding)) is not None:
                 finding.stopped = stop
                 break
             trial = self._try(chosen, finding)
             if trial.match.exact:
-                finding.cause = trial
-                finding.also = self._also(trial)
+                finding.cause, finding.also = trial, self._also(trial)
                 return finding
         nearer = [each for each in finding.trials if each.match.closeness > match.closeness]
         finding.nearest = max(nearer, key=lambda each: each.match.closeness, default=None)
@@ -143,73 +143,52 @@ class Search:
 
     # --- what is tried, in which order ------------------------------------------------------------
 
-    def _combinations(self, finding: Finding, base: Base) -> Iterator[tuple[Hypothesis, ...]]:
-        """Each hypothesis that is not excluded; all pairs, the most promising first; then a third on top."""
+    def _combinations(self, finding: Finding) -> Iterator[Chosen]:
+        """Each hypothesis that is not excluded, then all pairs, the most promising first."""
         alone: list[Hypothesis] = []
         idle: list[Hypothesis] = []
         for hypothesis in self._order:
-            why = self._excluded(hypothesis, base) or same_inputs(hypothesis, finding.a, self._other)
+            why = self._excluded(hypothesis, ())
             if why is None:
                 alone.append(hypothesis)
                 yield (hypothesis,)
-            else:
-                finding.exclusions.append(Exclusion(hypothesis, why.words))
-                # What does nothing to A may yet do something beside another cause.
-                if not why.always:
-                    idle.append(hypothesis)
-        yield from self._pairs(alone, idle)
-        for _ in range(MOST_COMBINED - 2):
-            best = max(finding.trials, key=lambda each: each.match.closeness, default=None)
-            if best is None or len(best.chosen) < 2:
-                return
-            yield from self._on_top(best.chosen, alone + idle)
+                continue
+            finding.exclusions.append(Exclusion(hypothesis, why.words))
+            # What does nothing to A may yet do something together with another cause.
+            if not why.always:
+                idle.append(hypothesis)
+        alone.sort(key=lambda each: self._trials[frozenset({each.name})].match.closeness, reverse=True)
+        ranked = [*enumerate(alone), *enumerate(idle, len(alone))]
+        pairs = sorted(itertools.combinations(ranked, 2), key=lambda pair: (pair[0][0], pair[1][0]))
+        for (rank, one), (_, other) in pairs:
+            # The decode rule last: it is tried on what the other has read.
+            below, above = sorted((one, other), key=lambda each: each.group == "ngram")
+            if rank >= len(alone) or below.group == above.group:
+                continue
+            decodes = above.group == "ngram" and frozenset({below.name}) in self._trials
+            if not decodes or self._excluded(above, (below,)) is None:
+                yield below, above
 
-    def _pairs(self, alone: list[Hypothesis], idle: list[Hypothesis]) -> Iterator[tuple[Hypothesis, ...]]:
-        """Two causes: those with the nearest single ones first."""
-        ranked = sorted(alone, key=lambda each: self._single(each).match.closeness, reverse=True)
-        rank = {each.name: number for number, each in enumerate([*ranked, *idle])}
-        pairs = itertools.combinations([*ranked, *idle], 2)
-        possible = [pair for pair in pairs if pair[0].group != pair[1].group and pair[0] not in idle]
-        for pair in sorted(possible, key=lambda pair: sorted(rank[each.name] for each in pair)):
-            yield from self._possible(pair)
-
-    def _on_top(
-        self, chosen: tuple[Hypothesis, ...], rest: list[Hypothesis]
-    ) -> Iterator[tuple[Hypothesis, ...]]:
-        groups = {each.group for each in chosen}
-        for hypothesis in rest:
-            if hypothesis.group not in groups:
-                yield from self._possible((*chosen, hypothesis))
-
-    def _possible(self, chosen: tuple[Hypothesis, ...]) -> Iterator[tuple[Hypothesis, ...]]:
-        """The combination, unless its last part, a decode rule, can do nothing on top of the others."""
-        chosen = tuple(sorted(chosen, key=lambda each: each.group == "ngram"))
-        if unordered(chosen) in self._tried:
-            return
-        below = self._tried.get(unordered(chosen[:-1]))
-        if chosen[-1].group == "ngram" and below is not None:
-            reading = self._readings[unordered(chosen[:-1])]
-            base = self._base(chosen[:-1], reading, below.match)
-            if self._excluded(chosen[-1], base) is not None:
-                return
-        yield chosen
-
-    def _excluded(self, hypothesis: Hypothesis, base: Base) -> Reason | None:
-        policy = self._policy(base.attempt.changed(hypothesis.change))
+    def _excluded(self, hypothesis: Hypothesis, below: Chosen) -> Reason | None:
+        """Why a hypothesis can do nothing on top of others, which were tried."""
+        trial = self._trials[_key(below)]
+        attempt = self._attempt.under(below)
+        base = Base(attempt, trial.reading, self._diverged(trial), self._reader.policy(attempt))
+        policy = self._reader.policy(attempt.changed(hypothesis.change))
         return excluded(hypothesis, base, self._other, self._page, policy)
 
     # --- trying -----------------------------------------------------------------------------------
 
-    def _try(self, chosen: tuple[Hypothesis, ...], finding: Finding) -> Trial:
+    def _try(self, chosen: Chosen, finding: Finding) -> Trial:
         began, prefills = time.monotonic(), self._reader.prefills
         words = " and ".join(each.words for each in chosen)
         self._progress(words, len(finding.trials) + 1, self._budget.runs)
-        attempt = applied(self._attempt, chosen)
-        reading = self._reader.read(attempt, self._limit(finding), self._matcher.goes_with, self._cancel)
+        reading = self._reader.read(
+            self._attempt.under(chosen), self._limit(finding), self._matcher.goes_with, self._cancel
+        )
         match = self._matcher.match(reading.text, reading.tokens, reading.whole)
-        trial = Trial(chosen, match, time.monotonic() - began, self._reader.prefills > prefills)
-        self._tried[unordered(chosen)] = trial
-        self._readings[unordered(chosen)] = reading
+        seconds, prefilled = time.monotonic() - began, self._reader.prefills > prefills
+        trial = self._trials[_key(chosen)] = Trial(chosen, match, reading, seconds, prefilled)
         finding.trials.append(trial)
         return trial
 
@@ -225,62 +204,49 @@ class Search:
             return f"the budget of {self._budget.seconds:g} s is spent"
         return None
 
-    # --- where readings part ----------------------------------------------------------------------
-
-    def _base(self, chosen: tuple[Hypothesis, ...], reading: Reading, match: Match) -> Base:
-        attempt = applied(self._attempt, chosen)
-        parted, window = self._parted(reading, match), self._reader.window
-        return Base(attempt, reading, parted, self._policy(attempt), window)
-
-    def _parted(self, reading: Reading, match: Match) -> int:
+    def _diverged(self, trial: Trial) -> int:
         """The first token in which the reading and B differ; by text where B's tokens are not known."""
-        theirs = self._other.tokens
+        ours, theirs = trial.reading.tokens, self._other.tokens
         if theirs is not None:
-            pairs = zip(reading.tokens, theirs, strict=False)
-            shorter = min(len(reading.tokens), len(theirs))
-            return next((step for step, (ours, other) in enumerate(pairs) if ours != other), shorter)
-        if match.free:
-            return len(reading.tokens)
-        low, high = 0, len(reading.tokens)
+            pairs = zip(ours, theirs, strict=False)
+            return next(
+                (step for step, (one, other) in enumerate(pairs) if one != other), min(len(ours), len(theirs))
+            )
+        if trial.match.free:
+            return len(ours)
+        low, high = 0, len(ours)
         while low < high:  # the fewest tokens whose text leaves B's
             middle = (low + high) // 2
-            text = self._reader.text(reading.tokens[: middle + 1]).lstrip()
+            text = self._reader.text(ours[: middle + 1]).lstrip()
             if self._other.clean.startswith(text.rstrip("\ufffd")):
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _policy(self, attempt: Attempt) -> NgramPolicy:
-        return self._reader.policy(attempt)
-
-    def _single(self, hypothesis: Hypothesis) -> Trial:
-        return self._tried[unordered((hypothesis,))]
-
     def _also(self, trial: Trial) -> tuple[str, ...]:
         """Other n-gram rules that choose the same all along, so that this page cannot tell them apart."""
-        reading = self._readings[unordered(trial.chosen)]
         ours = next((each for each in trial.chosen if each.group == "ngram"), None)
         if ours is None:
             return ()
-        attempt = applied(self._attempt, trial.chosen)
-        policy = self._policy(attempt)
+        attempt, reading = self._attempt.under(trial.chosen), trial.reading
+        policy = self._reader.policy(attempt)
+        rules = [each for each in self._order if each.group == "ngram" and each.name != ours.name]
+        policies = {each.words: self._reader.policy(attempt.changed(each.change)) for each in rules}
         return tuple(
-            each.words
-            for each in self._order
-            if each.group == "ngram"
-            and each.name != ours.name
-            and same_choices(
-                policy, self._policy(attempt.changed(each.change)), reading.tokens, reading.inputs.prompt_ids
-            )
+            words
+            for words, other in policies.items()
+            if same_choices(policy, other, reading.tokens, reading.inputs.prompt_ids)
         )
 
 
+def _key(chosen: Chosen) -> frozenset[str]:
+    return frozenset(each.name for each in chosen)
+
+
 def _ordered(attempt: Attempt, other: Other, first: Sequence[str]) -> tuple[Hypothesis, ...]:
-    """Order them: what B says of itself, what explained other pages, then the others; each change once."""
-    told = from_facts(other.inputs, attempt) if other.inputs is not None else ()
-    found: dict[str, Hypothesis] = {}
-    for each in sorted(attempt.request.family.hypotheses, key=lambda each: each.name not in first):
-        found[each.name] = each
-    rest = [each for each in found.values() if all(dict(each.change) != dict(one.change) for one in told)]
-    return (*told, *rest)
+    """Order them: what B has recorded, what explained other pages, then the others; each change once."""
+    recorded = recorded_hypotheses(other.inputs, attempt) if other.inputs is not None else ()
+    known = [dict(each.change) for each in recorded]
+    own = sorted(attempt.request.family.hypotheses, key=lambda each: each.name not in first)
+    return (*recorded, *(each for each in own if dict(each.change) not in known))

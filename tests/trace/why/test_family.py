@@ -13,7 +13,6 @@ from PIL import ExifTags, Image
 
 from dsocr_core.models.blocks.attention import eager_core
 from dsocr_core.models.family import MODELS
-from dsocr_core.models.hypotheses import Hypothesis
 from dsocr_core.page.documents import Page
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import InferSettings, Settings
@@ -22,7 +21,7 @@ from dsocr_core.trace.why.exclude import Page as Facts
 from dsocr_core.trace.why.exclude import page_of
 from dsocr_core.trace.why.match import Other
 from dsocr_core.trace.why.run import why
-from dsocr_core.trace.why.search import Budget, Search
+from dsocr_core.trace.why.search import Budget
 from tests.support.both_backends import noise_page
 from tests.support.planted_causes import MemoReader
 from tests.support.seeded_weights import tiny_ocr2_config, tiny_unlimited_config, write_seeded_checkpoint
@@ -113,25 +112,6 @@ def test_pages_are_turned_if_one_of_them_is(tmp_path: Path) -> None:
         image.save(turned, exif=exif)
     assert page_of([upright, turned]) == Facts(700, 300, turned=True, swapped=False)
     assert page_of([turned]) == Facts(700, 300, turned=True, swapped=True)
-
-
-def test_a_window_is_excluded_where_the_texts_part_before_it_is_full(reads: Reads) -> None:
-    """The window has 8 tokens: with all keys in sight the first token that can differ is number 9."""
-    reader, page = reads("unlimited_ocr", "base")
-    text = reader.read(reader.attempt(page)).text
-    other = Other("b", text[:3] + "\N{SNOWMAN}" * 30)
-    finding = why(reader.settings, [page], lambda _: other, Budget(0), reader=reader).pages[0].finding
-    search = Search(reader, reader.attempt(page), other, Facts(500, 700, False, False))
-    base = search._base((), finding.a, finding.match)
-    assert base.window == 8 and base.parted <= 4
-    reasons = {each.name: search._excluded(each, base) for each in reader.settings.family.hypotheses}
-    for name in ("full-attention", "window+1", "window-1", "time-order"):
-        assert reasons[name] is not None and "before" in reasons[name].words, name
-    assert reasons["window-over-prompt"] is None
-    assert reasons["page-order"] is not None and reasons["page-order"].words == "the prompt has one image"
-    together = replace(base, attempt=reader.attempt(replace(page, more=(page.path,))))
-    views = search._excluded(Hypothesis("cut", "", "views", {"preset": "gundam"}), together)
-    assert views is not None and views.words == "pages of one prompt are not cut"
 
 
 def test_a_span_is_cut_out_of_all_keys() -> None:

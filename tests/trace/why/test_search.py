@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from dsocr_core.models.family import FIRST
-from dsocr_core.reading.records import NgramPolicy, OcrRequest
+from dsocr_core.reading.records import NgramPolicy, OcrRequest, OcrResult
+from dsocr_core.trace.why.attempt import Attempt
 from dsocr_core.trace.why.exclude import Page
-from dsocr_core.trace.why.hypotheses import Attempt, applied
-from dsocr_core.trace.why.match import Match, Matcher, Other, common_prefix
+from dsocr_core.trace.why.match import Match, Matcher, Other
 from dsocr_core.trace.why.reader import Reading
+from dsocr_core.trace.why.run import fact_lines
 from dsocr_core.trace.why.search import Budget, Finding, Search
 from tests.support.model_inputs import INPUTS
 
@@ -30,8 +31,6 @@ class FakeReader:
     special_texts: tuple[str, ...] = SPECIAL
     prefills: int = 0
     runs: int = 0
-
-    window: int | None = None
 
     def policy(self, attempt: Attempt) -> NgramPolicy:
         request = attempt.request
@@ -64,7 +63,7 @@ def search(
 
 
 def written(*names: str) -> str:
-    return FakeReader().write(applied(A, [BY_NAME[name] for name in names]))
+    return FakeReader().write(A.under(BY_NAME[name] for name in names))
 
 
 @pytest.mark.parametrize("name", ["ngram-30-90", "roles", "tiles-6", "no-tiles", "no-exif", "fp16", "bf16"])
@@ -160,10 +159,34 @@ def test_what_explained_another_page_is_tried_first() -> None:
     assert found.runs == 1
 
 
+TEXT = "<|ref|>text<|/ref|>a line of the page"
+
+
+def result(page: str, backend: str = "fast") -> OcrResult:
+    request = OcrRequest(Path(page), "gundam", "<image>\nFree OCR.", source=page)
+    return OcrResult(backend, request, (8, 8), TEXT, (1, 2), (), "eos", INPUTS, ())
+
+
+def test_a_result_tells_all() -> None:
+    found = Other.of(result("page.png"), "b")
+    assert (found.text, found.tokens, found.finish, found.inputs) == (TEXT, (1, 2), "eos", INPUTS)
+    assert found.quantisation == "none" and Other.of(result("p", "port"), "b").quantisation is None
+
+
+def test_facts_are_equal_different_or_not_known() -> None:
+    request = OcrRequest(Path("page.png"), "gundam", "<image>\nFree OCR.", template="roles")
+    reading = Reading((1,), "a", "length", INPUTS)
+    silent = {line.name: line.state for line in fact_lines(request, reading, Other("b", "text"))}
+    assert set(silent.values()) == {"not known"}
+    other = Other("b", "t", inputs=INPUTS, prompt="<image>\nFree OCR.", finish="eos", quantisation="q8_0")
+    lines = {line.name: line for line in fact_lines(request, reading, other)}
+    assert lines["grid"].state == lines["n-gram size"].state == "equal"
+    assert lines["prompt as read"].a == "<|User|>: <image>\nFree OCR.\n\n<|Assistant|>:"
+    assert {lines[name].state for name in ("prompt as read", "quantisation", "stop reason")} == {"differs"}
+
+
 def test_matching_by_hand() -> None:
     matcher = Matcher(Other("b", "one two three four"), ())
     assert matcher.match("one two three four", ()) == Match(True, 18, 18, 0.0)
     near = matcher.match("one two three fire", ())
     assert (near.exact, near.agreed, near.of, near.error_rate) == (False, 15, 18, 3 / 18)
-    pairs = (("", "a"), ("ab", "ab"), ("abc", "abd"), ("xa", "ya"))
-    assert [common_prefix(*pair) for pair in pairs] == [0, 2, 2, 0]

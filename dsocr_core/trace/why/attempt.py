@@ -1,6 +1,6 @@
-"""Hypotheses of why another engine writes another text: each a change of our own reading that reproduces it.
+"""A reading of ours with some things set otherwise: by the request, the number type, or in the model.
 
-Facts with their sources: docs/why.md. Those of a model are in its spec.
+Facts with their sources: docs/why.md. Hypotheses of a model are in its spec.
 """
 
 from __future__ import annotations
@@ -34,9 +34,16 @@ class Attempt:
             rest |= {"image": first, "more": tuple(more)}
         return Attempt(replace(self.request, **rest), dtype, replace(self.altered, **own))
 
+    def under(self, hypotheses: Iterable[Hypothesis]) -> Attempt:
+        """The same with the changes of all hypotheses."""
+        attempt = self
+        for hypothesis in hypotheses:
+            attempt = attempt.changed(hypothesis.change)
+        return attempt
 
-def from_facts(inputs: ModelInputs, attempt: Attempt) -> tuple[Hypothesis, ...]:
-    """Make hypotheses of what B itself says it did differently: these come before any guess."""
+
+def recorded_hypotheses(inputs: ModelInputs, attempt: Attempt) -> tuple[Hypothesis, ...]:
+    """Differences that B itself has recorded: these come before any guess."""
     found = []
     theirs = (inputs.no_repeat_ngram_size, inputs.ngram_window, inputs.ngram_whitelist)
     request = attempt.request
@@ -45,9 +52,3 @@ def from_facts(inputs: ModelInputs, attempt: Attempt) -> tuple[Hypothesis, ...]:
     if inputs.dtype != attempt.dtype and inputs.dtype in ("bfloat16", "float16", "float32"):
         found.append(Hypothesis(f"dtype-{inputs.dtype}", inputs.dtype, "dtype", {"dtype": inputs.dtype}))
     return tuple(found)
-
-
-def applied(attempt: Attempt, chosen: Iterable[Hypothesis]) -> Attempt:
-    for hypothesis in chosen:
-        attempt = attempt.changed(hypothesis.change)
-    return attempt
