@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import pytest
 import torch
 
 import dsocr_core.backends.on_device as on_device
-from dsocr_core.backends.backend import Opening
+from dsocr_core.backends.backend import Backend, Opening
 from dsocr_core.backends.on_device import EngineBackend, engine_backend, published_backend
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.devices import Gpu
+from dsocr_core.runs.result_cache import ResultCache
 from dsocr_core.settings import InferSettings, Settings
 from tests.support.paths import SAMPLES
 from tests.support.seeded_weights import tiny_unlimited_config, write_seeded_checkpoint
@@ -81,3 +83,16 @@ def test_a_load_without_memory_is_one_line_with_what_is_needed(
     said = str(error.value)
     assert "out of memory while the eager engine loads: the weights take 0.1 GB and the" in said
     assert "3.0 GB are free" in said and "\n" not in said
+
+
+@pytest.mark.parametrize("make", [engine_backend, published_backend])
+def test_other_engines_refuse_a_precision_in_one_line(make: Callable[[Settings], Backend]) -> None:
+    with pytest.raises(DsocrError, match=r"^precision fp8-kv is a setting of the fast engine, not of \w+: "):
+        make(Settings(precision="fp8-kv")).load()
+
+
+def test_a_precision_is_a_part_of_the_result_caches_key() -> None:
+    settings = Settings(engine="fast")
+    request = settings.request(SAMPLES / "01-letter.png")
+    off, eight = (ResultCache(replace(settings, precision=each)) for each in ("off", "fp8-kv"))
+    assert off.key("fast", request) != eight.key("fast", request)

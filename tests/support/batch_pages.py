@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from dsocr_core.engine.fast.batch import Decoded, Slots
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
 from dsocr_core.models.ocr_model import OcrModel
@@ -39,3 +41,20 @@ def mixed_pages(count: int, seed: int) -> list[Page]:
         )
         for key in range(count)
     ]
+
+
+def decoded(
+    slots: Slots, model: OcrModel, pages: Iterable[Page], drafts: Mapping[int, Sequence[int]] | None = None
+) -> dict[object, Decoded]:
+    """All pages through the slots, each as soon as one is free."""
+    waiting, ended = list(pages), dict[object, Decoded]()
+    while waiting or slots.busy:
+        while waiting and slots.free:
+            page = waiting.pop(0)
+            slot, cache = slots.take()
+            logits, draft = prefill(model, page.ids, cache), (drafts or {}).get(page.key, ())
+            slots.begin(slot, page.key, page.ids, page.limit, page.ngram_size, logits, draft)
+        for one in slots.advance():
+            assert one.key not in ended
+            ended[one.key] = one
+    return ended
