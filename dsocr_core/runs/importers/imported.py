@@ -55,6 +55,8 @@ class RunFiles:
     """The folder or the file that the run is in."""
     digests: dict[str, str] = field(default_factory=dict)
     """Of the files that were taken, by what they are."""
+    paths: dict[str, Path] = field(default_factory=dict)
+    """The same files."""
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
     """Files that were taken, or named in `skipped`."""
@@ -68,7 +70,7 @@ class RunFiles:
         except InvalidFile as error:
             self.skip(file, str(error))
             return None
-        self.digests[role] = digest(content)
+        self.digests[role], self.paths[role] = digest(content), file
         return parsed
 
     def skip(self, file: Path, reason: str) -> None:

@@ -31,6 +31,7 @@ from dsocr_core.runs.importers.llm_perf_pages import (
     Page,
     join,
     page_names,
+    page_of,
     read_folder,
     read_predictions,
 )
@@ -66,6 +67,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "cmd.txt": ("nsys",),
 }
 """Folders of each file of a run; the first that can be read is taken."""
+_LONG = ("predictions.jsonl", KERNEL_SUMMARY)
 _GALLERIES = ("torch_profiler/viz", "viz", f"{_WORKLOAD}/viz")
 _COMMON = frozenset({"env.json", "config.yaml", "inputs.yaml", "cmd.txt"})
 """Files that others than runs have; any of the rest in the first of its folders makes a run."""
@@ -93,23 +95,20 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     A file that cannot be taken is named in `run` and the rest is read without it. Raises InvalidFile when
     nothing is left that says what was measured or read.
     """
-    kept: dict[str, bytes | Path] = {}
-
-    def take(role: str, parse: Callable[[str], Parsed], limit: int = TEXT_LIMIT) -> Parsed | None:
-        return _take(run, kept, role, parse, limit)
-
-    environment = take("env.json", as_json) or Fields(None)
-    config = take("config.yaml", as_yaml) or Fields(None)
-    inputs = take("inputs.yaml", _inputs) or []
-    metrics = take("metrics.json", _metrics)
-    summary = take("stakeholder_summary.md", read_summary) or Summary()
-    flops = take("static_compute.json", _flops) or []
-    command = take("cmd.txt", _nsight_command)
-    predictions, left_out = take("predictions.jsonl", read_predictions, TABLE_LIMIT) or ([], [])
+    environment = _take(run, "env.json", as_json) or Fields(None)
+    config = _take(run, "config.yaml", as_yaml) or Fields(None)
+    inputs = _take(run, "inputs.yaml", _inputs) or []
+    metrics = _take(run, "metrics.json", _metrics)
+    summary = _take(run, "stakeholder_summary.md", read_summary) or Summary()
+    flops = _take(run, "static_compute.json", _flops) or []
+    command = _take(run, "cmd.txt", _nsight_command)
+    kernels = _take(run, KERNEL_SUMMARY, kernels_of)
+    predictions, left_out = _take(run, "predictions.jsonl", read_predictions) or ([], [])
     for reason in left_out:
-        run.skip(Path(str(kept["imported/predictions.jsonl"])), reason)
-    pages = join(predictions, _gallery(run, kept))
-    kernels = take(KERNEL_SUMMARY, kernels_of, TABLE_LIMIT)
+        run.skip(run.paths["predictions.jsonl"], reason)
+    kept: dict[str, bytes | Path] = {f"imported/{role}": file for role, file in run.paths.items()}
+    pages = join(predictions, _gallery(run))
+    kept |= {f"vendor/{role}": file for role, file in run.paths.items() if role not in PLACES}
     figures = metrics or summary  # the metrics are not rounded
     model, pipeline = _section(config, "model"), _section(config, "pipeline")
     preset, dtype, device = _preset(_section(model, "preprocess")), model.get("dtype"), config.get("device")
@@ -149,9 +148,7 @@ def read_run(run: RunFiles) -> list[ImportedRun]:
     return [ImportedRun(record, run.place, {name: rows for name, rows in tables.items() if rows}, kept)]
 
 
-def _take(
-    run: RunFiles, kept: dict[str, bytes | Path], role: str, parse: Callable[[str], Parsed], limit: int
-) -> Parsed | None:
+def _take(run: RunFiles, role: str, parse: Callable[[str], Parsed]) -> Parsed | None:
     """Read what the first readable file of a role says, None when there is none."""
     taken: Parsed | None = None
     for folder in PLACES[role]:
@@ -160,30 +157,26 @@ def _take(
             continue
         if taken is not None:
             run.skip(file, f"the run has another {role}")
-        elif (taken := run.take(role, file, parse, limit)) is not None:
-            kept[f"imported/{role}"] = file
+        else:
+            taken = run.take(role, file, parse, TABLE_LIMIT if role in _LONG else TEXT_LIMIT)
     return taken
 
 
 def _has_link(directory: Path, place: str) -> bool:
     """Tell whether a folder on the way from a directory to one below it is a link."""
-    return any(
-        (directory / folder).is_symlink() for folder in [PurePath(place), *PurePath(place).parents][:-1]
-    )
+    ways = [PurePath(place), *PurePath(place).parents][:-1]
+    return any((directory / folder).is_symlink() for folder in ways)
 
 
-def _gallery(run: RunFiles, kept: dict[str, bytes | Path]) -> list[Page]:
-    shown: list[Page] = []
+def _gallery(run: RunFiles) -> list[Page]:
     galleries = [run.place / place for place in _GALLERIES if not _has_link(run.place, place)]
     folders = [each for gallery in galleries if gallery.is_dir() for each in sorted(gallery.iterdir())]
-    for folder in folders[:PAGE_LIMIT]:
-        if folder.is_symlink() or not (folder / "info.json").is_file():
-            continue
-        if (found := read_folder(run, folder)) is not None:
-            page, files = found
-            shown.append(page)
-            kept |= {f"vendor/{place}": file for place, file in files.items()}
-    return shown
+    shown = (
+        read_folder(run, folder)
+        for folder in folders[:PAGE_LIMIT]
+        if not folder.is_symlink() and (folder / "info.json").is_file()
+    )
+    return [page for page in shown if page is not None]
 
 
 # --- rows -------------------------------------------------------------------------------------------
@@ -192,36 +185,32 @@ def _gallery(run: RunFiles, kept: dict[str, bytes | Path]) -> list[Page]:
 def _readings(pages: list[Page], inputs: list[dict[str, Any]], preset: str | None) -> list[Row]:
     """A row a reading, then one for each input of which nothing else is known."""
     known = {item["path"]: item for item in inputs}
-    read = {page.image for page in pages}
+    read = {page["path"] for page in pages}
     unread = [path for path, item in known.items() if path not in read and not _is_command(item)]
-    everything = [*pages, *(Page(path, None, {}) for path in unread)]
+    pages = [*pages, *map(page_of, unread)]
     rows: list[Row] = []
-    for name, page in zip(page_names(page.image for page in everything), everything, strict=True):
-        row: dict[str, Any] = {"preset": preset, "backend": BACKEND, "page": name, "path": page.image}
-        row |= known.get(page.image, {})
-        row |= {"text_raw": page.text_raw, "new_tokens": page.tokens, "error": page.error}
-        row["boxes"] = [{"number": index, **box} for index, box in enumerate(page.boxes)] or None
-        row["times"] = [{"stage": of, "milliseconds": taken} for of, taken in page.times.items()] or None
-        rows.append(row)
+    for name, page in zip(page_names(page["path"] for page in pages), pages, strict=True):
+        times = [{"stage": of, "milliseconds": taken} for of, taken in page["times"].items()] or None
+        of_run = {"preset": preset, "backend": BACKEND, "page": name, "times": times}
+        rows.append({**page, **known.get(page["path"], {}), **of_run})
     return rows
 
 
 def _timings(pages: list[Page], figures: Summary) -> list[Row]:
     """Each page's times, and the means and deviations that the run reports."""
-    names = page_names(page.image for page in pages)
-    found: list[tuple[str | None, str, str, float | None]] = [
-        (name, stage, "page", taken)
-        for name, page in zip(names, pages, strict=True)
-        for stage, taken in page.times.items()
+    names = page_names(page["path"] for page in pages)
+    found: list[tuple[str | None, str, Mapping[str, float | None]]] = [
+        (name, "page", page["times"]) for name, page in zip(names, pages, strict=True)
     ]
-    for stage, spread in figures.stages.items():
-        found += [(None, stage, of, taken) for of, taken in spread.items()]
+    for of in ("mean", "std"):
+        found.append((None, of, {stage: spread[of] for stage, spread in figures.stages.items()}))
     return [
         {
             "page": page, "backend": BACKEND, "stage": stage, "milliseconds": taken,
             "inside_prefill": stage in _INSIDE, "aggregate": aggregate,
         }
-        for page, stage, aggregate, taken in found
+        for page, aggregate, times in found
+        for stage, taken in times.items()
         if taken is not None
     ]  # fmt: skip
 

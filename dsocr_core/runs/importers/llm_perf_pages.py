@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from dsocr_core.base.bounded_json import InvalidFile, read_bytes
 from dsocr_core.reading.artifacts import INFO, RESULT_IMAGE, RESULT_MMD, folder_key
@@ -19,27 +19,29 @@ _NAME_DEPTH = 8
 """Folders of a path that a page's name may need; beyond, it is the whole path."""
 
 
-@dataclass(frozen=True)
-class Page:
-    """One reading of one image. Times in ms by their stage names; a stage that is missing was not timed."""
+Page = dict[str, Any]
+"""One reading of one image as a row of `readings`: `path` as the run had it, text, tokens, boxes, `error`,
+and `times` in ms by their stage names; a stage that is missing was not timed.
+"""
 
-    image: str
-    """The image's path as the run had it."""
-    text_raw: str | None
-    times: Mapping[str, float]
-    tokens: int | None = None
-    boxes: tuple[Row, ...] = ()
-    error: str | None = None
-    """Why it could not be read, where the file says so."""
+
+def page_of(path: str, **more: Any) -> Page:
+    """A page of which nothing else is known."""
+    return dict.fromkeys(("text_raw", "new_tokens", "error", "boxes")) | {"path": path, "times": {}} | more
 
 
 def _page(data: Fields, image: str, times: Fields, suffix: str = "") -> Page:
     if (path := data.text(image)) is None:
         raise InvalidFile("names no image")
     found = {stage: times.number(f"{stage}{suffix}") for stage in STAGES}
-    timed = {stage: value for stage, value in found.items() if value}  # their writer puts 0 where none was
-    boxes = tuple(map(_box, data.objects("boxes")))
-    return Page(path, data.text("text_raw"), timed, data.whole("tokens") or None, boxes, data.text("error"))
+    return page_of(
+        path,
+        text_raw=data.text("text_raw"),
+        new_tokens=data.whole("tokens") or None,
+        error=data.text("error"),
+        boxes=[{"number": at, **_box(box)} for at, box in enumerate(data.objects("boxes"))] or None,
+        times={stage: value for stage, value in found.items() if value},  # their writer puts 0 where none was
+    )
 
 
 def _box(values: Fields) -> Row:
@@ -70,31 +72,30 @@ def read_predictions(text: str) -> tuple[list[Page], list[str]]:
     return pages, left_out
 
 
-def read_folder(run: RunFiles, folder: Path) -> tuple[Page, dict[str, Path]] | None:
-    """A page of the gallery and its files by their place; None where it is refused, which `run` then says."""
-    page = run.take(str(folder), folder / INFO, _shown, TEXT_LIMIT)
+def read_folder(run: RunFiles, folder: Path) -> Page | None:
+    """A page of the gallery, its files taken as `viz/<md5>/`; None where it is refused."""
+    page = run.take(str(folder), info := folder / INFO, _shown, TEXT_LIMIT)
     if page is None:
         return None
-    digests, files = {INFO: run.digests.pop(str(folder))}, {INFO: folder / INFO}
     # Theirs is the MD5 of the image's path.
-    name = folder.name if re.fullmatch(r"[0-9a-f]{32}", folder.name) else folder_key(page.image)
-    if f"viz/{name}/{INFO}" in run.digests:
-        run.skip(folder / INFO, "the run has another folder of this page")
+    name = folder.name if re.fullmatch(r"[0-9a-f]{32}", folder.name) else folder_key(page["path"])
+    found, place = run.digests.pop(str(folder)), f"viz/{name}"
+    if f"{place}/{INFO}" in run.digests:
+        run.skip(info, "the run has another folder of this page")
         return None
+    run.digests[f"{place}/{INFO}"], run.paths[f"{place}/{INFO}"] = found, run.paths.pop(str(folder))
     images = folder / "images"
     crops = [] if images.is_symlink() else sorted(images.glob("*.jpg"))
     for file in (folder / RESULT_MMD, folder / RESULT_IMAGE, *crops):
         if not file.exists() and not file.is_symlink():
             continue
-        place = file.relative_to(folder).as_posix()
+        role = f"{place}/{file.relative_to(folder).as_posix()}"
+        run.seen.add(file)
         try:
-            digests[place] = _digest_of_picture(file, file in crops)
-            files[place] = file
-            run.seen.add(file)
+            run.digests[role], run.paths[role] = _digest_of_picture(file, file in crops), file
         except InvalidFile as error:
             run.skip(file, str(error))
-    run.digests |= {f"viz/{name}/{place}": value for place, value in digests.items()}
-    return page, {f"viz/{name}/{place}": file for place, file in files.items()}
+    return page
 
 
 def _shown(text: str) -> Page:
@@ -120,19 +121,15 @@ def join(predictions: list[Page], shown: Iterable[Page]) -> list[Page]:
     A run that cycles over its images reads some of them again, but keeps one folder for each.
     """
     pages = list(predictions)
+    places = {(page["path"], page["text_raw"]): place for place, page in enumerate(pages)}
     for each in shown:
-        same = [
-            index
-            for index, page in enumerate(pages)
-            if page.image == each.image and page.text_raw in (each.text_raw, None)
-        ]
-        if not same:
+        of = (places.get((each["path"], text)) for text in (each["text_raw"], None))
+        if (place := max((at for at in of if at is not None), default=None)) is None:
             pages.append(each)
             continue
-        page = pages[same[-1]]
-        pages[same[-1]] = replace(
-            each, times={**each.times, **page.times}, tokens=page.tokens, error=page.error or each.error
-        )
+        page = pages[place]
+        error, times = page["error"] or each["error"], {**each["times"], **page["times"]}
+        pages[place] = each | {"new_tokens": page["new_tokens"], "error": error, "times": times}
     return pages
 
 
