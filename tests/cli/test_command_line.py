@@ -8,11 +8,10 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image, ImageDraw
 
 import dsocr_core.runs.result_cache as results
 from dsocr_core.base.console import BAD_USAGE, FAILED, OK
@@ -23,29 +22,8 @@ from dsocr_core.read.plan import RunPlan
 from dsocr_core.reading.records import OcrRequest
 from dsocr_core.runs.recording import Recording
 from tests.support.results import make_result
-from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
 FAST = ("--preset", "tiny", "--infer.max-new-tokens", "12")
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_seeded_checkpoint(tiny_config(), tmp_path_factory.mktemp("cli") / "tiny_cli", torch.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither results nor run directories of these tests land in the project."""
-    monkeypatch.setattr(results, "RUNS_DIRECTORY", tmp_path / "runs")
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Path:
-    picture = Image.new("RGB", (300, 200), "white")
-    ImageDraw.Draw(picture).text((20, 20), "Hello page", fill="black")
-    path = tmp_path / "page.png"
-    picture.save(path)
-    return path
 
 
 def run(*arguments: object) -> int:
@@ -153,7 +131,7 @@ def test_a_cancelled_run_says_what_is_left_of_it(
 
 
 def test_an_interrupt_before_there_is_work_is_one_line(
-    page: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody listens yet while torch is imported."""
 
@@ -161,8 +139,7 @@ def test_an_interrupt_before_there_is_work_is_one_line(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dsocr_core.cli.run.read", interrupted)
-    assert run("run", page, "--checkpoint", checkpoint) == FAILED
-    assert capsys.readouterr().out == "error: cancelled\n"
+    assert said("run", page, code=FAILED) == "error: cancelled"
 
 
 def test_a_run_for_a_profiler_measures_nothing(
@@ -236,17 +213,6 @@ def test_settings_come_from_yaml_and_options_win(
     assert (code, row["tokens"], row["finish_reason"]) == (OK, 5, "length")
     prediction = json.loads((tmp_path / "out" / "predictions.jsonl").read_text())
     assert prediction["preset"] == "tiny"
-
-
-def test_doctor_names_what_is_missing(
-    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("doctor", "--checkpoint", checkpoint, "--json") == OK
-    found = {row["subject"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
-    assert found["torch"]["state"] == "ok"
-    assert found["checkpoint"]["state"] == "ok"
-    assert run("doctor", "--checkpoint", tmp_path / "none") == FAILED
-    assert "no config.json" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 def test_a_pipe_gets_json_only(page: Path, checkpoint: Path, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,16 +15,14 @@ from PIL import Image
 
 from dsocr_core.base.console import BAD_USAGE, FAILED
 from dsocr_core.cli.main import main
-from dsocr_core.runs import result_cache
 from tests.support.paths import SAMPLES
 
 TEXTS = {"same": ("340 g of rice", "340 g of rice"), "other": ("340 g of rice", "310 g of rice")}
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, Path]:
-    """Pages, and the texts that two programs left of them."""
-    monkeypatch.setattr(result_cache, "RUNS_DIRECTORY", tmp_path / "runs")
+def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """Pages, and the texts of two programs."""
     places = tuple(tmp_path / name for name in ("pages", "a", "b"))
     for place in places:
         place.mkdir()
@@ -93,26 +93,19 @@ def test_what_does_not_go_together_is_one_line(
     assert says in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_text_that_one_folder_lacks_fails_alone(
-    folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+def test_a_text_that_a_folder_lacks_or_has_twice_fails_alone(
+    folders: tuple[Path, Path, Path], document: Callable[..., Any]
 ) -> None:
     _, a, b = folders
-    (b / "same.md").unlink()
     (b / "other.md").write_text(TEXTS["other"][0])
-    assert main(["compare", f"folder:{a}", f"folder:{b}", "--json"]) == FAILED
-    other, same = json.loads(capsys.readouterr().out)["pages"]
+    (b / "same.png.md").write_text("another")
+    _, same = document("compare", f"folder:{a}", f"folder:{b}", code=FAILED)["pages"]
+    assert same["error"] == "folder-2: has 2 texts of that name"
+    for file in ("same.md", "same.png.md"):
+        (b / file).unlink()
+    other, same = document("compare", f"folder:{a}", f"folder:{b}", code=FAILED)["pages"]
     assert other["verdict"] == "within_tolerance"
     assert (same["verdict"], same["error"]) == ("not_comparable", "folder-2: has no text of that name")
-
-
-def test_texts_of_one_name_in_a_folder_are_not_chosen_from(
-    folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, a, b = folders
-    (b / "same.png.md").write_text("another")
-    assert main(["compare", f"folder:{a}", f"folder:{b}", "--json"]) == FAILED
-    errors = [page.get("error") for page in json.loads(capsys.readouterr().out)["pages"]]
-    assert "folder-2: has 2 texts of that name" in errors
 
 
 SAMPLE_NAMES = ("01-letter", "02-invoice")

@@ -1,17 +1,18 @@
-"""What `doctor` says of the history: where it is, and what stopped writers left in it."""
+"""What `doctor` says of packages, the checkpoint and the history, and what stopped writers left there."""
 
 from __future__ import annotations
 
-import json
 import subprocess
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dsocr_core.base.console import FAILED
 from dsocr_core.base.system import unbounded
 from dsocr_core.cli.doctor import Finding, _history, examine
-from dsocr_core.cli.main import main
 from dsocr_core.runs.history import History
 from dsocr_core.settings import Settings
 from tests.support.made_up_runs import record, timing, write_run
@@ -28,29 +29,6 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_what_cannot_be_cleared_is_named_and_fails(
-    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(directory: Path) -> None:
-        raise PermissionError(1, "Operation not permitted", str(directory / "half.bin"))
-
-    monkeypatch.setattr("dsocr_core.runs.storage.shutil.rmtree", refuses)
-    assert main(["doctor", "--history", str(history), "--json", "--clear"]) == 1
-    [left] = [row for row in json.loads(capsys.readouterr().out)["findings"] if row["subject"] == "leftover"]
-    assert left["state"] == "missing" and "half.bin: Operation not permitted" in left["detail"]
-
-
-def test_folders_that_take_no_file_are_named_with_the_variable_that_mends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()  # nobody can write below it, not even root
-    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "file" / "cache"))
-    main(["doctor", "--history", str(tmp_path / "file" / "history"), "--json"])
-    rows = {row["subject"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
-    assert rows["cache"]["state"] == "optional" and "DSOCR_CACHE" in rows["cache"]["advice"]
-    assert rows["history"]["state"] == "missing" and "DSOCR_RUNS" in rows["history"]["advice"]
-
-
 @pytest.fixture
 def history(tmp_path: Path, interpreter: Path) -> Path:
     """A history with a whole run, one that is being written by a process that was killed."""
@@ -63,6 +41,26 @@ def findings(history: Path, clear: bool = False) -> list[Finding]:
     return list(_history(Settings(history=str(history)), clear))
 
 
+def test_a_checkpoint_is_looked_at(checkpoint: Path, tmp_path: Path, document: Callable[..., Any]) -> None:
+    where = ("--history", tmp_path / "h")
+    rows = document("doctor", "--checkpoint", checkpoint, *where)["findings"]
+    states = {row["subject"]: row["state"] for row in rows}
+    assert (states["torch"], states["checkpoint"]) == ("ok", "ok")
+    rows = document("doctor", "--checkpoint", tmp_path / "none", *where, code=FAILED)["findings"]
+    assert "no config.json" in str([row for row in rows if row["state"] == "missing"])
+
+
+def test_folders_that_take_no_file_are_named_with_the_variable_that_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: Callable[..., Any]
+) -> None:
+    (tmp_path / "file").touch()  # nobody can write below it, not even root
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "file" / "cache"))
+    rows = document("doctor", "--history", tmp_path / "file" / "history", code=FAILED)["findings"]
+    found = {row["subject"]: row for row in rows}
+    assert found["cache"]["state"] == "optional" and "DSOCR_CACHE" in found["cache"]["advice"]
+    assert found["history"]["state"] == "missing" and "DSOCR_RUNS" in found["history"]["advice"]
+
+
 def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
     where, left = findings(history)
     assert (where.state, where.detail) == ("ok", f"{history}: runs 1")
@@ -70,21 +68,22 @@ def test_a_leftover_is_named_and_cleared_on_request(history: Path) -> None:
     assert "unfinished/killed." in left.detail and "1,000 bytes" in left.detail
     assert "doctor --clear" in left.advice
     assert findings(history)[1].detail == left.detail  # naming changes nothing
-    cleared = findings(history, clear=True)[1]
+    with History(history) as opened, opened.writer(record("new")) as run:  # a writer at work is left alone
+        run.add_rows("stage_timings", [timing("p", "sam", 1.0)])
+        (cleared,) = findings(history, clear=True)[1:]
     assert cleared.state == "ok" and cleared.detail.startswith("cleared ")
     assert len(findings(history)) == 1 and not list((history / "unfinished").iterdir())
-    with History(history) as history:
-        assert history.run_ids() == ["whole"]
+    with History(history) as opened:
+        assert sorted(opened.run_ids()) == ["new", "whole"]
 
 
-def test_a_writer_at_work_is_left_alone(history: Path) -> None:
-    with History(history) as opened, opened.writer(record("new")) as run:
-        run.add_rows("stage_timings", [timing("p", "sam", 1.0)])
-        assert [
-            item.detail.split("unfinished/")[1].split(".")[0] for item in findings(history, True)[1:]
-        ] == ["killed"]
-    with History(history) as history:
-        assert sorted(history.run_ids()) == ["new", "whole"]
+def test_what_cannot_be_cleared_is_named_and_fails(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(directory: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(directory / "half.bin"))
+
+    monkeypatch.setattr("dsocr_core.runs.storage.shutil.rmtree", refuses)
+    *_, left = findings(history, clear=True)
+    assert left.state == "missing" and "half.bin: Operation not permitted" in left.detail
 
 
 def test_a_history_that_cannot_be_read_is_missing() -> None:

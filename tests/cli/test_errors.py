@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from dsocr_core.cli.main import main
 from dsocr_core.runs.record import RunRecord
 from dsocr_core.runs.run_directory import RunDirectory
 from tests.support.made_up_runs import timing, write_run
+
+Said = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
@@ -34,43 +37,34 @@ def history(tmp_path: Path) -> Path:
     return tmp_path / "h"
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = BAD_USAGE) -> str:
-    """What a command that fails says: one line, no traceback."""
-    assert main([str(argument) for argument in arguments]) == code
-    out, err = capsys.readouterr()
-    text = " ".join((out + err).split())
-    assert "Traceback" not in text
-    return text
-
-
-def test_a_damaged_run_is_named_by_whatever_asks_for_it(
-    history: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "run bad is damaged (timings.parquet" in said(capsys, "compare", "bad", "--history", history)
-    exported = said(capsys, "history", "export", "bad", "--to", history / "x.zip", "--history", history)
+def test_a_damaged_run_is_named_by_whatever_asks_for_it(history: Path, said: Said) -> None:
+    assert "run bad is damaged (timings.parquet" in said(
+        "compare", "bad", "--history", history, code=BAD_USAGE
+    )
+    exported = said(
+        "history", "export", "bad", "--to", history / "x.zip", "--history", history, code=BAD_USAGE
+    )
     assert "run bad is damaged: timings.parquet" in exported
 
 
-def test_check_names_all_damage_and_puts_it_into_the_trash(
-    history: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_all_damage_and_puts_it_into_the_trash(history: Path, said: Said) -> None:
     (history / "runs" / "good" / "readings.parquet").touch()  # another time, the same content
-    found = said(capsys, "history", "check", "--history", history, code=FAILED)
+    found = said("history", "check", "--history", history, code=FAILED)
     assert "damaged runs/bad: timings.parquet" in found and "runs/good" not in found
-    said(capsys, "history", "check", "--trash", "--history", history, code=FAILED)
-    assert "are as they were written" in said(capsys, "history", "check", "--history", history, code=0)
-    assert said(capsys, "history", "trash", "--empty", "--history", history, code=0) == "1 deleted"
+    said("history", "check", "--trash", "--history", history, code=FAILED)
+    assert "are as they were written" in said("history", "check", "--history", history)
+    assert said("history", "trash", "--empty", "--history", history) == "1 deleted"
     assert not (history / "runs" / "bad").exists()
 
 
-def test_check_reads_what_opening_does_not(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reads_what_opening_does_not(history: Path, said: Said) -> None:
     with RunDirectory.create(
         history, RunRecord(id="pictures", created="2026-01-01", source="dsocr")
     ) as writer:
         (writer.directory / "viz").mkdir()
         (writer.directory / "viz" / "page.jpg").write_bytes(b"a picture")
     (history / "runs" / "pictures" / "viz" / "page.jpg").write_bytes(b"a pixture")
-    found = said(capsys, "history", "check", "--history", history, code=FAILED)
+    found = said("history", "check", "--history", history, code=FAILED)
     assert "damaged runs/pictures: viz/page.jpg" in found and "2 damaged" in found
 
 
@@ -79,24 +73,24 @@ def test_check_reads_what_opening_does_not(history: Path, capsys: pytest.Capture
     [("x" * 300, "name too long"), ("/proc/nobody/x.zip", "could not be written"), ("a\0b", "null byte")],
 )
 def test_an_export_that_cannot_be_written_is_one_line(
-    history: Path, capsys: pytest.CaptureFixture[str], target: str, words: str
+    history: Path, said: Said, target: str, words: str
 ) -> None:
     to = history.parent / target
-    assert words in said(capsys, "history", "export", "good", "--to", to, "--history", history)
+    assert words in said("history", "export", "good", "--to", to, "--history", history, code=BAD_USAGE)
 
 
-def test_sql_that_is_not_utf_8_is_one_line(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "SQL: " in said(capsys, "history", "sql", "SELECT '\udcff'", "--history", history)
+def test_sql_that_is_not_utf_8_is_one_line(history: Path, said: Said) -> None:
+    assert "SQL: " in said("history", "sql", "SELECT '\udcff'", "--history", history, code=BAD_USAGE)
 
 
 def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, log: Path
+    said: Said, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log: Path
 ) -> None:
     def fail(*_: object) -> int:
         raise RuntimeError("first\nsecond \x1b[31m")
 
     monkeypatch.setattr("dsocr_core.cli.doctor.examine", fail)
-    text = said(capsys, "doctor")
+    text = said("doctor", code=BAD_USAGE)
     [number] = re.findall(
         r"error: unforeseen RuntimeError, number ([0-9a-f]{8}): errors.log has the rest", text
     )
@@ -107,28 +101,25 @@ def test_what_nobody_foresaw_is_one_line_and_the_log_has_the_rest(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_names_and_texts_cannot_steer_the_terminal(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_and_texts_cannot_steer_the_terminal(history: Path, said: Said) -> None:
     steer = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\udcff"
     for arguments in (
         ["doctor", f"--{steer}"],
         ["run", history / f"{steer}.png"],
         ["compare", f"{steer}", "--history", history],
     ):
-        text = said(capsys, *arguments)
+        text = said(*arguments, code=BAD_USAGE)
         assert not set("\x1b\x07\x9b\u202e\udcff") & set(text) and "\\x1b" in text
     select = "SELECT chr(27) || '[2J' AS hidden"
-    assert main(["history", "sql", select, "--history", str(history)]) == 0
-    assert "\\x1b[2J" in capsys.readouterr().out
-    assert main(["history", "sql", select, "--history", str(history), "--json"]) == 0
-    assert capsys.readouterr().out == '{"rows": [{"hidden": "\\u001b[2J"}]}\n'
+    assert "\\x1b[2J" in said("history", "sql", select, "--history", history)
+    shown = said("history", "sql", select, "--history", history, "--json")
+    assert shown.startswith('{"rows": [{"hidden": "\\u001b[2J"}]} left out')
 
 
 @pytest.mark.parametrize("text", ["max_megapixels: " + "9" * 400, "tolerance: " + "[" * 5000, "preset: \x00"])
-def test_settings_that_the_parser_fails_on_are_one_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_the_parser_fails_on_are_one_line(text: str, tmp_path: Path, said: Said) -> None:
     (tmp_path / "run.yaml").write_text(text)
-    said(capsys, "run", "--config", tmp_path / "run.yaml", "page.png")
+    said("run", "--config", tmp_path / "run.yaml", "page.png", code=BAD_USAGE)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])

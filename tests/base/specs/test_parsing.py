@@ -12,7 +12,7 @@ from dsocr_core.base.specs.kinds import (
     SpecError,
     VendorSpec,
 )
-from dsocr_core.base.specs.parsing import convert, merge, nested, parse_backend, parse_backends
+from dsocr_core.base.specs.parsing import convert, parse_backend, parse_backends
 
 
 @pytest.mark.parametrize(
@@ -126,14 +126,6 @@ def test_no_two_backends_of_a_run_have_one_name() -> None:
     specs = parse_backends(["eager", "eager", "fast", {"spec": "eager", "name": "eager-2"}, "eager"])
     names = [spec.name for spec in specs]
     assert names == ["eager", "eager-2", "fast", "eager-2-2", "eager-3"]
-
-
-def test_mappings_are_merged_at_every_depth_and_the_later_value_wins() -> None:
-    assert merge({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 9}, "d": {"e": 4}}) == {
-        "a": {"b": 9, "c": 2},
-        "d": {"e": 4},
-    }
-    assert nested({"a.b": 1, "a": {"c": 2}}) == {"a": {"b": 1, "c": 2}}
 
 
 @pytest.mark.parametrize(
