@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from PIL import Image, ImageDraw
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.paths import PROJECT_ROOT
+from dsocr_core.base.sanitise import encodable
 from dsocr_core.page.documents import DEFAULT_MAX_PIXELS, load_image
-from dsocr_core.reading.artifacts import BACKENDS, page_key, result_image
+from dsocr_core.reading.artifacts import BACKENDS, folder_key, page_key, result_image
 from dsocr_core.reading.clean import clean_path, is_clean_page
+from dsocr_core.reading.fingerprints import file_sha256
 from dsocr_core.reading.markup import SCALE, Box
 from dsocr_core.reading.records import VENDOR, OcrRequest, PageFile
 from dsocr_core.review.page import PageReview
@@ -51,27 +51,6 @@ class PagePicture:
     height: int
 
 
-@dataclass(frozen=True)
-class _Where:
-    """Facts that lead to a picture on one side."""
-
-    run_id: str
-    backend: str | None
-    page: str
-    request: OcrRequest
-    sheet: int
-    """Number of the page among those of the prompt."""
-
-    @property
-    def file(self) -> PageFile | None:
-        files = (self.request.file, *self.request.more_files)
-        return files[self.sheet] if self.sheet < len(files) else None
-
-    @property
-    def image(self) -> Path | None:
-        return self.request.images[self.sheet] if self.sheet < len(self.request.images) else None
-
-
 def find_picture(
     history: History,
     page: PageReview,
@@ -85,76 +64,59 @@ def find_picture(
     """
     size = page.size_of(sheet)
     sides = [
-        _Where(run_id, backend, name, side.request if side else page.comparison.request, sheet)
-        for (run_id, backend), name, side in reversed(
-            list(zip(runs, page.names, (page.a, page.b), strict=True))
-        )
+        (run, backend, name, result.request if result else page.comparison.request)
+        for (run, backend), name, result in zip(runs, page.names, (page.a, page.b), strict=True)
         if name is not None
-    ]
-    for with_boxes, path in chain(_sources(sides), _clean(history, sides, size), _artifacts(history, sides)):
+    ][::-1]
+    for path, with_boxes in _pictures(history, sides, sheet, size):
         if size is None:
             with contextlib.suppress(DsocrError):
                 size = load_image(path, DEFAULT_MAX_PIXELS).size
-        if size is not None and size[0] and size[1]:
-            return PagePicture(path, with_boxes, size[0], size[1])
+        if size is not None and all(size):
+            return PagePicture(path, with_boxes, *size)
     return None
 
 
-def _sources(sides: Sequence[_Where]) -> Iterator[tuple[bool, Path]]:
-    """Files at a recorded path whose content is the recorded one."""
-    for side in sides:
-        if side.image and (path := source_of(side.image, side.file)) is not None:
-            yield False, path
+def _pictures(
+    history: History,
+    sides: Sequence[tuple[str, str | None, str, OcrRequest]],
+    sheet: int,
+    size: tuple[int, int] | None,
+) -> Iterator[tuple[Path, bool]]:
+    """Pictures of a page and whether boxes are drawn on them: sources, then clean ones, then artifacts."""
+    requests = [request for *_, request in sides if sheet < len(request.images)]
+    files = [(request.images[sheet], (request.file, *request.more_files)[sheet:][:1]) for request in requests]
+    for image, file in files:
+        if file and (path := source_of(image, file[0])) is not None:
+            yield path, False
+    for (run_id, *_), (_, file) in zip(sides, files, strict=False):
+        clean = clean_path(file[0].sha256 if file and file[0] else None)
+        with contextlib.suppress(DsocrError, OSError):
+            if clean and size and is_clean_page(path := history.file(run_id, clean), *size):
+                yield path, False
+    for run_id, backend, page, request in sides:
+        folders = ["vendor/viz", "viz"] if backend == VENDOR else ["viz", "vendor/viz"]
+        if backend not in (None, VENDOR) and is_entry_name(backend):
+            folders.insert(0, f"{BACKENDS}/{backend}/viz")
+        keys = dict.fromkeys([*map(_key, _paths_of(request.image)), folder_key(encodable(page))])
+        image = result_image(request.form, sheet)
+        for name in (f"{folder}/{key}/{image}" for folder in folders for key in keys):
+            with contextlib.suppress(DsocrError, OSError):
+                yield history.file(run_id, name), True
 
 
 def source_of(image: Path, file: PageFile | None) -> Path | None:
     """The file that a page was read from, where its content is still the recorded one."""
-    if file is None:
-        return None
-    return next((path for path in _paths_of(image) if _is_file(path, file.sha256)), None)
+    for path in _paths_of(image) if file else ():
+        with contextlib.suppress(OSError, ValueError, DsocrError):
+            if path.is_file() and file and file_sha256(path) == file.sha256:
+                return path
+    return None
 
 
 def _paths_of(path: Path) -> tuple[Path, ...]:
     """A recorded path as it is and, a relative one, in the project; the samples lie in every clone."""
     return (*dict.fromkeys((path, PROJECT_ROOT / path, PROJECT_ROOT / "data" / "samples" / path.name)),)
-
-
-def _is_file(path: Path, sha256: str) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest() == sha256
-    except (OSError, ValueError):
-        return False
-
-
-def _clean(
-    history: History, sides: Sequence[_Where], size: tuple[int, int] | None
-) -> Iterator[tuple[bool, Path]]:
-    """The runs' clean pictures of a page; one that no run of this project wrote is passed over."""
-    for side in sides:
-        relative = clean_path(side.file.sha256 if side.file else None)
-        if relative is None or size is None:
-            continue
-        with contextlib.suppress(DsocrError, OSError):
-            path = history.file(side.run_id, relative)
-            if is_clean_page(path, *size):
-                yield False, path
-
-
-def _artifacts(history: History, sides: Sequence[_Where]) -> Iterator[tuple[bool, Path]]:
-    """The runs' own pictures of a page, which have one side's boxes on them."""
-    for side in sides:
-        folders = ["vendor/viz", "viz"] if side.backend == VENDOR else ["viz", "vendor/viz"]
-        if side.backend not in (None, VENDOR) and is_entry_name(side.backend):
-            folders.insert(0, f"{BACKENDS}/{side.backend}/viz")
-        keys = [_key(path) for path in _paths_of(side.request.image)]
-        keys.append(hashlib.md5(side.page.encode(errors="replace"), usedforsecurity=False).hexdigest())
-        image = result_image(side.request.form, side.sheet)
-        for name in (f"{folder}/{key}/{image}" for folder in folders for key in dict.fromkeys(keys)):
-            with contextlib.suppress(DsocrError, OSError):
-                yield True, history.file(side.run_id, name)
 
 
 def _key(path: Path) -> str:
@@ -178,12 +140,11 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
     B's dashed where they differ. On an empty sheet when there is no picture. Raises DsocrError when the
     picture cannot be read.
     """
-    width, height = _sheet(picture, page)
+    width, height = (picture.width, picture.height) if picture else page.size or (SCALE, SCALE)
     scale = min(1.0, side / max(width, height))
     small = (max(1, round(width * scale)), max(1, round(height * scale)))
-    if picture is None:
-        image = Image.new("RGB", small, "white")
-    else:
+    image = Image.new("RGB", small, "white")
+    if picture is not None:
         image = load_image(picture.path).resize(small, Image.Resampling.LANCZOS)
     pen = ImageDraw.Draw(image)
     for pair in [pair for pair in page.pairs if pair.page == 0][:MOST_BOXES]:
@@ -202,12 +163,6 @@ def overlay(picture: PagePicture | None, page: PageReview, side: int) -> bytes:
 
 def data_uri(jpeg: bytes) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
-
-
-def _sheet(picture: PagePicture | None, page: PageReview) -> tuple[int, int]:
-    if picture is not None:
-        return picture.width, picture.height
-    return page.size or (SCALE, SCALE)
 
 
 def _corners(box: Box, scale: float, size: tuple[int, int]) -> tuple[int, int, int, int]:
