@@ -21,7 +21,6 @@ from dsocr_core.reading.input_parity import DTYPE, LIMIT, NGRAM
 from dsocr_core.reading.records import SIDES, CancelToken
 from dsocr_core.review.review import open_review, run_fact
 from dsocr_core.runs.history import History
-from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.recording import Recording
 from dsocr_core.settings import Settings, settings_against
 from tests.support.flat_tables import flat_tables
@@ -101,30 +100,6 @@ def test_as_many_pages_are_in_flight_as_the_server_may_have(pages: list[Path], t
         assert server.most_in_flight == 3
     assert [row["image"] for row in document(report)["pages"]] == [page.name for page in pages]  # type: ignore[attr-defined]
     assert report.passed == 6
-
-
-def test_two_servers_are_compared_recorded_and_imported(pages: list[Path], tmp_path: Path) -> None:
-    with scripted_server(streamed()) as a, scripted_server(streamed(), whole(OTHER)) as b:
-        settings = Settings(
-            device="cpu", a=served(a.address), b=served(b.address), history=str(tmp_path / "history")
-        )
-        assert settings.side_names == ("endpoint", "endpoint-2")
-        out = tmp_path / "out"
-        recorder = Recording(settings, out=out)
-        report = read(settings, RunPlan(tuple(pages[:2]), out, sides=SIDES), recorder)
-    rows = document(report)["pages"]
-    assert [row["verdict"] for row in rows] == ["identical", "differs"]  # type: ignore[union-attr,index]
-    assert (out / "predictions.jsonl").is_file()
-    assert (out / "backends" / "endpoint-2" / "predictions.jsonl").is_file()
-    with History(str(tmp_path / "history")) as recorded:
-        assert recorder.id is not None
-        assert recorded.record(recorder.id).backends == ("endpoint", "endpoint-2")
-    with History(str(tmp_path / "other")) as history:
-        (found,) = import_paths(history, [out]).imported
-        record = history.record(found.run_id)
-        assert record.backends == ("endpoint", "endpoint-2")
-        parity = history.sql(f"FROM parity WHERE run_id = '{found.run_id}'").sort_values("page")
-        assert list(parity["verdict"]) == ["identical", "differs"]
 
 
 def test_several_are_each_compared_with_a_that_reads_once(pages: list[Path], tmp_path: Path) -> None:
@@ -235,17 +210,6 @@ def test_cancelled_between_several_what_each_pair_had_by_then_is_recorded(
         assert read_by == [["endpoint", "endpoint-2"], ["endpoint"], ["endpoint"]]
     rows = pq.read_table(out / "readings.parquet")
     assert sorted(rows["backend"].to_pylist()) == ["endpoint", "endpoint-2"]
-
-
-def test_an_a_that_fails_compares_with_nothing(pages: list[Path], tmp_path: Path) -> None:
-    with scripted_server(busy(503)) as a, scripted_server(streamed()) as b:
-        all_settings = settings_against(
-            Settings(device="cpu", a=served(a.address)), [served(b.address), served(b.address)]
-        )
-        plan = RunPlan((pages[0],), tmp_path / "out", sides=SIDES)
-        report = read_run(list(map(Session, all_settings)), plan)
-    assert report.failed == 2
-    assert [row["verdicts"]["not_comparable"] for row in document(report)["backends"]] == [1, 1]  # type: ignore[attr-defined]
 
 
 def test_a_review_tells_of_a_side_only_what_is_known_of_it(pages: list[Path], tmp_path: Path) -> None:

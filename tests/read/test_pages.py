@@ -226,12 +226,6 @@ def test_pages_of_which_none_can_be_opened_load_no_model(
     assert all("damaged or truncated" in str(line["error"]) for line in lines(out))
 
 
-def test_only_a_run_directory_can_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(DsocrError, match="no such run directory"):
-        read(make_pages(tmp_path / "pages", 1), tmp_path / "none", FakeEngine(), resume=True)
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_run_directory_of_before_is_not_written_over(tmp_path: Path) -> None:
     out, before = tmp_path / "out", '{"image": "/a.png", "source": "a.png", "backend": "eager"}\n'
     out.mkdir()

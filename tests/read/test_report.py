@@ -11,14 +11,12 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from dsocr_core.base.console import verdict_text
-from dsocr_core.models.stages import Stage
 from dsocr_core.read.loop import PageOutcome
 from dsocr_core.read.prefetch import PageFailed, PageToRead
 from dsocr_core.read.report import Report, report_of
 from dsocr_core.reading.parity import Comparison
-from dsocr_core.reading.parity_records import Margins, Verdict, passes
-from dsocr_core.reading.records import OcrRequest, OcrResult, StageTiming, TopTwo
+from dsocr_core.reading.parity_records import Margins
+from dsocr_core.reading.records import OcrRequest, OcrResult, TopTwo
 from tests.support.results import make_result
 
 REQUEST = OcrRequest(Path("page.png"), "small")
@@ -64,17 +62,6 @@ def test_pages_that_ended_at_the_token_limit_have_not_passed() -> None:
     assert (totals["passed"], totals["stopped_at_limit"], totals["failed"]) == (1, 2, 0)
 
 
-def test_a_run_in_80_columns_keeps_the_pages_name() -> None:
-    report = report_of(("eager",))
-    times = tuple(StageTiming(stage, 65.5) for stage in (Stage.PREFILL, Stage.DECODE))
-    result = replace(side("x" * 8192, "eager"), finish_reason="length", timings=times)
-    report.take("06-small-ticket.png", [Comparison(REQUEST, result)])
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    report.print(console)
-    written = cast(io.StringIO, console.file).getvalue()
-    assert "06-small-ticket.png" in written and "limit" in written
-
-
 def test_what_a_backend_cannot_tell_takes_no_column_from_the_name() -> None:
     """As of a server, a folder or a program: neither tokens nor times."""
     report = report_of(("folder",))
@@ -96,22 +83,6 @@ def test_the_reasons_are_readable_on_any_console(width: int, column: bool) -> No
     assert any(line.rstrip().endswith(" Why") for line in lines) is column
     assert any(line.startswith("page.png: ") and "text differs" in line for line in lines) is not column
     assert max(len(line.split(" ")) for line in lines if "text differs" in line) > 4
-
-
-@pytest.mark.parametrize(
-    ("verdict", "passed", "style"),
-    [
-        ("identical", True, "green"),
-        ("within_tolerance", True, "yellow"),
-        ("differs", False, "red"),
-        ("not_comparable", False, "bright_black"),
-    ],
-)
-def test_identical_and_within_tolerance_pass_and_only_identical_is_green(
-    verdict: Verdict, passed: bool, style: str
-) -> None:
-    assert passes(verdict) is passed
-    assert (str(verdict_text(verdict)), verdict_text(verdict).style) == (verdict.replace("_", " "), style)
 
 
 def test_a_page_without_a_comparison_is_not_comparable_and_fails() -> None:

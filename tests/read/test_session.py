@@ -82,10 +82,7 @@ def test_the_same_page_under_another_name_is_the_same_page(session: Session, pag
     copy = page.with_name("copy.png")
     copy.write_bytes(page.read_bytes())
     found = session.recorded(session.settings.request(copy))
-    assert found is not None and found.a is not None
-    assert found.a.request.image == copy
-    copy.write_bytes(b"other pixels")
-    assert session.recorded(session.settings.request(copy)) is None
+    assert found is not None and found.a is not None and found.a.request.image == copy
 
 
 @pytest.mark.parametrize(
@@ -95,18 +92,14 @@ def test_the_same_page_under_another_name_is_the_same_page(session: Session, pag
         {"prompt": "<image>\nFree OCR."},
         {"max_new_tokens": 7},
         {"no_repeat_ngram_size": 35},
+        {"eval_mode": True},
+        {"test_compress": True},
     ],
 )
 def test_any_other_setting_is_another_result(session: Session, page: Path, change: dict[str, object]) -> None:
     request = session.settings.request(page)
     session.compare(request)
     assert session.recorded(replace(request, **change)) is None  # type: ignore[arg-type]
-
-
-def test_another_number_type_is_another_result(session: Session, page: Path, tmp_path: Path) -> None:
-    session.compare(session.settings.request(page))
-    other = ResultCache(Settings(device="cpu", dtype="bfloat16"), tmp_path / "results")
-    assert other.find(other.settings.request(page)) is None
 
 
 def test_another_engine_is_another_result_of_ours_alone(session: Session, page: Path, tmp_path: Path) -> None:
@@ -214,12 +207,6 @@ def test_a_second_run_waits_and_hears_for_whom(session: Session, page: Path) -> 
     assert heard == ["eager on page.png"]
 
 
-def test_random_weights_have_no_vendor(tmp_path: Path) -> None:
-    made = published_backend(Settings(checkpoint=f"random:{EMBEDDED_CHECKPOINT}", device="cpu"))
-    with pytest.raises(DsocrError, match="random weights"):
-        made.load()
-
-
 def test_results_are_found_without_torch() -> None:
     """The first page of the app shows a recorded sample before anything heavy is loaded."""
     code = (
@@ -232,16 +219,6 @@ def test_results_are_found_without_torch() -> None:
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, check=True)
-
-
-@pytest.mark.parametrize("mode", ["eval_mode", "test_compress"])
-def test_a_result_of_another_published_mode_is_another_result(
-    session: Session, page: Path, mode: str
-) -> None:
-    request = session.settings.request(page)
-    session.compare(request)
-    assert session.recorded(request) is not None
-    assert session.recorded(replace(request, **{mode: True})) is None
 
 
 # --- closed while it is used ------------------------------------------------------------------------

@@ -95,11 +95,6 @@ def test_pages_of_one_prompt_have_a_picture_each_and_crops_under_their_names(tmp
     ]  # fmt: skip
 
 
-def test_the_key_is_of_the_resolved_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert page_key(Path("x/../a.png")) == hashlib.md5(f"{tmp_path.resolve()}/a.png".encode()).hexdigest()
-
-
 def test_lines_written_anew_are_those_of_the_run_alone(tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"12345")

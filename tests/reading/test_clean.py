@@ -123,7 +123,3 @@ def test_what_is_something_else_is_refused(tmp_path: Path, content: bytes, why: 
     assert is_clean_page(file, 1000, 800)
     file.write_bytes(content)
     assert not is_clean_page(file, 1000, 800), why
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    assert not is_clean_page(tmp_path, 10, 10) and not is_clean_page(tmp_path / "none", 10, 10)

@@ -7,9 +7,7 @@ import time
 
 import pytest
 
-from dsocr_core.base.paths import PROJECT_ROOT
 from dsocr_core.reading.loops import find_loop
-from tests.support.paths import SAMPLES
 
 
 @pytest.mark.parametrize(
@@ -103,8 +101,3 @@ def test_loops_of_signs_and_of_numbers_that_change_are_found(text: str, turns: i
 )  # fmt: skip
 def test_leaders_rules_and_tables_of_documents_are_no_loop(text: str) -> None:
     assert find_loop(text) is None
-
-
-def test_no_text_of_the_project_s_own_has_a_loop() -> None:
-    files = [SAMPLES / "ground_truth.json", *PROJECT_ROOT.glob("docs/**/*.md"), PROJECT_ROOT / "README.md"]
-    assert [file.name for file in files if find_loop(file.read_text(encoding="utf-8"))] == []

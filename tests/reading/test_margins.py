@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr_core.reading.jsonable import to_jsonable
 from dsocr_core.reading.margins import TIE_ULPS, margins, margins_row, ulp
 from dsocr_core.reading.parity import compare_results
-from dsocr_core.reading.parity_records import Margins
 from dsocr_core.reading.records import OcrResult, TopTwo, top_two_steps
 from tests.support.results import make_result
 
@@ -67,11 +65,6 @@ def test_a_tie_is_a_change_within_four_ulps(
     assert margins(b, a, dtypes) == replace(found, a=b, b=a)
 
 
-def test_logits_that_were_not_recorded_give_no_margins() -> None:
-    assert margins(None, None, BF16) is None
-    assert margins(two(1.0, 0.5), None, ("int8", None)) is None
-
-
 FINITE = st.floats(-3e38, 3e38)
 
 
@@ -100,20 +93,6 @@ def test_a_step_without_a_margin_ends_the_record(step: tuple[float, float]) -> N
 def result(text: str, margin: float, backend: str) -> OcrResult:
     top = tuple(TopTwo((ord(letter), 0), (7.5, 7.5 - margin)) for letter in text)
     return replace(make_result(text, backend, dtype="bfloat16"), top_two=top)  # type: ignore[arg-type]
-
-
-def test_the_report_has_the_margins_of_the_first_divergence() -> None:
-    found = compare_results(result("abcd", 0.03125, "eager"), result("abXd", 0.0, "vendor")).first_divergence
-    assert found is not None and found.margins is not None
-    assert found.margins == Margins(
-        TopTwo((ord("c"), 0), (7.5, 7.46875)), TopTwo((ord("X"), 0), (7.5, 7.5)), "bfloat16", 1.0, True
-    )
-    assert to_jsonable(found)["margins"]["tie"] is True
-
-
-def test_a_side_that_had_ended_has_no_margins() -> None:
-    found = compare_results(result("abc", 0.0, "eager"), result("ab", 0.0, "vendor")).first_divergence
-    assert found is not None and found.margins is None
 
 
 def test_one_sides_logits_are_enough_for_margins() -> None:

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from dsocr_core.reading.markup import (
     Form,
     Span,
-    block_text,
     page_boxes,
     page_notes,
     parse,
-    parse_coordinates,
     pixel_corners,
 )
 
@@ -31,20 +29,6 @@ DET_PIECES = [*PIECES, "<|det|>title [1, 2, 3, 4]<|/det|>", "<|det|>title", "[1,
 def one(text: str) -> Span:
     (span,) = parse(text)
     return span
-
-
-def test_fields_by_hand() -> None:
-    text = (
-        "before <|ref|>title<|/ref|><|det|>[[10, 20, 500, 60]]<|/det|>\n# Hello\n"
-        "<|ref|>text<|/ref|><|det|>[[1, 2, 3.5, 4], [5, 6, 7, 8]]<|/det|>end<｜end▁of▁sentence｜>"
-    )
-    first, second = parse(text)
-    assert first == Span("title", ((10, 20, 500, 60),), 7, 61, "\n# Hello\n")
-    assert text[second.start : second.end].startswith("<|ref|>text") and text[: second.end].endswith(
-        "<|/det|>"
-    )
-    assert second.label == "text" and block_text(second) == "end"
-    assert second.boxes == ((1, 2, 3.5, 4), (5, 6, 7, 8))
 
 
 @pytest.mark.parametrize(
@@ -141,15 +125,6 @@ def test_malformed_coordinates_are_kept_with_a_reason(coordinates: str, reason: 
 
 
 @pytest.mark.parametrize(
-    "coordinates",
-    ["[[900, 900, 100, 100]]", "[[-5, 0, 2000, 50]]", "[[1.5, 2.5, 3e2, 4]]", " [ [1 ,2,\n 3, 4]\t] "],
-)
-def test_reversed_and_outside_boxes_are_kept_as_written(coordinates: str) -> None:
-    boxes, reason = parse_coordinates(coordinates)
-    assert reason is None and len(boxes) == 1
-
-
-@pytest.mark.parametrize(
     ("text", "label", "reason"),
     [
         ("<|ref|>text", "", "no <|/ref|>"),
@@ -164,12 +139,6 @@ def test_unclosed_markup_is_kept(text: str, label: str, reason: str) -> None:
     whole = "<|ref|>a<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>x"
     first, second = parse(whole + text)
     assert first.text == "x" and second.malformed == reason
-
-
-def test_nested_labels_are_told() -> None:
-    span = one("<|ref|>a<|ref|>b<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>")
-    assert span.label == "a<|ref|>b" and span.boxes == ((1, 2, 3, 4),)
-    assert span.malformed == "<|ref|> inside a label"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from dsocr_core.reading.markup import END_MARKER, Form, parse
-from dsocr_core.reading.postprocess import MAX_CROP_PAGES, clean_text, crops, result_mmd
+from dsocr_core.reading.postprocess import MAX_CROP_PAGES, crops, result_mmd
 from tests.support.paths import PUBLISHED
 
 CASES = json.loads((PUBLISHED / "postprocess.json").read_text(encoding="utf-8"))
@@ -23,18 +23,6 @@ def test_crops_have_the_published_sizes(case: dict) -> None:
     areas = crops(parse(case["text"]), case["width"], case["height"])
     sizes = {f"{number}.jpg": [x2 - x1, y2 - y1] for number, (x1, y1, x2, y2) in areas.items()}
     assert sizes == case["crops"]
-
-
-def test_end_marker_only_at_the_end() -> None:
-    assert clean_text(f"  a{END_MARKER}b \n{END_MARKER}") == f"a{END_MARKER}b"
-    assert clean_text("") == ""
-
-
-def test_a_repeated_image_links_to_its_first() -> None:
-    block = "<|ref|>image<|/ref|><|det|>[[0, 0, 9, 9]]<|/det|>"
-    other = "<|ref|>image<|/ref|><|det|>[[0, 0, 99, 99]]<|/det|>"
-    links = result_mmd(block + other + block).splitlines()
-    assert links == ["![](images/0.jpg)", "![](images/1.jpg)", "![](images/0.jpg)"]
 
 
 PIECES = (

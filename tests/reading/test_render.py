@@ -22,12 +22,6 @@ def page() -> Image.Image:
     return Image.new("RGB", (999, 999), WHITE)
 
 
-def test_the_page_itself_is_left_alone() -> None:
-    source = page()
-    draw_boxes(source, boxes("text", (0, 0, 999, 999)))
-    assert source.tobytes() == page().tobytes()
-
-
 @pytest.fixture
 def rectangles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int, int]]:
     """Corners of what Pillow was told to draw: it walks every pixel of a line, in sight or not."""

@@ -64,20 +64,6 @@ def test_what_means_nothing_passes_and_says_what_it_is(
     assert 50 < sum(page.report is not None and not page.report.tokens_equal for page in others) < 150
 
 
-def test_parity_is_what_the_run_recorded(review: Review, planted: tuple[History, Planted]) -> None:
-    history, made = planted
-    recorded = history.sql(f"FROM parity WHERE run_id = '{made.run_id}'").set_index("page")
-    for page in review.pages:
-        row = recorded.loc[page.name]
-        assert page.report is not None
-        assert page.verdict == row["verdict"]
-        assert (page.report.boxes_a, page.report.boxes_b, page.report.boxes_matched) == (
-            row["boxes_a"], row["boxes_b"], row["boxes_matched"]
-        )  # fmt: skip
-        assert page.report.character_error_rate == pytest.approx(row["character_error_rate"])
-        assert page.report.input_parity == row["input_parity"]
-
-
 def test_filters_and_their_counts_agree(review: Review, planted: tuple[History, Planted]) -> None:
     made = Counter(planted[1].kinds.values())
     found = counts(review.pages, Filters(), {})

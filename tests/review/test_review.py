@@ -11,12 +11,11 @@ from PIL import Image
 
 from dsocr_core.reading.records import TopTwo
 from dsocr_core.review.keys import parse_key, review_key
-from dsocr_core.review.review import Review, ReviewError, open_review, page_image
+from dsocr_core.review.review import Review, ReviewError, open_review
 from dsocr_core.runs.history import History, HistoryError
 from tests.support.made_up_runs import record as plain_record
 from tests.support.results import make_result
 from tests.support.review_sides import BLOCKS, both, changed, markup, write
-from tests.support.with_boxes import add_with_boxes
 
 OTHER = markup(changed(2, text="the second paragraph of a page"))
 
@@ -143,22 +142,6 @@ def test_what_was_not_recorded_is_said_and_is_no_difference(history: History) ->
     assert (detail.a.inputs, detail.a.token_ids, detail.a.finish_reason) == (None,) * 3
 
 
-def test_recorded_inputs_come_back_whole(history: History) -> None:
-    a = make_result(markup(), "eager", attention="sdpa")
-    b = make_result(markup(), "vendor", grid=(2, 3))
-    write(history, "whole-1", {"p1": {"eager": a, "vendor": b}})
-    review = open_review(history, "whole-1")
-    detail = review.detail("p1")
-    assert detail.a is not None and detail.b is not None
-    assert (detail.a.inputs, detail.b.inputs) == (a.inputs, b.inputs)
-    lines = {line.name: (line.state, line.decides) for line in review.page("p1").inputs}
-    assert (lines["attention"], lines["grid"]) == (("differs", False), ("differs", True))
-    assert lines["prompt ids"] == ("equal", True)
-    assert detail.a.timings == a.timings
-    assert (detail.b.backend, detail.b.text_raw) == ("vendor", b.text_raw)
-    assert detail.a.token_texts == a.token_texts
-
-
 # --- the first divergence -----------------------------------------------------------------------
 
 
@@ -177,31 +160,7 @@ def test_the_first_divergence_with_what_was_written_before_it(history: History) 
     assert found.margins.a == TopTwo((ord(OTHER[index]), 81), (9.5, 9.25))
 
 
-def test_equal_tokens_have_no_divergence(history: History) -> None:
-    write(history, "same-1", {"p1": both(markup())})
-    assert open_review(history, "same-1").detail("p1").report.first_divergence is None
-
-
 # --- pictures, settings, times ------------------------------------------------------------------
-
-
-def test_the_picture_is_the_recorded_file_or_an_artifact(history: History, tmp_path: Path) -> None:
-    image = tmp_path / "page.png"
-    Image.new("RGB", (1000, 800), "white").save(image)
-    with history.writer(plain_record("picture-1", backends=("eager", "vendor"))) as run:
-        for backend in ("eager", "vendor"):
-            result = make_result(markup(), backend, image=image)  # type: ignore[arg-type]
-            add_with_boxes(run, "p1", result, Image.open(image).convert("RGB"))
-    history.refresh()
-    found = open_review(history, "picture-1").picture("p1")
-    assert found is not None and (found.path, found.with_boxes) == (image, False)
-    assert (found.width, found.height) == (1000, 800)
-    Image.new("RGB", (1000, 800), "black").save(image)  # another page by now
-    found = open_review(history, "picture-1").picture("p1")
-    assert found is not None and found.with_boxes
-    assert "vendor" in found.path.parts and page_image(found).size == (1000, 800)
-    write(history, "picture-2", {"p1": both(markup())})
-    assert open_review(history, "picture-2").picture("p1") is None
 
 
 def test_times_of_both_sides(history: History) -> None:
@@ -223,17 +182,6 @@ def test_times_of_both_sides(history: History) -> None:
     total = open_review(history, "slow-1").stages().set_index("stage").loc["total"]
     assert (total["verdict"], total["runs_a"], total["pages"]) == ("slower", 3, 12)
     assert total["ratio"] == pytest.approx(1.31)
-
-
-def test_settings_of_both_sides(history: History) -> None:
-    write(history, "set-1", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.13"})
-    write(
-        history, "set-2", {"p1": {"eager": make_result(markup())}}, versions={"torch": "2.11", "triton": "3"}
-    )
-    frame = open_review(history, "set-1", "set-2").settings().set_index("name")
-    assert frame.loc["torch", ["a", "b", "equal"]].tolist() == ["2.13", "2.11", False]
-    assert frame.loc["triton", ["a", "b", "equal"]].tolist() == [None, "3", False]
-    assert frame.loc["infer.max_new_tokens", "equal"]
 
 
 def test_the_settings_that_differ_are_those_the_pages_were_read_with(history: History) -> None:

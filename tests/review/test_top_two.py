@@ -69,15 +69,6 @@ def test_every_page_says_it_when_the_review_is_opened(history: History) -> None:
     assert "a tie: margin 1 of A and 0 of B" in report
 
 
-def test_the_page_shown_has_them_at_every_step(history: History) -> None:
-    found = open_review(history, "run-1").detail("tie")
-    assert found.report is not None and found.report.first_divergence.index == STEP
-    for side, margin in (("a", 1.0), ("b", 0.0)):
-        steps = found.results[side].top_two
-        assert all(step.margin == margin for step in steps)
-        assert [step.logits[0] for step in steps] == [64.0 + index for index in range(len(steps))]
-
-
 def test_two_runs_that_call_the_page_otherwise(history: History, tmp_path: Path) -> None:
     image = tmp_path / "page.png"
     image.write_bytes(b"the same content")

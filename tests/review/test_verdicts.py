@@ -54,15 +54,6 @@ def words(verdicts: Verdicts) -> dict[str, dict[str, str | None]]:
     }
 
 
-def test_the_last_word_counts_and_all_are_kept(verdicts: Verdicts) -> None:
-    verdicts.give("p1", "wrong", "ann", "loop", "see the end")
-    verdicts.give("p1", "acceptable", "ann")
-    verdicts.give("p2", "same", " ann  b ")
-    assert words(verdicts) == {"p1": {"ann": "acceptable"}, "p2": {"ann b": "same"}}
-    assert [row.verdict for row in verdicts.rows()] == ["wrong", "acceptable", "same"]
-    assert (verdicts.rows()[0].label, verdicts.rows()[0].comment) == ("loop", "see the end")
-
-
 def test_an_undo_is_a_row_and_goes_back_step_by_step(verdicts: Verdicts) -> None:
     assert verdicts.undo("ann") is None
     verdicts.give("p1", "wrong", "ann")
