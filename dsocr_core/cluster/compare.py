@@ -18,7 +18,7 @@ from dsocr_core.reading.parity_records import Tolerance, Verdict
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.runs.recording import Recording
 from dsocr_core.runs.results import Key, Readings, compared
-from dsocr_core.runs.rows import not_compared_row, parity_row
+from dsocr_core.runs.rows import parity_row
 from dsocr_core.runs.schema import rows_to_table
 from dsocr_core.runs.sharded import Marker, PageReading, parquet
 from dsocr_core.runs.store import Store
@@ -94,9 +94,7 @@ def compare_shard(a: ShardOf, b: ShardOf, tolerance: Tolerance, into: str | None
     rows, numbers = [], []
     for page, comparison in comparisons(a, b, tolerance):
         report, name = comparison.report, page.name
-        rows.append(
-            not_compared_row(name, comparison.differences) if report is None else parity_row(name, report)
-        )
+        rows.append(parity_row(name, report, comparison.differences))
         numbers.append(page.number)
     table = rows_to_table("parity", "", rows)
     if into is not None:

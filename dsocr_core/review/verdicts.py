@@ -19,7 +19,6 @@ import pandas as pd
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.spreadsheet import csv_cell
 from dsocr_core.runs.history import History
-from dsocr_core.runs.results import rows
 
 VerdictWord = Literal["same", "acceptable", "wrong", "unsure"]
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
@@ -74,7 +73,8 @@ class Verdicts:
     def rows(self) -> tuple[Judgement, ...]:
         """Every row ever written, oldest first, undone ones and undos among them."""
         found: dict[str, Judgement] = {}
-        for row in rows(self._history.query("verdicts", run_id=self._run_id)[0]):
+        frame, _ = self._history.query("verdicts", run_id=self._run_id)
+        for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
             if row["review"] == self._review and row["id"] not in found:
                 try:
                     found[row["id"]] = _judgement({name: row[name] for name in _COLUMNS})

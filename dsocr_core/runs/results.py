@@ -7,18 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.reading.parity import Comparison
 from dsocr_core.reading.parity_records import Tolerance
-from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side, StageTiming
+from dsocr_core.reading.records import SIDES, OcrRequest, OcrResult, Side
 from dsocr_core.runs.history import History
 from dsocr_core.runs.importers.imported import RunFiles
 from dsocr_core.runs.importers.own_run import read_own_run
 from dsocr_core.runs.record import RunRecord, tolerance_of
-from dsocr_core.runs.rows import request_of, result_of, timings_of
+from dsocr_core.runs.rows import request_of, result_of
 from dsocr_core.runs.schema import TABLES
 
 Key = tuple[str, str | None]
@@ -160,23 +159,3 @@ def compared(
     results = {side: of.results.get(key) for side, (of, key) in found.items()}
     errors = {side: of.failures[key] for side, (of, key) in found.items() if key in of.failures}
     return Comparison(of.requests[key], results.get("a"), results.get("b"), errors, tolerance=tolerance)
-
-
-def rows(frame: pd.DataFrame) -> list[Row]:
-    """Rows as dictionaries; what is not there is None."""
-    columns = [[_value(value) for value in frame[name].tolist()] for name in frame.columns]
-    return [dict(zip(frame.columns, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _value(value: Any) -> Any:
-    """None for what pandas puts where there is nothing."""
-    missing = (
-        value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
-    )
-    return None if missing else value
-
-
-def times(history: History, run_id: str) -> dict[Key, tuple[StageTiming, ...]]:
-    """Every page's times, of pages without a text too."""
-    table = history.readings(run_id, columns=["page", "backend", "times"])
-    return {(row["page"], row["backend"]): timings_of(row) for row in table.to_pylist()}

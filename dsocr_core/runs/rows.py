@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,6 +32,7 @@ from dsocr_core.reading.records import (
     PageFile,
     Side,
     StageTiming,
+    TopTwo,
     result_from_jsonable,
     top_two_steps,
 )
@@ -91,7 +93,7 @@ class PageResults:
         cls, source: str, backends: Sequence[BackendName], error: str, image: Path | None = None
     ) -> PageResults:
         """A page that no backend could read."""
-        parity = not_compared_row(source, [Difference("failed", error)]) if len(backends) > 1 else None
+        parity = parity_row(source, None, [Difference("failed", error)]) if len(backends) > 1 else None
         return cls(source, image, (), dict.fromkeys(backends, error), parity)
 
     def table(self, page: str, absolute: bool = False) -> pa.Table:
@@ -219,27 +221,18 @@ def timing_rows(readings: pa.Table) -> list[Row]:
     ]
 
 
-def parity_row(page: str, report: ParityReport) -> Row:
-    """Make a row of what two results of a page have in common."""
-    return to_row(report) | {
-        "page": page,
-        "boxes_a": report.boxes_a,
-        "boxes_b": report.boxes_b,
-        "boxes_matched": report.boxes_matched,
-        "mean_coordinate_difference_percent": report.mean_coordinate_difference_percent,
-    }
+def parity_row(page: str, report: ParityReport | None, differences: Sequence[Difference] = ()) -> Row:
+    """Make a row of what two results of a page have in common; without a report `differences` say why."""
+    names = ("boxes_a", "boxes_b", "boxes_matched", "mean_coordinate_difference_percent")
+    counts = {name: getattr(report, name) if report else None for name in names}
+    return to_row(report, differences) | counts | {"page": page}
 
 
 def parity_of(page: str, comparison: Comparison) -> Row | None:
     """The parity row of a page; None where it was not to be compared."""
-    if comparison.report is not None:
-        return parity_row(page, comparison.report)
-    return not_compared_row(page, comparison.differences) if comparison.compared else None
-
-
-def not_compared_row(page: str, differences: Sequence[Difference]) -> Row:
-    """The parity row of a page of which a side has no result, and why."""
-    return to_row(None, differences) | {"page": page}
+    if comparison.report is None and not comparison.compared:
+        return None
+    return parity_row(page, comparison.report, comparison.differences)
 
 
 # --- and back -------------------------------------------------------------------------------------
@@ -267,9 +260,9 @@ def result_of(row: Row) -> OcrResult | None:
         token_texts=tuple(row.get("token_texts") or ()),
         finish_reason=row["finish_reason"] if row["finish_reason"] in get_args(FinishReason) else None,
         inputs=inputs_of(row),
-        timings=timings_of(row),
+        timings=tuple(map(_timing, filter(_is_known, row["times"] or ()))),
         environment=environment,
-        top_two=top_two_of(row),
+        top_two=_top_two(row),
         text_tokens=row["text_tokens"],
         more_sizes=tuple(
             (each["width"], each["height"]) for each in more if None not in (each["width"], each["height"])
@@ -324,17 +317,22 @@ def inputs_of(row: Row) -> ModelInputs | None:
     )
 
 
-def timings_of(row: Row) -> tuple[StageTiming, ...]:
-    """Return the times of a row as they were written; stages of other programs are left out."""
-    known = {*all_stages()}
-    return tuple(
-        StageTiming(Stage(each["stage"]), each["milliseconds"], 1 if each["calls"] is None else each["calls"])
-        for each in row["times"] or ()
-        if each["stage"] in known and each["milliseconds"] is not None
-    )
+@functools.cache
+def _known_stages() -> frozenset[str]:
+    return frozenset(all_stages())
 
 
-def top_two_of(row: Row) -> Any:
+def _is_known(time: Row) -> bool:
+    """False for stages of other programs."""
+    return time["stage"] in _known_stages() and time["milliseconds"] is not None
+
+
+def _timing(time: Row) -> StageTiming:
+    calls = 1 if time["calls"] is None else time["calls"]
+    return StageTiming(Stage(time["stage"]), time["milliseconds"], calls)
+
+
+def _top_two(row: Row) -> tuple[TopTwo, ...]:
     """Empty for what is not recorded, and for what no backend of this project wrote."""
     try:
         return top_two_steps(row.get("top_ids") or (), row.get("top_logits") or ())
