@@ -1,29 +1,41 @@
-"""A page read by the fast engine, graphs and all, with its taps on; their copies by the names of a trace.
+"""A page read by the fast engine, graphs and all, with its taps on.
 
-Letters: M patches of all views, N tokens, C width, k experts a token.
+A host's hook sees nothing inside a CUDA graph, so the copies are recorded with it: the operations between
+matrix products, and the kernels of a decode step, each leave a copy of what they wrote in a buffer that stays
+where it is. After a replay it is read. What one kernel does whole has no value between.
+
+An operation is named by the weight it takes: a norm's is that of a module, which the table of taps has.
+
+Letters: M patches of all views, N tokens, C width, h heads, D head dim, k experts a token, I inner width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from dsocr_core.engine.base import Engine
 from dsocr_core.engine.fast.decode import StepGraph
 from dsocr_core.engine.fast.graphs import recorder_for
-from dsocr_core.engine.fast.ops import Groups
-from dsocr_core.engine.fast.prefill import PromptGraphs
-from dsocr_core.engine.fast.vision import FastVision
-from dsocr_core.engine.fast.weights import pack
+from dsocr_core.engine.fast.ops import Groups, Ops
+from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
+from dsocr_core.engine.fast.step import DecodeStep
+from dsocr_core.engine.fast.vision import FastVision, VisionTowers
+from dsocr_core.engine.fast.weights import LayerWeights, pack
 from dsocr_core.engine.generate import NO_TOKEN
 from dsocr_core.engine.sampling import NgramRule, greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
-from dsocr_core.models.config import ModelConfig
+from dsocr_core.kernels.prefill.route_tokens import route_tokens
+from dsocr_core.kernels.rms_norm import rms_norm_reference
+from dsocr_core.models.blocks.attention import AttentionCore, Rotary
+from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.taps.files import DumpWriter
-from dsocr_core.models.taps.hooks import Recorder
+from dsocr_core.models.taps.hooks import Recorder, key_rows
 from dsocr_core.reading.records import NgramPolicy
-from dsocr_core.trace.fast_taps import Event, TappedPrefill, TappedStep, TappedTowers
+from dsocr_core.trace.names import block_of, part_of, taps_of
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model
 
 
@@ -58,8 +70,9 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
             logits = prompt_pass.forward(embeddings, keys, values, step.rotary, prefill.core)
         step.cache.length = 0
         step.cache.advance(len(prompt))
-        _record_vision(recorder, model.config, towers, views)
-        _record_prompt(recorder, prefill.log, embeddings, model.config.decoder.layers)
+        towers.record(recorder, views)
+        for name, copy in prefill.copies.items():
+            recorder.write(name, copy)
 
         policy = engine.ngram_policy(task.request)
         ngram = NgramPolicy() if task.forced else policy
@@ -82,139 +95,253 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
     return tuple(tokens)
 
 
-# --- logs to names --------------------------------------------------------------------------------
+class NamedOps(Ops):
+    """Copies what the operations take and give, by names; in a captured graph the copies are its buffers."""
+
+    def __init__(self, model: OcrModel) -> None:
+        super().__init__(model.device.type == "cuda")
+        self.copies: dict[str, Tensor] = {}
+        self._block = ""
+        self._taps = [tap for tap in taps_of(model.config) if tap.at != "queries" or "decoder" in tap.name]
+        self._names = {tap.name for tap in self._taps}
+        rows = {tap.module: row for row, tap in enumerate(self._taps) if tap.at == "output"}
+        norms = {path: module for path, module in model.named_modules() if "norm" in path or "neck" in path}
+        self._norms = {
+            module.weight.data_ptr(): rows[path.rpartition(".")[0] if path.startswith("sam.neck.") else path]
+            for path, module in norms.items()
+            if isinstance(getattr(module, "weight", None), Tensor) and module.weight.ndim == 1
+        }
+
+    def note(self, name: str, tensor: Tensor) -> None:
+        """Copy a tensor of the table."""
+        if name in self._names:
+            self.copies[name] = tensor.detach().clone()
+
+    def note_parts(self, **tensors: Tensor) -> None:
+        """Copy tensors of the block under way."""
+        for part, tensor in tensors.items():
+            self.note(f"{self._block}.{part}", tensor)
+
+    def add_norm(
+        self,
+        x: Tensor,
+        gain: Tensor,
+        eps: float,
+        added: Tensor | None = None,
+        routed: Tensor | None = None,
+        weights: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The table has a norm's output after its input, and above that the outputs that were added."""
+        before = None if added is None else added.clone()  # it may be overwritten
+        total, normed = super().add_norm(x, gain, eps, added, routed, weights, bias)
+        # CLIP's first norm takes a copy of its weight in float32.
+        row = self._norms.get(gain.data_ptr(), self._row("clip.pre_norm"))
+        name = self._taps[row].name
+        self.note(name, normed)
+        if name != "sam.neck":
+            above = self._taps[:row]
+            if above[-1].name not in self.copies:
+                self.note(above[-1].name, total)
+            if before is not None:
+                self.note(next(tap.name for tap in reversed(above[:-1]) if tap.acting), before)
+        self._block = block_of(name)
+        return total, normed
+
+    def _row(self, name: str) -> int:
+        return next((row for row, tap in enumerate(self._taps) if tap.name == name), -1)
+
+    def quick_gelu(self, x: Tensor) -> Tensor:
+        before = x.clone()
+        out = super().quick_gelu(x)
+        self.note_parts(fc1=before, act=out)
+        return out
+
+    def gated(self, gate_up: Tensor) -> Tensor:
+        out = super().gated(gate_up)
+        gate, up = gate_up.chunk(2, dim=-1)
+        shared = "shared." if f"{self._block}.shared.act" in self._names else ""
+        self.note_parts(**{f"{shared}gate": gate, f"{shared}up": up, f"{shared}act": out})
+        return out
+
+    def turn_and_cache(
+        self, qkv: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, start: int
+    ) -> Tensor:
+        q = super().turn_and_cache(qkv, cos, sin, keys, values, start)
+        each = torch.split(qkv, [q.shape[1], len(keys), len(keys)], dim=1)
+        self.note_parts(**{name: part.flatten(1) for name, part in zip("qkv", each, strict=True)})
+        self.note_parts(queries=q.flatten(1), keys=key_rows(keys[:, start : start + len(qkv)]))
+        return q
+
+    def experts(self, x: Tensor, layer: LayerWeights, each: int, scaling: float) -> tuple[Tensor, Tensor]:
+        outputs, weights = super().experts(x, layer, each, scaling)
+        # Which experts they were stays inside: the same kernel says it again.
+        ids = x.new_empty(len(x), each, dtype=torch.int32)
+        self.kernels(route_tokens)(x, layer.router, ids, torch.empty_like(weights), scaling)
+        ids, order = ids.sort(dim=-1)
+        by_id = outputs.gather(1, order[..., None].expand_as(outputs)).flatten(0, 1)  # (N k, C)
+        parts = {"router.ids": ids, "router.weights": weights.gather(-1, order), "experts": by_id}
+        self.note_parts(**parts)
+        return outputs, weights
 
 
-def _record_vision(
-    recorder: Recorder, config: ModelConfig, towers: TappedTowers, views: Sequence[Tensor]
+class TappedTowers(VisionTowers):
+    """Vision whose copies are told apart by stage, with what went into the projector."""
+
+    def __init__(self, engine: Engine) -> None:
+        model = engine.checkpoint.model
+        self._named, self._config = NamedOps(model), model.config
+        super().__init__(model, self._named)
+        self._copies: list[dict[str, Tensor]] = [{}, {}]
+        self._features = self._into_projector = torch.empty(0)
+        self._tokens: tuple[Tensor, ...] = ()
+
+    def sam(self, pixels: Sequence[Tensor]) -> Tensor:
+        self._named.copies = {}
+        out = super().sam(pixels)
+        self._copies[0], self._features = self._named.copies, out.clone()
+        return out
+
+    def behind(self, features: Tensor, groups: Groups) -> Tensor:
+        self._named.copies = {}
+        out = super().behind(features, groups)
+        self._copies[1] = self._named.copies
+        return out
+
+    def project(self, patches: Tensor, features: Tensor, groups: Groups) -> tuple[Tensor, ...]:
+        out = super().project(patches, features, groups)
+        self._into_projector = self.projected(patches, features).clone()
+        self._tokens = tuple(tokens.clone() for tokens in out)
+        return out
+
+    def record(self, recorder: Recorder, views: Sequence[Tensor]) -> None:
+        """Write the copies of a pass, rows of all views as a tensor of each view size."""
+        patches: Groups = [(view.shape[0], view.shape[2] // self._config.sam.patch_size) for view in views]
+        features: Groups = [(count, side // 4) for count, side in patches]
+        windowed = set(range(self._config.sam.layers)) - set(self._config.sam.global_attn_indexes)
+        # CLIP has a class token beside a view's features, an encoder a query for each.
+        second = getattr(self._config, "encoder", None)
+        more = [1 if second is None else side**2 for _, side in features]
+        # The last block of an encoder goes on with its answers alone.
+        answers = "" if second is None else f"encoder.block{second.layers - 1}"
+        for name, rows in self._copies[0].items():
+            if name not in {f"sam.block{number}.attn" for number in windowed}:  # windows lie otherwise
+                _write(recorder, name, rows, patches)
+        _write(recorder, "sam.out", self._features, features)
+        for name, rows in self._copies[1].items():
+            cut = block_of(name) == answers and part_of(name) not in ("norm1", "q", "k", "v")
+            if not cut and name != "encoder.norm":
+                _write(recorder, name, rows, features, more)
+        _write(recorder, "projector.in", self._into_projector, features)
+        for number, (view, tokens) in enumerate(zip(views, self._tokens, strict=True)):
+            recorder.write(_key("pixels", number), view.permute(0, 2, 3, 1))
+            recorder.write(_key("projector", number), tokens)
+
+
+def _write(
+    recorder: Recorder, name: str, rows: Tensor, groups: Groups, more: Sequence[int] | None = None
 ) -> None:
-    patch = config.sam.patch_size
-    patches: Groups = [(view.shape[0], view.shape[2] // patch) for view in views]
-    features: Groups = [(count, side // 4) for count, side in patches]
-    for number, view in enumerate(views):
-        recorder.write(_key("pixels", number), view.permute(0, 2, 3, 1))
-    for name, rows in _sam(config, towers.of_sam):
-        _split(recorder, name, rows, patches)
-    _split(recorder, "sam.out", towers.features, features)
-    # CLIP has a class token beside a view's features, an encoder a query for each.
-    clip = any(event.kind == "gelu" for event in towers.of_behind)
-    beside = [(count, side, 1 if clip else side**2) for count, side in features]
-    for name, rows in (_clip if clip else _encoder)(towers.of_behind):
-        _split(recorder, name, rows, beside)
-    _split(recorder, "projector.in", towers.into_projector, features)
-    for number, tokens in enumerate(towers.tokens):
-        recorder.write(_key("projector", number), tokens)
-
-
-def _split(
-    recorder: Recorder, name: str, rows: Tensor, groups: Sequence[tuple[int, int] | tuple[int, int, int]]
-) -> None:
-    """Rows of all views as a tensor of each view size, which is a pass of the eager engine."""
+    """A tensor of each view size, a pass of the eager engine; a view has `more` rows than patches."""
     start = 0
-    for number, (count, side, *extra) in enumerate(groups):
-        end = start + count * (side**2 + sum(extra))
+    for number, (count, side) in enumerate(groups):
+        end = start + count * (side**2 + (more[number] if more else 0))
         recorder.write(_key(name, number), rows[start:end])
         start = end
 
 
-def _sam(config: ModelConfig, log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
-    """Take of the last block what comes before its feed-forward; windows have another layout."""
-    norms = [event.tensors for event in log if event.kind == "norm"]
-    last = config.sam.layers - 1
-    yield "sam.embeddings", norms[0]["sum"]
-    yield "sam.block0.norm1", norms[0]["normed"]
-    for number in range(config.sam.layers):
-        name, middle = f"sam.block{number}", norms[1 + 2 * number]
-        if number in config.sam.global_attn_indexes:
-            yield f"{name}.attn", middle["added"]
-        yield f"{name}.mid", middle["sum"]
-        yield f"{name}.norm2", middle["normed"]
-        if number < last:
-            end = norms[2 + 2 * number]
-            yield f"{name}.mlp", end["added"]
-            yield f"{name}.out", end["sum"]
-            yield f"sam.block{number + 1}.norm1", end["normed"]
-    yield "sam.neck", norms[-1]["normed"]
-
-
-def _clip(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
-    norms = [event.tensors for event in log if event.kind == "norm"]
-    gelus = [event.tensors for event in log if event.kind == "gelu"]
-    yield "clip.embeddings", norms[0]["sum"]
-    yield "clip.pre_norm", norms[0]["normed"]
-    yield "clip.block0.norm1", norms[1]["normed"]
-    for number in range(len(gelus)):
-        name, middle = f"clip.block{number}", norms[2 + 2 * number]
-        yield f"{name}.attn", middle["added"]
-        yield f"{name}.mid", middle["sum"]
-        yield f"{name}.norm2", middle["normed"]
-        yield from ((f"{name}.{part}", tensor) for part, tensor in gelus[number].items())
-        if number < len(gelus) - 1:
-            end = norms[3 + 2 * number]
-            yield f"{name}.fc2", end["added"]
-            yield f"{name}.out", end["sum"]
-            yield f"clip.block{number + 1}.norm1", end["normed"]
-
-
-def _encoder(log: Sequence[Event]) -> Iterator[tuple[str, Tensor]]:
-    """Take of the last block what comes before its attention: the rest is made of the answers alone."""
-    norms, turned, gated = (
-        [event.tensors for event in log if event.kind == kind] for kind in ("norm", "qkv", "gated")
-    )
-    yield "encoder.embeddings", norms[0]["sum"]
-    yield "encoder.block0.norm1", norms[0]["normed"]
-    for number, inner in enumerate(gated):
-        name, middle, end = f"encoder.block{number}", norms[1 + 2 * number], norms[2 + 2 * number]
-        yield from ((f"{name}.{part}", turned[number][part]) for part in "qkv")
-        if number == len(gated) - 1:
-            return
-        yield f"{name}.attn", middle["added"]
-        yield f"{name}.mid", middle["sum"]
-        yield f"{name}.norm2", middle["normed"]
-        yield from ((f"{name}.{part}", tensor) for part, tensor in inner.items())
-        yield f"{name}.down", end["added"]
-        yield f"{name}.out", end["sum"]
-        yield f"encoder.block{number + 1}.norm1", end["normed"]
-
-
-def _record_prompt(recorder: Recorder, log: Sequence[Event], embeddings: Tensor, layers: int) -> None:
-    recorder.write("embeddings", embeddings)
-    layer, prefix, norms, last = -1, "", 0, embeddings
-    for event in log:
-        found, name = event.tensors, f"decoder.layer{layer}"
-        if event.kind == "norm":
-            norms += 1
-            if norms == 1:
-                recorder.write("decoder.layer0.norm1", found["normed"])
-            elif norms % 2 == 0:
-                for part, kind in (("attn", "added"), ("mid", "sum"), ("norm2", "normed")):
-                    recorder.write(f"{name}.{part}", found[kind])
-                prefix = ""
-            else:
-                recorder.write(f"{name}.{prefix}down", found["added"])
-                recorder.write(f"{name}.out", found["sum"])
-                last = found["normed"]  # the next layer's norm, or the final one
-                if layer + 1 < layers:
-                    recorder.write(f"decoder.layer{layer + 1}.norm1", last)
-        elif event.kind == "qkv":
-            layer += 1
-            name = f"decoder.layer{layer}"
-        elif event.kind == "experts":
-            prefix = "shared."
-            ids, order = found["ids"].sort(dim=-1)
-            recorder.write(f"{name}.router.ids", ids)
-            recorder.write(f"{name}.router.weights", found["weights"].gather(-1, order))
-            outputs = found["outputs"]  # (N, k, C)
-            each = outputs.gather(1, order[..., None].expand_as(outputs))
-            recorder.write(f"{name}.experts", each.flatten(0, 1))
-        if event.kind in ("qkv", "mixed", "gated"):
-            inner = prefix if event.kind == "gated" else ""
-            for part, tensor in found.items():
-                recorder.write(f"{name}.{inner}{part}", tensor)
-        elif event.kind == "logits":
-            recorder.write("norm", last)
-            recorder.write("logits", found["logits"])
-
-
 def _key(name: str, number: int) -> str:
     return f"{name}@{number}" if number else name
+
+
+class TappedPrefill(FastPrefill):
+    """A prompt's pass with its copies."""
+
+    def __init__(self, engine: Engine) -> None:
+        model = engine.checkpoint.model
+        self._named, self._attend = NamedOps(model), engine.core
+        super().__init__(model, self._named)
+
+    @property
+    def copies(self) -> dict[str, Tensor]:
+        """Those of the last pass, by name."""
+        return self._named.copies
+
+    def core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The engine's attention core; (1, h, N, D) in and out."""
+        out = self._attend(q, k, v)
+        self._named.note_parts(mixed=key_rows(out[0]))
+        return out
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        rotary: Rotary,
+        core: AttentionCore,
+        pages: int = 1,
+    ) -> Tensor:
+        self._named.copies = {}
+        logits = super().forward(embeddings, keys, values, rotary, core, pages)
+        self._named.note("logits", logits[None])
+        return logits
+
+
+class TappedStep(DecodeStep):
+    """A decode step that copies what each kernel wrote before the next one overwrites it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._copies: dict[str, Tensor] = {}
+
+    def run(self) -> None:
+        """As `DecodeStep.run`; the copies are part of a graph that is recorded of it."""
+        layer = -1
+        for kernel, launch in self.kernels():
+            launch()
+            layer += kernel == "qkv_rotary"
+            for name, written in self._written(kernel, layer):
+                self._copy(name, written)
+
+    def _written(self, kernel: str, layer: int) -> Iterator[tuple[str, Tensor]]:
+        name = f"decoder.layer{layer}"
+        if kernel == "embed_token":
+            yield "embeddings", self._x
+        elif kernel == "qkv_rotary":
+            yield f"{name}.queries", self._q.flatten()
+        elif kernel == "attention_output":
+            yield f"{name}.mid", self._x
+        elif kernel == "route":
+            yield f"{name}.router.ids", self._expert_ids
+            yield f"{name}.router.weights", self._expert_weights
+        elif kernel == "gate_up":
+            yield f"{name}.shared.act", self._shared
+        elif kernel == "dense_gate_up":
+            yield f"{name}.act", self._dense
+        elif kernel in ("dense_down", "mixture_down"):
+            yield f"{name}.out", self._x
+
+    def _copy(self, name: str, written: Tensor) -> None:
+        # Made in the run that compiles the kernels: while a graph is recorded nothing is allocated.
+        if name not in self._copies:
+            self._copies[name] = torch.empty_like(written)
+        self._copies[name].copy_(written)
+
+    def rows(self, position: int) -> Iterator[tuple[str, Tensor]]:
+        """Give what the last run left, one row each; `position` is that of the token it was fed."""
+        copies, self.cache.length = dict(self._copies), position
+        slot, _ = self.cache.place()
+        for name, copy in copies.items():
+            if name.endswith("router.ids"):
+                ids, order = copy.sort()
+                yield name, ids[None]
+                yield name.replace(".ids", ".weights"), copies[name.replace(".ids", ".weights")][order][None]
+            elif not name.endswith("router.weights"):
+                yield name, copy[None]
+        for layer in range(self.config.layers):
+            yield f"decoder.layer{layer}.keys", self.cache.keys[layer, 0, :, slot].flatten()[None]
+            yield f"decoder.layer{layer}.v", self.cache.values[layer, 0, :, slot].flatten()[None]
+        # The head's kernel keeps the best of its rows only: both are made of the last hidden state.
+        normed = rms_norm_reference(self._x, self.weights.norm, self.config.rms_norm_eps)
+        yield "norm", normed[None]
+        yield "logits", (self.weights.head @ normed)[None]
