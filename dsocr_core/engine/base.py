@@ -11,7 +11,7 @@ from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from PIL import Image
@@ -214,8 +214,13 @@ class Engine:
         reason = finish_reason(tokens, self.end_token)
         return self.result(page, tokens, reason, timer, sequence.best, self.draft_environment())
 
-    def make_ready(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
-        """Compile what such a page needs, before its stages are timed."""
+    def make_ready(
+        self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
+    ) -> None:
+        """Compile what such a page needs, before its stages are timed.
+
+        `step` is the batch's that it is for, with `at_once` pages a pass of prefill.
+        """
 
     def start(self, prompt_ids: tuple[int, ...], limit: int, ngram: NgramPolicy | int) -> Sequence:
         """Make an empty sequence for the prefill of that prompt."""

@@ -423,10 +423,13 @@ class BatchReader:
             results.append(outcome)
         return results
 
-    def decoder_for(self, page: PageInputs, spare: int = 0) -> Slots | None:
+    def decoder_for(
+        self, page: PageInputs, spare: int = 0, ready: Callable[[BatchStep], None] = lambda step: None
+    ) -> Slots | None:
         """The present slots, or new ones when those are too small for such pages.
 
-        `spare` more positions than they need. None where the device has no memory for any slot.
+        `spare` more positions than they need; `ready` is called with a new step before it is captured. None
+        where the device has no memory for any slot.
         """
         config, model = self.engine.checkpoint.model.config.decoder, self.engine.checkpoint.model
         prompt, limit = most_tokens(page, config.max_positions)
@@ -444,6 +447,7 @@ class BatchReader:
                 self._launches, kernels=self._kernels, held=held, drafted=self.drafted, precision=precision,
                 own_text=self._own_text,
             )  # fmt: skip
+            ready(step)
             self._decoder = Slots(step, self._group, self.engine.marks is Marks.TIMED)
         return self._decoder
 
@@ -568,17 +572,16 @@ class _Run:
             with reader.beside_steps():
                 page, pixels = engine.take_in(work.request, work.prepared, timer)
             if self.slots is None and not self.alone:
-                self._make_slots(page)
+                self._make_slots(page, pixels, timer)
             if self.slots is None:
                 self._read_alone(work)
                 return None
             step = self.slots.step
             if step.fits(prompt := len(page.prompt.ids), page.limit):
-                together = engine.pages_a_pass(page)
-                few = reader.slots < SLOTS_A_PAGE * together
+                together = self._at_once(page, reader.slots)
                 ngram = engine.ngram_policy(work.request)
                 draft = engine.draft_of(work.request, work.prepared) if reader.drafted else ()
-                return _Loaded(work, page, pixels, timer, ngram, draft, 1 if few else together)
+                return _Loaded(work, page, pixels, timer, ngram, draft, together)
             needs = (
                 f"{page.request.name}: needs {prompt} + {page.limit} positions and the batch's slots hold "
                 f"{step.positions}, {step.held} of them cached; read "
@@ -594,14 +597,22 @@ class _Run:
             self._report(work.key, _error_of(work.request, error))
         return None
 
-    def _make_slots(self, page: PageInputs) -> None:
-        self.slots = self.reader.decoder_for(page)
+    def _make_slots(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
+        def ready(step: BatchStep) -> None:
+            self.engine.make_ready(page, pixels, timer, step, self._at_once(page, step.slots))
+
+        self.slots = self.reader.decoder_for(page, ready=ready)
         self.reader.after_all()
         if self.slots is not None:
             self.slots.reset()
             return
         self.alone = True
         log.warning("the GPU has no memory for a slot of the batch: pages are read one by one")
+
+    def _at_once(self, page: PageInputs, slots: int) -> int:
+        """Pages that a pass of prefill takes together; one where slots are few."""
+        together = self.engine.pages_a_pass(page)
+        return 1 if slots < SLOTS_A_PAGE * together else together
 
     def _read_alone(self, work: Work) -> None:
         if self.engine.options.precision != "off":  # the batch alone has such a cache

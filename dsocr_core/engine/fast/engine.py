@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,16 +38,20 @@ class FastEngine(Engine):
         from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 
         model = checkpoint.model
-        self._towers, self._prompt, self._ready = VisionTowers(model), FastPrefill(model), False
+        self._towers, self._prompt, self._ready = VisionTowers(model), FastPrefill(model), set[str]()
         self._vision = FastVision(self._towers)
         self._prompt_pass = PromptGraphs(self._prompt, model.config.decoder, recorder_for(model.device))
         self._decoder = FastDecoder(model, self.end_token, self.rotary_dtype)
 
-    def make_ready(self, page: PageInputs, pixels: Pixels, timer: StageTimer) -> None:
+    def make_ready(
+        self, page: PageInputs, pixels: Pixels, timer: StageTimer, step: Any = None, at_once: int = 1
+    ) -> None:
         """Compile all kernels at once with the first page; a later shape may need a few more."""
-        if self._ready or self.checkpoint.model.device.type != "cuda":
+        kind = "page" if step is None else "batch"
+        if kind in self._ready or self.checkpoint.model.device.type != "cuda":
             return
         # As above.
+        from dsocr_core.engine.fast.prefill import MOST_TOKENS
         from dsocr_core.engine.fast.vision import VisionPass
         from dsocr_core.kernels.compile import compiled_together
 
@@ -55,18 +61,17 @@ class FastEngine(Engine):
             timer.preparing(f"compiling kernels, {ready} of {count}")
 
         with compiled_together(model.device, said):
-            step = self._decoder.step_for(tokens, page.limit)
-            cache = step.cache
-            embeddings = torch.zeros(
-                tokens, model.config.decoder.hidden_size, dtype=model.dtype, device=model.device
-            )
+            own = self._decoder.step_for(tokens, page.limit) if step is None else step
+            shape = min(at_once * tokens, MOST_TOKENS), model.config.decoder.hidden_size
+            embeddings = torch.zeros(shape, dtype=model.dtype, device=model.device)
             # The kernels that take longest come first.
-            self._prompt.forward(embeddings, cache.keys[:, 0], cache.values[:, 0], step.rotary, self.core)
-            shapes = [tuple(view.shape) for view in pixels.images[0]]
+            self._prompt_pass.run(embeddings, own.rotary, self.core, at_once)
+            shapes = [(at_once * len(view), *view.shape[1:]) for view in pixels.images[0]]
             for run in VisionPass(self._towers, shapes, None).stages:
                 run()
-            step.run()
-        self._ready = True
+            for run in [own.run] if step is None else [partial(own.run, rows) for rows in own.rows]:
+                run()
+        self._ready.add(kind)
 
     def _embed(
         self, prompt: PromptIds, pixels: Pixels, timer: StageTimer, cancel: CancelToken | None
