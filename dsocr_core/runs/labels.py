@@ -125,10 +125,10 @@ _TOGETHER = re.compile(r", (\d+) pages together$")
 
 
 def engine_name(run: Mapping[str, object], backend: str = "") -> str:
-    """The name of what read a run's pages, or of one backend: "fast ×256", "eager, published code"."""
+    """The name of what read a run's pages, or of one backend: "fast ×256", "eager vs published code"."""
     backends = list(run["backends"]) if has_value(run.get("backends")) else []  # type: ignore[call-overload]
     if not backend and len(backends) > 1:
-        return ", ".join(engine_name(run, each) for each in backends)
+        return " vs ".join(engine_name(run, each) for each in backends)
     backend = backend or next(iter(backends), "")
     if backend == VENDOR:
         return "published code"

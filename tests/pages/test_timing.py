@@ -65,7 +65,7 @@ def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(
         batch = next(trace for trace in rates["data"] if trace["name"] == "fast ×256 on H200")
         notes = [note["text"] for note in rates["layout"]["annotations"]]
         assert len(batch["text"]) == 5 and "27.4 pages/s, 1 run" in batch["text"][-1]
-        assert "<b>1.13x faster</b>" in notes and "<b>1.84x slower</b>" in notes
+        assert "<b>▲ 1.13x</b>" in notes and "<b>▼ 1.84x</b>" in notes
         assert "Left out: 3 runs under a profiler" in words(test)
 
 

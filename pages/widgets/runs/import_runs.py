@@ -1,4 +1,4 @@
-"""Runs of elsewhere by upload: put down under their names, walked by the importers, every refusal named."""
+"""Import uploaded runs; every file that was refused is listed with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dsocr_core.runs.importers.detect import import_paths
 from dsocr_core.runs.importers.imported import WORDS, ImportReport
 from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
-from pages.widgets.shared import figure, new_runs, table
+from pages.widgets.shared import new_runs, table
 from pages.widgets.shared.messages import plain, show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
@@ -74,7 +74,7 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 
     runs = [
         {"run": run.run_id, "made by": run.source, "from": named(run.origin), "state": state}
-        for state, found in (("imported", report.imported), ("here already", report.known))
+        for state, found in (("imported", report.imported), ("duplicate", report.known))
         for run in found
     ]
     skipped = [(paired(name) or "a file without a name", reason) for name, reason in refused]
@@ -88,14 +88,16 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
     )
 
 
-# --- the view -------------------------------------------------------------------------------------
+# --- the dialog -----------------------------------------------------------------------------------
 
 
-def draw(history: History) -> None:
+@st.dialog("Import runs", width="large")
+def dialog(history: History) -> None:
+    """Files or a folder, and what became of them."""
     forms = ", ".join(words for source, words in WORDS.items() if source)
     st.caption(
-        f"{forms[0].upper()}{forms[1:]}: their files and folders, or a zip archive of them. A run that is "
-        "here already changes nothing."
+        f"{forms[0].upper()}{forms[1:]}: their files and folders, or a zip archive of them. Runs already "
+        "imported are skipped."
     )
     kind = st.segmented_control("Upload", ["Files", "Folder"], required=True, default="Files",
                                 key="runs import kind", label_visibility="collapsed")  # fmt: skip
@@ -114,33 +116,33 @@ def draw(history: History) -> None:
         except DsocrError as error:
             show_error(error)
         else:
-            # A fresh uploader: the same files are not offered again.
+            # A fresh uploader from the next click on: the same files are not offered again.
             st.session_state[_ROUND] = st.session_state.get(_ROUND, 0) + 1
-            st.rerun()
     outcome: Outcome | None = st.session_state.get(_REPORT)
     if outcome is not None:
-        draw_outcome(outcome)
+        _draw_outcome(outcome)
 
 
-def draw_outcome(outcome: Outcome) -> None:
+def _draw_outcome(outcome: Outcome) -> None:
     words = (
-        f"{plural(len(outcome.imported), 'run')} imported, {len(outcome.here)} here already, "
+        f"{plural(len(outcome.imported), 'run')} imported, {plural(len(outcome.here), 'duplicate')}, "
         f"{plural(len(outcome.skipped), 'file')} skipped"
     )
-    left, right = st.columns([5, 1], vertical_alignment="center")
-    left.markdown(f"**{words}**")
+    st.markdown(f"**{words}**")
     found = list(dict.fromkeys([*outcome.imported, *outcome.here]))
     if outcome.kinds:
         st.caption("\n\n".join(map(plain, outcome.kinds)))
     if found:
-        right.button("Show them", key="runs show imported", width="stretch", on_click=_show, args=(found,))
-        table.draw(outcome.runs)
+        if st.button("Show them", key="runs show imported", on_click=_show, args=(found,)):
+            st.rerun()
+        table.draw(outcome.runs, most=8)
     if len(outcome.skipped):
-        figure.head("What was left out, and why", skipped=outcome.skipped)
-        table.draw(outcome.skipped)
+        st.markdown("**Left out, and why**")
+        table.draw(outcome.skipped, most=8)
 
 
 def _show(run_ids: list[str]) -> None:
+    """A callback: the imported runs are chosen in the list, and the dialog closes."""
+    st.session_state.pop(_REPORT, None)
     address.clear_filters()
-    address.put("view", "Runs")
     address.put("runs", run_ids)

@@ -6,145 +6,105 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import plural
 from dsocr_core.review.keys import review_key
-from dsocr_core.review.verdicts import verdict_counts
 from dsocr_core.runs.history import History
-from dsocr_core.runs.labels import BRIEF
 from dsocr_core.runs.record import flattened
 from pages.widgets.runs import address, baseline, export, selection
 from pages.widgets.runs.address import value
-from pages.widgets.runs.tables import USUAL, run_table
-from pages.widgets.shared import figure, navigation, resources, sources
+from pages.widgets.runs.overview import ROW
+from pages.widgets.runs.tables import FIGURES, USUAL, Listed
+from pages.widgets.shared import navigation, sources
 from pages.widgets.shared.messages import show_error
 
-_ROW = 24
-"""Pixels of a row: as high as a target of the pointer has to be."""
-_SHORT = 10
+_SHORT = 12
 """Rows of a table that is as high as they are."""
 _SIDES = 2
-"""Runs that a review can be about."""
+"""Runs that a review, or Timing, can be about."""
 _DONE, _FAILED = "runs done", "runs failed"
 _ROUND = "runs round"
 """Counts the tables whose choice was taken back: the browser keeps a table's choice as long as the table."""
-_WIDTHS: dict[str, int] = {
-    "run": 152, "tags": 70, "kind": 50, "model": 104, "device": 60, "engine": 76, "dtype": 50,
-    "attention": 62, "preset": 62, "draft": 60, "parity": 84, "commit": 64, "note": 220, "settings": 160,
-}  # fmt: skip
-_FIGURES = {
-    "s/page": "Latency: median seconds a page, of our engine where it read.",
-    "pages/s": "Throughput: of pages read together as the bench measured it, else of their own times.",
-    "tokens/s": "New tokens a second of decode; of pages read together of all, as the bench measured it.",
-    "prefill ms": "Median prefill of a page, vision included.",
-}
+_WIDTHS = {"run": 280, "commit": 66, "marks": 130, "note": 220}
 
 
-def draw(history: History, runs: pd.DataFrame, total: int, sql: str, head: DeltaGenerator) -> None:
-    """`runs` are those that pass the filters, of `total`; in the trash when that is shown. Their sum stands
-    in `head`, beside the choice of the view: each line above the table costs it rows.
-    """
-    trash = value("view") == "Trash"
-    _show_last_move(history)
-    if not len(runs):
-        _nothing(trash, total)
-        return
-    run_ids = list(runs["run_id"])
-    of = (tuple(run_ids), value("baseline"))
-    found, table = resources.held("runs table", history.state, of, lambda: _listed(history, runs, total))
-    of_all = f" of {total:,}" if len(runs) < total else ""
-    where = " in the trash" if trash else ", newest first"
-    pages = int(runs["pages"].fillna(0).sum())
-    with head:
-        figure.head(
-            f"{plural(len(runs), 'run')}{of_all}{where}; {plural(pages, 'page')} read"
-            + (f"; baseline {found}" if found else ""),
-            sql=[sql], runs=table,
-        )  # fmt: skip
-    tall = len(table) > _SHORT and not set(run_ids) & set(value("runs"))
-    with st.container(key="runs list" if tall else None):
-        picked = _table(table, run_ids)
-    if not len(picked):
+def draw(history: History, runs: pd.DataFrame, found: Listed) -> None:
+    """The runs of the chosen groups as a table, and what can be done with those chosen in it."""
+    table = found.table
+    groups = [name for name in value("group") if name in set(table["group"])]
+    if groups:
+        table = table[table["group"].isin(groups)]
+    picked = _table(table.reset_index(drop=True), found.baseline)
+    if not picked:
         return
     of_choice = runs[runs["run_id"].isin(picked)].sort_values("created", kind="stable")
-    _actions(history, picked, trash, found)
-    selection.draw(history, of_choice)
+    _actions(history, picked, found.baseline)
+    selection.draw(history, of_choice, found.table)
 
 
-def _listed(history: History, runs: pd.DataFrame, total: int) -> tuple[str, pd.DataFrame]:
-    """The baseline, and the table of the runs beside it."""
-    run_ids = None if len(runs) == total else list(runs["run_id"])
-    pace, _ = history.query("pace", run_ids=run_ids)
-    found = baseline.pinned(history.runs())
-    against = baseline.against(history, found, pace)
-    return found, run_table(runs, verdict_counts(history), pace, against)
-
-
-def _table(table: pd.DataFrame, run_ids: list[str]) -> list[str]:
+def _table(table: pd.DataFrame, baseline_run: str) -> list[str]:
     """The runs; returns the chosen ones in the table's order."""
-    wanted = set(value("runs"))
+    run_ids, wanted = list(table["run_id"]), set(value("runs"))
     # Rows are identified by their number: another list is another table, with the same runs chosen.
     name = f"runs table {hash(tuple(run_ids)):x} {st.session_state.get(_ROUND, 0)}"
     rows = [row for row, run_id in enumerate(run_ids) if run_id in wanted]
-    table = table.assign(
-        tags=table["tags"].str.join(", "),
-        engine=table["engine"].str.replace(" pages together", "").str.replace(", ", " ×"),
-        **{name: table[name].replace(BRIEF) for name in ("dtype", "attention")},
+    shown = table.drop(columns=["compared", "busy"])
+    order = [*USUAL, *(column for column in shown if column not in USUAL)]
+    shown = shown[order].assign(
         # The only figure with thousands: they are told apart, and no format does both.
         **{"tokens/s": table["tokens/s"].map(lambda rate: float(f"{rate:.3g}"))},
     )
+    number = st.column_config.NumberColumn
+    against = f"Speed of its pages beside the baseline's{f', {baseline_run}' if baseline_run else ''}"
     st.dataframe(
-        table,
-        key=name,
-        hide_index=True, placeholder="–",
-        selection_mode="multi-row",
-        height="content" if len(table) <= _SHORT else 400 if rows else "stretch", row_height=_ROW,
+        shown, key=name, hide_index=True, placeholder="–", selection_mode="multi-row", row_height=ROW,
+        height="content" if len(table) <= _SHORT else 330,
         on_select=lambda: selection.take_rows(name, run_ids),
         selection_default={"selection": {"rows": rows}},
         column_config={
-            "pages": st.column_config.NumberColumn(width=48),
-            "x baseline": st.column_config.NumberColumn(
+            "created": st.column_config.DatetimeColumn("created (UTC)", width=116, format="YYYY-MM-DD HH:mm"),
+            "pages": number(width=48),
+            "same text": number(width=70, format="percent", help="Pages identical or within tolerance."),
+            "x baseline": number(
                 width=80, format="%.2fx",
-                help="Speed of its pages beside the baseline's, over the runs like it and like the baseline; "
-                "above 1 it is faster. Empty where the interval says neither.",
+                help=f"{against}; above 1 it is faster. Empty where the interval says neither.",
             ),
             **{
-                column: st.column_config.NumberColumn(
-                    width=60, format="localized" if column == "tokens/s" else "%.3g", help=words
+                column: number(
+                    width=64, format="localized" if column == "tokens/s" else "%.3g", help=words
                 )
-                for column, words in _FIGURES.items()
+                for column, words in FIGURES.items()
             },
             **{
                 column: st.column_config.TextColumn(width=width, pinned=column == "run")
                 for column, width in _WIDTHS.items()
             },
             # The table's own menu shows them.
-            **{column: None for column in table if column not in USUAL or table[column].isna().all()},
+            **{column: None for column in shown if column not in USUAL or shown[column].isna().all()},
         },
     )  # fmt: skip
     return [run_ids[row] for row in rows]
 
 
-def _nothing(trash: bool, total: int) -> None:
-    if total and address.filtered():
-        st.markdown(f"None of the {plural(total, 'run')} {'in the trash ' if trash else ''}pass the filters.")
-        st.button("Clear the filters", type="primary", key="runs clear all", on_click=address.clear_filters)
-    elif trash:
+def nothing(view: str, total: int) -> None:
+    """What to do where no run is listed."""
+    if view == "Trash" and not address.filtered():
         st.markdown("The trash is empty.")
+    elif total and (view or address.filtered()):
+        st.markdown(f"None of the {plural(total, 'run')} pass the filters.")
+        st.button("Clear the filters", type="primary", key="runs clear all", on_click=address.clear_filters)
     else:
         st.markdown("No runs yet. Read a page on Compare, or import runs that were made elsewhere.")
-        with st.container(horizontal=True):
-            if st.button("Go to Compare", type="primary", key="runs to compare"):
-                navigation.to_compare()
-            st.button("Import runs", key="runs to import", on_click=address.put, args=("view", "Import"))
+        if st.button("Go to Compare", type="primary", key="runs to compare"):
+            navigation.to_compare()
 
 
 # --- what can be done -----------------------------------------------------------------------------
 
 
-def _actions(history: History, run_ids: list[str], trash: bool, pinned: str) -> None:
+def _actions(history: History, run_ids: list[str], pinned: str) -> None:
+    trash = value("view") == "Trash"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{plural(len(run_ids), 'run')} chosen**")
         if not trash:
@@ -169,13 +129,14 @@ def _actions(history: History, run_ids: list[str], trash: bool, pinned: str) -> 
 
 def _open(history: History, run_ids: list[str]) -> None:
     """The chosen runs on the other pages, where these can show as many."""
-    if st.button("Timing", icon=":material/timer:", key="runs timing"):
-        navigation.to_timing(run_ids)
     if len(run_ids) > _SIDES:
         return
     # The backends of one run, or two runs, the older as A.
+    ordered = sorted(run_ids, key=lambda run_id: history.record(run_id).created)
+    if st.button("Timing", icon=":material/timer:", key="runs timing"):
+        navigation.to_timing(ordered)
     if st.button("Review", icon=":material/fact_check:", key="runs review"):
-        navigation.to_review(review_key(*sorted(run_ids, key=lambda run_id: history.record(run_id).created)))
+        navigation.to_review(review_key(*ordered))
     if len(run_ids) > 1:
         return
     if st.button("FLOPs", icon=":material/functions:", key="runs flops"):
@@ -226,7 +187,7 @@ def _do(action: Callable[[Sequence[str]], None], run_ids: list[str], words: str)
         st.session_state[_FAILED] = str(error)
 
 
-def _show_last_move(history: History) -> None:
+def last_move(history: History) -> None:
     """The last move to the trash or back, with its undo, until the next one or until it is dismissed."""
     if failed := st.session_state.pop(_FAILED, None):
         show_error(failed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from html import escape
 
@@ -14,65 +13,83 @@ from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
+from dsocr_core.runs.speed import compare_speed
+from dsocr_core.runs.statistics import TOTAL
+from dsocr_core.runs.timings import WHOLE
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import key, value
-from pages.widgets.shared import figure, table
+from pages.widgets.runs.tables import figures, own_pace
+from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.messages import plain
+from pages.widgets.shared.table import Column
+from pages.widgets.timing.pair import sentence
 
 MOST = 12
 """Runs side by side; more do not fit a screen."""
-_ENVIRONMENT = ("environment", "versions")
 
 
-def draw(history: History, runs: pd.DataFrame) -> None:
-    """Tabs about the chosen runs, the oldest first. Only the open one is computed."""
-
-    def of_shown(drawer: Callable[[History, pd.DataFrame], None]) -> None:
-        if len(runs) > MOST:
-            st.caption(f"The first {MOST} of {len(runs)} chosen runs.")
-        drawer(history, runs.head(MOST))
-
+def draw(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) -> None:
+    """Figures of several chosen runs, the oldest first, then tabs. Only the open one is computed."""
+    if len(runs) > 1:
+        _figures(history, runs.head(MOST), table_of_runs)
+    if len(runs) > MOST:
+        st.caption(f"The first {MOST} of {len(runs)} chosen runs.")
     figure.tabs(
         {
-            "Settings": partial(of_shown, _settings),
-            "Environment": partial(of_shown, _environment),
+            "Settings": partial(_settings, history, runs.head(MOST)),
             "Tags and notes": partial(tags.draw, history, runs),
-            "Reproduce": partial(of_shown, _reproduce),
+            "Reproduce": partial(_reproduce, history, runs.head(MOST)),
         },
         key("tab"),
     )
 
 
+def _figures(history: History, runs: pd.DataFrame, table_of_runs: pd.DataFrame) -> None:
+    rows = table_of_runs.set_index("run_id").loc[runs["run_id"]].reset_index()
+    letters = {run: chr(ord("A") + place) for place, run in enumerate(rows["run_id"])}
+    names = ", ".join(
+        f"{letter} {name} at {commit}" for letter, name, commit in
+        zip(letters.values(), rows["run"], rows["commit"], strict=True)
+    )  # fmt: skip
+    if len(runs) == 2:
+        st.markdown(f"**{plain(_speed(history, runs))}**")
+    st.caption(plain(names))
+    found = figures(rows)
+    columns = {name: Column(name, "") for name in letters.values()}
+    table.draw(
+        found, {"figure": Column("figure", left=True), **columns, "ratio": Column("B/A", "%.2f")}, "not known"
+    )
+
+
+def _speed(history: History, runs: pd.DataFrame) -> str:
+    """How B stands to A: faster or slower with an interval, else why it is inconclusive."""
+    pace = own_pace(history.query("pace", run_ids=list(runs["run_id"]))[0]).set_index("run_id")["backend"]
+    if len(pace) < len(runs):
+        return "Not both runs have times."
+    a, b = ((run, pace[run]) for run in runs["run_id"])
+    found = resources.held(
+        "runs speed", history.state, (a, b), lambda: compare_speed(history, a, b, contended=True)
+    )
+    return sentence(found.assign(stage=found["stage"].replace(TOTAL, WHOLE)))
+
+
 def _settings(history: History, runs: pd.DataFrame) -> None:
-    facts, sql = history.query("facts", run_ids=list(runs["run_id"]), section="settings")
-    _compared("settings", facts, runs, [sql])
-
-
-def _environment(history: History, runs: pd.DataFrame) -> None:
-    run_ids = list(runs["run_id"])
-    answers = [history.query("facts", run_ids=run_ids, section=section) for section in _ENVIRONMENT]
-    facts = pd.concat([record_facts(runs, run_ids), *(facts for facts, _ in answers)])
-    _compared("environment", facts, runs, [sql for _, sql in answers])
-
-
-def _compared(what: str, facts: pd.DataFrame, runs: pd.DataFrame, sql: list[str]) -> None:
-    run_ids = list(runs["run_id"])
-    alone = len(run_ids) == 1
+    """Settings as used, environment and versions: those that differ, of one run all."""
+    run_ids, alone = list(runs["run_id"]), len(runs) == 1
+    facts, sql = history.query("facts", run_ids=run_ids)
+    facts = pd.concat([record_facts(runs, run_ids), facts])
     if not alone:
         st.toggle("Show what is the same, too", key=key("all"))
-    found = side_by_side(facts, run_ids, differing=not alone and not value("all"))
+    whole = alone or value("all")
+    found = side_by_side(facts, run_ids, differing=not whole)
     every = facts[["section", "name"]].drop_duplicates()
-    if what == "settings":
-        found = found.drop(columns="section")
-    if not len(every):
-        st.markdown(f"No {what} were recorded with {'this run' if alone else 'these runs'}.")
-    elif not len(found):
-        st.markdown(f"The {len(run_ids)} runs have the same {what} ({len(every)} values).")
-    else:
-        whole = alone or value("all")
-        words = f"{len(every)} values" if whole else f"{len(found)} of {len(every)} values differ"
-        figure.head(words, sql=sql, **{what: found})
-        table.draw(found, missing="not recorded")
+    letters = {run: chr(ord("A") + place) for place, run in enumerate(run_ids)}
+    if not len(found):
+        st.markdown(f"The {len(run_ids)} runs have the same settings and environment ({len(every)} values).")
+        return
+    words = f"{len(every)} values" if whole else f"{len(found)} of {len(every)} values differ"
+    figure.head(f"{words}, as used.", sql=[sql], settings=found)
+    table.draw(found.rename(columns={} if alone else letters), missing="not known")
 
 
 def _reproduce(history: History, runs: pd.DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""The sidebar of the Runs page: which runs are listed."""
+"""The sidebar of the Runs page: which runs are listed, and the import of others."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import Any
 import streamlit as st
 
 from dsocr_core.runs.history import History
-from pages.widgets.runs import address
-from pages.widgets.runs.address import LISTS, STATE, VIEWS, key, value
+from pages.widgets.runs import address, import_runs
+from pages.widgets.runs.address import STATE
 from pages.widgets.shared import new_runs, resources, run_filters
 
 
 def draw(history: History) -> Mapping[str, Any]:
-    """Draw the choice of the view, and a list's filters; returns these as parameters of the query `runs`."""
-    st.segmented_control(
-        "View", VIEWS, required=True, key=key("view"), label_visibility="collapsed", width="stretch"
-    )
+    """Draw the filters; returns these as parameters of the query `runs`."""
     new_runs.refresh_button(history)
-    if value("view") not in LISTS:
-        return {}
+    asked = st.button("Import runs", icon=":material/upload:", key="runs import open", width="stretch")
+    if st.session_state.pop(address.OPEN_IMPORT, False) or asked:
+        import_runs.dialog(history)
     run_filters.draw(STATE, history)
     st.toggle(
         "Examples", value=True, key=resources.EXAMPLES, persist_state="session",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import ceil, log10
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -33,6 +33,21 @@ def figure(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> Fi
 
 def _words(x: float, y: float, text: str, **more: Any) -> dict[str, Any]:
     return {"x": x, "y": y, "text": text, "showarrow": False, "font": {"size": 12}, **more}
+
+
+def log_axis(values: Iterable[float], title: str) -> dict[str, Any]:
+    """A logarithmic axis around positive values with ticks at 1, 2 and 5."""
+    there = [value for value in values if value > 0] or [1.0]
+    low, high = min(there) / 1.4, max(there) * 1.4
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    if len(ticks) > 7:
+        ticks = [tick for tick in ticks if f"{tick:e}".startswith("1")]
+    return {
+        "type": "log", "title": {"text": title}, "range": [log10(low), log10(high)], "tickvals": ticks,
+        "ticktext": [f"{tick:,.10g}" for tick in ticks],
+    }  # fmt: skip
 
 
 # --- under a roof ---------------------------------------------------------------------------------

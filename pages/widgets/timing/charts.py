@@ -75,12 +75,14 @@ def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
             }
         )  # fmt: skip
         for change in marks[marks["workload"] == workload].to_dict("records"):
-            up = change["after"] > change["before"]
+            before, after = change["before"], change["after"]
+            sign, side = ("▲", 12) if after > before else ("▼", -12)
             annotations.append(
                 {
-                    "x": x[change["position"]], "y": rate[change["position"]], "yshift": 12 if up else -12,
-                    "text": f"<b>{speed_ratio(change['before'], change['after'])}</b>",
-                    "hovertext": change["words"], "showarrow": False, "font": {"size": 11, "color": shade},
+                    "x": x[change["position"]], "y": rate[change["position"]], "yshift": side,
+                    "text": f"<b>{sign} {significant(max(before, after) / min(before, after))}x</b>",
+                    "hovertext": f"{speed_ratio(before, after)}, {change['words']}",
+                    "showarrow": False, "font": {"size": 11, "color": shade},
                 }
             )  # fmt: skip
     placed: list[tuple[int, float]] = []
@@ -89,13 +91,13 @@ def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
         if any(x == note["x"] and abs(y - note["y"]) < _NEAR for x, y in placed):
             note["yshift"] = -14  # two at one place: one above, one below
         placed.append((note["x"], note["y"]))
-    ticks = list(range(0, len(commits), max(1, -(-len(commits) // 12))))
+    ticks = list(range(0, len(commits), max(1, -(-len(commits) // 6))))
     layout = {
         "height": 300, "margin": plots.MARGIN | {"t": 10}, "annotations": annotations,
         "legend": plots.LEGEND | {"y": -0.16, "yanchor": "top", "itemclick": "toggle"},
         "xaxis": {"tickvals": ticks, "ticktext": [mark(commits[place]) for place in ticks],
-                  "range": [-0.5, len(commits) - 0.5], "showgrid": False},
-        "yaxis": {"type": "log", "dtick": 1, "title": {"text": "pages/s"}, "exponentformat": "none"},
+                  "range": [-0.5, len(commits) - 0.5], "showgrid": False, "tickangle": 0},
+        "yaxis": plots.log_axis(series["pages_per_s"], "pages/s"),
     }  # fmt: skip
     return plots.figure(traces, layout)
 
