@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from dsocr_core.base.formatting import plural
+from dsocr_core.base.formatting import duration, plural, significant, speed_ratio
 from dsocr_core.models.family import inside_prefill
 from dsocr_core.models.stages import Stage
 from dsocr_core.runs.labels import short
-from dsocr_core.runs.statistics import COPY, TOTAL, with_spread
+from dsocr_core.runs.statistics import COPY, SURE, TOTAL, with_spread
 
 VISION = "vision"
 """All of vision in one, as other programs time it."""
@@ -86,6 +86,26 @@ def comparison(found: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     whole = whole.reindex(columns=whole.columns.union(found.columns.union(["ratio"]), sort=False))
     order = {stage: number for number, stage in enumerate(in_order(whole["stage"]))}
     return whole.sort_values("stage", key=lambda stages: stages.map(order), ignore_index=True)
+
+
+def sentence(found: pd.DataFrame) -> str:
+    """Say how B stands to A on whole pages, else in the longest stage; faster and slower with an interval.
+
+    `found` is `comparison`, or `speed.compare_speed`.
+    """
+    with_pages = found.assign(stage=found["stage"].replace(TOTAL, WHOLE))[found["pages"] > 0]
+    whole = with_pages[with_pages["stage"] == WHOLE]
+    whole = whole if len(whole) else with_pages.sort_values("median_a").tail(1)
+    if whole.empty:
+        return "Not measured: no page was timed in both."
+    row = whole.iloc[0]
+    times = f"{row['stage']} {duration(row['median_a'])} → {duration(row['median_b'])}"
+    of = f"{row['runs_a']} and {row['runs_b']} runs"
+    if row["verdict"] != "inconclusive":
+        said = f"B is {speed_ratio(row['ratio'], 1.0)}" if row["verdict"] in SURE else "B is as fast"
+        return f"{said} ({significant(row['low'])} to {significant(row['high'])} of A's time; {of}): {times}."
+    why = row["why"] or f"the interval is too wide ({of})"
+    return f"Inconclusive, {why}: {times}."
 
 
 def left_out(coverage: pd.DataFrame) -> pd.DataFrame:

@@ -9,20 +9,18 @@ import pandas as pd
 import streamlit as st
 
 from dsocr_core.base.formatting import moment
+from dsocr_core.runs import timings
 from dsocr_core.runs.commands import command_of
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import checkout_words, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.statistics import TOTAL
-from dsocr_core.runs.timings import WHOLE
 from pages.widgets.runs import address, tags
 from pages.widgets.runs.address import key, value
 from pages.widgets.runs.tables import figures, own_pace
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.messages import plain
 from pages.widgets.shared.table import Column
-from pages.widgets.timing.pair import sentence
 
 MOST = 12
 """Runs side by side; more do not fit a screen."""
@@ -70,7 +68,7 @@ def _speed(history: History, runs: pd.DataFrame) -> str:
     found = resources.held(
         "runs speed", history.state, (a, b), lambda: compare_speed(history, a, b, contended=True)
     )
-    return sentence(found.assign(stage=found["stage"].replace(TOTAL, WHOLE)))
+    return timings.sentence(found)
 
 
 def _settings(history: History, runs: pd.DataFrame) -> None:

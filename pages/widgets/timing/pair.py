@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from dsocr_core.base.formatting import duration, plural, significant, speed_ratio
+from dsocr_core.base.formatting import plural
 from dsocr_core.runs import timings
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import engine_name, has_value
 from dsocr_core.runs.settings_diff import record_facts, side_by_side
 from dsocr_core.runs.speed import compare_speed
-from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, SURE, outcome_words
+from dsocr_core.runs.statistics import COPY, NEUTRAL_BAND, outcome_words
 from pages.widgets.shared import figure, resources, table
 from pages.widgets.shared.labels import first_of_ours
 from pages.widgets.shared.messages import plain
@@ -144,14 +144,14 @@ def _compare(chosen: RunSelection, a: Side, b: Side) -> None:
         "timing comparison", history.state, (a, b, contended), lambda: _asked(history, a, b, contended)
     )
     found, coverage = answers.found, answers.coverage
-    st.markdown(f"**{plain(sentence(found))}** {plain(_pages_words(coverage))}")
+    st.markdown(f"**{plain(timings.sentence(found))}** {plain(_pages_words(coverage))}")
     _warn(chosen, a[0], b[0])
     figure.head("Times on the same pages.", sql=answers.sql, comparison=found, coverage=coverage)
     known = found["ratio"].notna().any()
     if known:
         words = "Ratio of times on the same pages with its 95 % interval over runs; grey is within 2 %."
         figure.plot(charts.ratios(found, NEUTRAL_BAND), "ratios", words)
-    without = [name for name in ("low", "high", "why") if found[name].isna().all()]
+    without = [name for name in ("low", "high", "why") if found[name].replace("", None).isna().all()]
     table.draw(found.drop(columns=without), _COMPARISON, "–")
     longest = found.loc[found["stage"] != timings.WHOLE].nlargest(1, "median_b")["stage"]
     kernels.button(chosen, a[0], b[0], next(iter(longest), ""))
@@ -176,29 +176,11 @@ def _asked(history: History, a: Side, b: Side, contended: bool) -> _Answers:
     found = found.assign(
         times=found["ratio"].fillna(found["median_b"] / found["median_a"]),
         outcome=[outcome_words(each) for each in found["verdict"]],
-        why=found["why"].where(found["why"] != ""),
     )
     pages = timings.whole_pages(totals, coverage[coverage["outcome"] == "compared"], a, b)
     change = (pages["b_ms"] / pages["a_ms"] - 1).abs()
     pages = pages.loc[change.sort_values(ascending=False, kind="stable").index]
     return _Answers(found, pages, coverage, [coverage_sql, totals_sql, summary_sql])
-
-
-def sentence(found: pd.DataFrame) -> str:
-    """Say how B stands to A on whole pages, else in the longest stage; faster and slower with an interval."""
-    with_pages = found[found["pages"] > 0]
-    whole = with_pages[with_pages["stage"] == timings.WHOLE]
-    whole = whole if len(whole) else with_pages.sort_values("median_a").tail(1)
-    if whole.empty:
-        return "Not measured: no page was timed in both."
-    row = whole.iloc[0]
-    times = f"{stage_name(row['stage'])} {duration(row['median_a'])} → {duration(row['median_b'])}"
-    of = f"{row['runs_a']} and {row['runs_b']} runs"
-    if row["verdict"] in SURE or row["verdict"] == "within":
-        said = f"B is {speed_ratio(row['ratio'], 1.0)}" if row["verdict"] in SURE else "B is as fast"
-        return f"{said} ({significant(row['low'])} to {significant(row['high'])} of A's time; {of}): {times}."
-    why = row["why"] if has_value(row["why"]) else f"the interval is too wide ({of})"
-    return f"Inconclusive, {why}: {times}."
 
 
 def _pages_words(coverage: pd.DataFrame) -> str:
