@@ -184,6 +184,21 @@ def test_times_of_both_sides(history: History) -> None:
     assert total["ratio"] == pytest.approx(1.31)
 
 
+def test_a_run_has_one_time_of_a_page_wherever_it_is_shown(history: History) -> None:
+    """F14: the list of runs, its stages and B against A had three; stages' medians do not add up to it."""
+    pages = {}
+    for number, prefill in enumerate((10.0, 500.0, 90.0, 30.0, 70.0)):
+        made = make_result(markup(), "eager")
+        times = {"prefill": prefill, "decode": 40.0 * number}
+        timings = (replace(each, milliseconds=times.get(each.stage, 1.0)) for each in made.timings)
+        pages[f"p{number}"] = {"eager": replace(made, timings=tuple(timings))}
+    write(history, "pace-1", pages)
+    write(history, "pace-2", pages)
+    [pace] = history.query("pace", run_ids=["pace-1"])[0].to_dict("records")
+    total = open_review(history, "pace-1", "pace-2").stages().set_index("stage").loc["total"]
+    assert pace["page_ms"] == total["median_a"] == total["median_b"] == 173.0
+
+
 def test_the_settings_that_differ_are_those_the_pages_were_read_with(history: History) -> None:
     """F8: B ran in float32, and the report had a blank there."""
     pages = {"p1": both(markup())}
