@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -94,7 +94,7 @@ def parse(text: str, form: Form = REF_FORM) -> tuple[Span, ...]:
     """All spans of a text in order. Never raises; linear in the text's length.
 
     What stands on no page of the prompt, before the first `<PAGE>` or after the last one that there is, has
-    no boxes: nobody knows on which image they would lie.
+    no boxes: on which image they would lie is not known.
     """
     if form.pages is None:
         return _spans(text, form.markup)
@@ -117,13 +117,11 @@ def page_places(text: str) -> list[tuple[int, int]]:
 
 def page_texts(text: str, spans: Sequence[Span]) -> list[tuple[str, tuple[Span, ...]]]:
     """Text and spans of what stands before the first `<PAGE>`, then of each page; offsets are in its text."""
-    found, waiting = [], deque(spans)
+    found, starts = [], [span.start for span in spans]
     for start, end in page_places(text):
-        own: list[Span] = []
-        while waiting and waiting[0].start < end:
-            span = waiting.popleft()
-            own.append(replace(span, start=span.start - start, end=span.end - start))
-        found.append((text[start:end], tuple(own)))
+        own = spans[bisect_left(starts, start) : bisect_left(starts, end)]
+        moved = (replace(span, start=span.start - start, end=span.end - start) for span in own)
+        found.append((text[start:end], tuple(moved)))
     return found
 
 
@@ -158,15 +156,12 @@ def _apart(whole: list[Span], second: Iterable[Span], unclosed: list[Span]) -> l
     """
     found: list[Span] = []
     for row in merge(whole, second, unclosed, key=lambda row: row.start):
-        if found and row.start < found[-1].end:
-            if not found[-1].closed:
-                found[-1] = replace(found[-1], end=row.start)
-            elif row.markup == "ref" and row.closed:
-                found[-1] = row
-                continue
-            else:
-                continue
-        found.append(row)
+        if not found or row.start >= found[-1].end:
+            found.append(row)
+        elif not found[-1].closed:
+            found[-1:] = [replace(found[-1], end=row.start), row]
+        elif row.markup == "ref" and row.closed:
+            found[-1] = row
     return found
 
 
@@ -250,22 +245,18 @@ def page_boxes(spans: Sequence[Span], *sizes: tuple[int, int]) -> tuple[Box, ...
 def _unclosed(text: str, position: int) -> list[Span]:
     """Find what begins with `<|ref|>` after the last whole span, each up to the next such beginning."""
     spans: list[Span] = []
-    start = text.find(REF, position)
-    while start >= 0:
-        following = text.find(REF, start + len(REF))
-        until = following if following >= 0 else len(text)
-        label_start = start + len(REF)
-        label_end = text.find(REF_END, label_start, until)
+    starts = [found.start() for found in re.finditer(re.escape(REF), text[position:])]
+    for start, until in zip(starts, [*starts[1:], len(text) - position], strict=False):
+        start, until = start + position, until + position
+        label_end = text.find(REF_END, start + len(REF), until)
+        end = label_end + len(REF_END)
         if label_end < 0:
-            end, label, reason = label_start, "", f"no {REF_END}"
+            end, label, reason = start + len(REF), "", f"no {REF_END}"
+        elif text.startswith(DET, end):
+            end, label, reason = until, text[start + len(REF) : label_end], f"no {DET_END}"
         else:
-            end, label, reason = label_end + len(REF_END), text[label_start:label_end], f"no {DET_END}"
-            if text.startswith(DET, end):
-                end = until
-            else:
-                reason = f"no {DET} right after {REF_END}"
+            label, reason = text[start + len(REF) : label_end], f"no {DET} right after {REF_END}"
         spans.append(Span(label, (), start, end, malformed=reason, closed=False))
-        start = following
     return spans
 
 
@@ -284,13 +275,11 @@ def parse_coordinates(text: str, flat: bool = False) -> tuple[tuple[Coordinates,
         rows = [rows]
     boxes: list[Coordinates] = []
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, list) or len(row) != 4:
-            return tuple(boxes), f"box {number} is not four numbers"
-        if not all(type(value) in (int, float) for value in row):
+        if not (isinstance(row, list) and [type(value) in (int, float) for value in row] == [True] * 4):
             return tuple(boxes), f"box {number} is not four numbers"
         if not all(abs(value) <= COORDINATE_LIMIT for value in row):
             return tuple(boxes), f"box {number} lies out of all bounds"
-        x1, y1, x2, y2 = (float(value) for value in row)
+        x1, y1, x2, y2 = map(float, row)
         boxes.append((x1, y1, x2, y2))
     return tuple(boxes), None if boxes else "no coordinates"
 
