@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TextIO
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from dsocr_core.base.console import Name, PageTable, SafeConsole
 from dsocr_core.base.errors import DsocrError
-from dsocr_core.base.sanitise import json_line
 from dsocr_core.base.system import cores
 from dsocr_core.cli import over_cluster
 from dsocr_core.cli.compare_runs import is_output, may_be_run
-from dsocr_core.cli.read import Compared
+from dsocr_core.cli.read import Compared, Listed
 from dsocr_core.reading.parity_records import VERDICT_WORDS, VERDICTS
 from dsocr_core.reading.records import SIDES
 from dsocr_core.settings import Settings, settings_of
@@ -88,7 +87,7 @@ def compare_outputs(
         )
         run_id = compare.record_worst(both, output_a, output_b, compared.worst, typed)
     recorded = [f"recorded as run {run_id}, with the {len(compared.worst):,} worst pages"] if run_id else []
-    report = _Outputs(compared, differing, chosen.images, run_id if chosen.save else None)
+    report = _listed(compared, differing, chosen.images, run_id if chosen.save else None)
     return Compared(report, [run_id] if run_id else [], [f"written to {out}"] if out else [], recorded)
 
 
@@ -97,62 +96,35 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@dataclass(frozen=True)
-class _Outputs:
+def _listed(
+    compared: ComparedOutputs, differing: Sequence[str], names: Sequence[str], run_id: str | None
+) -> Listed:
     """Outcome of two outputs, as it is printed."""
+    from dsocr_core.read.report import PARITY_WORDS, CompareReport, parity_cells
 
-    compared: ComparedOutputs
-    differing: Sequence[str]
-    names: Sequence[str]
-    run_id: str | None = None
-
-    @property
-    def failed(self) -> int:
-        return self.compared.failed
-
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """Causes are not asked for of outputs."""
-
-    def write_json(self, stream: TextIO) -> None:
-        compared = self.compared
-        figures = {
-            name: getattr(compared, name)
-            for name in ("pages", "only_a", "only_b", "neither", "passed", "failed", "worst")
-        }
-        document = dict(zip(SIDES, self.names, strict=True)) | figures | {
-            "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
-            "character_error_rate": compared.error_rate,
-            "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
-            "settings_that_differ": list(self.differing),
-            "run_id": self.run_id,
-        }  # fmt: skip
-        stream.write(json_line(document) + "\n")
-
-    def print(self, console: Console) -> None:
-        from dsocr_core.read.report import PARITY_WORDS, CompareReport, parity_cells
-
-        compared = self.compared
-        if compared.worst:
-            table = PageTable("Page", *CompareReport.columns, words="Why")
-            for row in compared.worst[:SHOWN]:
-                boxes = {side: row[f"boxes_{side}"] for side in SIDES}
-                figures = dict(row, boxes=boxes, margins=None, causes=[])
-                table.add_row(Name(row["page"]), *parity_cells(figures))
-            console.print(table)
-            console.print(PARITY_WORDS)
-        lines = [f"A: {self.names[0]}   B, the reference: {self.names[1]}"]
-        if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
-            lines.insert(0, f"... and {more:,} more pages that are not identical, none of them worse")
-        lines += [f"settings differ: {words}" for words in self.differing]
-        counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
-        lines.append(f"{compared.pages:,} pages: {', '.join(counts)}")
-        if compared.tokens_known:
-            lines.append(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
-        if compared.error_rate is not None:
-            lines.append(f"mean CER: {compared.error_rate:.3%}")
-        alone = {"A alone": compared.only_a, "B alone": compared.only_b, "neither": compared.neither}
-        lines += [
-            f"{count:,} pages are read by {side}: not compared" for side, count in alone.items() if count
-        ]
-        for line in lines:
-            console.print(line, markup=False)
+    figures = ("pages", "only_a", "only_b", "neither", "passed", "failed", "worst")
+    values = dict(zip(SIDES, names, strict=True)) | {name: getattr(compared, name) for name in figures} | {
+        "verdicts": {verdict: compared.verdicts[verdict] for verdict in VERDICTS},
+        "character_error_rate": compared.error_rate,
+        "tokens_equal": compared.tokens_equal if compared.tokens_known else None,
+        "settings_that_differ": list(differing),
+        "run_id": run_id,
+    }  # fmt: skip
+    table = PageTable("Page", *CompareReport.columns, words="Why")
+    for row in compared.worst[:SHOWN]:
+        boxes = {side: row[f"boxes_{side}"] for side in SIDES}
+        table.add_row(Name(row["page"]), *parity_cells(dict(row, boxes=boxes, margins=None, causes=[])))
+    shown: list[RenderableType] = [table, PARITY_WORDS] if compared.worst else []
+    if (more := compared.pages - compared.verdicts["identical"] - SHOWN) > 0:
+        shown.append(f"... and {more:,} more pages that are not identical, none of them worse")
+    shown.append(f"A: {names[0]}   B, the reference: {names[1]}")
+    shown += [f"settings differ: {words}" for words in differing]
+    counts = (f"{compared.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+    shown.append(f"{compared.pages:,} pages: {', '.join(counts)}")
+    if compared.tokens_known:
+        shown.append(f"tokens equal: {compared.tokens_equal:,} of {compared.tokens_known:,}")
+    if compared.error_rate is not None:
+        shown.append(f"mean CER: {compared.error_rate:.3%}")
+    alone = {"A alone": compared.only_a, "B alone": compared.only_b, "neither": compared.neither}
+    shown += [f"{count:,} pages are read by {side}: not compared" for side, count in alone.items() if count]
+    return Listed(values, shown)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any
 
 from dsocr_core.base.console import Name, PageTable
 from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import duration, speed_ratio
-from dsocr_core.base.sanitise import json_line
-from dsocr_core.cli.read import Compared
+from dsocr_core.cli.read import Compared, Listed
 
 if TYPE_CHECKING:
     from dsocr_core.cli.compare import CompareOptions
@@ -70,7 +67,7 @@ def compare_runs(
         answer = explain(review) if explain else None
         if answer:
             review = review.explained(answer.causes)
-        found = found or Compared(_Runs(document(review)))
+        found = found or Compared(_listed(document(review)))
         if answer:
             found.report.explain(answer.causes)
         lines = [
@@ -125,44 +122,27 @@ def written(file: str, content: str) -> str:
     return f"written to {file}"
 
 
-@dataclass(frozen=True)
-class _Runs:
+def _listed(values: dict[str, Any]) -> Listed:
     """The review's document, as it is printed."""
+    from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
 
-    values: dict[str, Any]
-
-    @property
-    def failed(self) -> int:
-        return int(self.values["failed"])
-
-    def write_json(self, stream: TextIO) -> None:
-        stream.write(json_line(self.values) + "\n")
-
-    def explain(self, causes: Mapping[str, str]) -> None:
-        """A review has them in its values."""
-
-    def print(self, console: Console) -> None:
-        from dsocr_core.read.report import PARITY_WORDS, SHOWN, CompareReport, parity_cells
-
-        values = self.values
-        table = PageTable("Page", *CompareReport.columns, words="Why")
-        rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
-        for row in rows[:SHOWN]:
-            table.add_row(Name(row["image"]), *parity_cells(row))
-        console.print(table)
-        if len(rows) > SHOWN:
-            console.print(f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page")
-        if values["stages"]:
-            console.print(_stages(values["stages"]))
-        verdicts = (f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
-        for line in (
-            f"Worst first. {PARITY_WORDS}",
-            f"A: {values['a']['name']}   B, the reference: {values['b']['name']}",
-            values["headline"],
-            f"verdicts: {', '.join(verdicts)}",
-            f"{values['passed']} passed, {values['failed']} failed",
-        ):
-            console.print(line, markup=False)
+    table = PageTable("Page", *CompareReport.columns, words="Why")
+    rows = [row for row in values["pages"] if "absent" not in row["kinds"]]  # counted by the headline
+    for row in rows[:SHOWN]:
+        table.add_row(Name(row["image"]), *parity_cells(row))
+    more = f"... and {len(rows) - SHOWN} more, none of them worse; --json has every page"
+    verdicts = (f"{word} {count}" for word, count in values["verdicts"].items() if word != "reviewers")
+    shown = [
+        table,
+        *([more] if len(rows) > SHOWN else []),
+        *([_stages(values["stages"])] if values["stages"] else []),
+        f"Worst first. {PARITY_WORDS}",
+        f"A: {values['a']['name']}   B, the reference: {values['b']['name']}",
+        values["headline"],
+        f"verdicts: {', '.join(verdicts)}",
+        f"{values['passed']} passed, {values['failed']} failed",
+    ]
+    return Listed(values, shown)
 
 
 def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
@@ -170,13 +150,8 @@ def _stages(stages: Sequence[dict[str, Any]]) -> PageTable:
 
     table = PageTable("Stage", "Pages", "Runs", "A, median", "B, median", "B is", "Outcome")
     for row in stages:
-        table.add_row(
-            row["stage"],
-            str(row["pages"]),
-            f"{row['runs_a']} / {row['runs_b']}",
-            duration(row["median_a"]),
-            duration(row["median_b"]),
-            speed_ratio(row["ratio"], 1.0) if row["verdict"] in ("faster", "slower") else "-",
-            outcome_words(row["verdict"]),
-        )
+        speed = speed_ratio(row["ratio"], 1.0) if row["verdict"] in ("faster", "slower") else "-"
+        medians = duration(row["median_a"]), duration(row["median_b"])
+        runs = f"{row['runs_a']} / {row['runs_b']}"
+        table.add_row(row["stage"], str(row["pages"]), runs, *medians, speed, outcome_words(row["verdict"]))
     return table

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -26,9 +25,6 @@ from dsocr_core.models.config import ModelConfig
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config, read_config
 from dsocr_core.reading.spreadsheet import frame_csv
-
-if TYPE_CHECKING:
-    from analytic_model.verify import Verification
 
 A4 = (1654, 2339)
 """Pixels at 200 dpi."""
@@ -155,19 +151,23 @@ def report(
         return OK
     columns, rows = workload.grid
     views = ", ".join(f"{count} x {side} px" for count, side in workload.view_groups)
-    for line in (
+    text = f"{workload.image_tokens} image + {workload.prompt_tokens} prompt = {workload.sequence_length}"
+    size, kept = amount(prediction.parameters["total"]), amount(cache, "B")
+    _say(
+        console,
         f"views      {views} (grid {columns} x {rows}), {workload.vision_tokens} vision tokens",
-        f"sequence   {workload.image_tokens} image + {workload.prompt_tokens} prompt = "
-        f"{workload.sequence_length} tokens, then {workload.decode_tokens} new; batch {workload.batch}",
-        f"model      {amount(prediction.parameters['total'])} parameters; {dtype}, {policy.attention}; KV "
-        f"cache {amount(cache, 'B')} at the end",
+        f"sequence   {text} tokens, then {workload.decode_tokens} new; batch {workload.batch}",
+        f"model      {size} parameters; {dtype}, {policy.attention}; KV cache {kept} at the end",
         f"hardware   {device.name}: {amount(peak, 'FLOP/s')}, {amount(device.bandwidth, 'B/s')}",
-    ):
-        console.print(line, markup=False, highlight=False)
+    )
     print_figures(console, costs, _COSTS)
-    for line in (*_COSTS_NOTES, *(f"- {note}" for note in prediction.not_counted)):
-        console.print(line, markup=False, highlight=False)
+    _say(console, *_COSTS_NOTES, *(f"- {note}" for note in prediction.not_counted))
     return OK
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(visible(line), markup=False, highlight=False)
 
 
 _COSTS: Columns = {
@@ -197,7 +197,7 @@ def _stages_of_run(
     if json:
         print_json({"run": run, "stages": records(stages)})
         return OK
-    console.print(visible(lost_sentence(stages)), markup=False, highlight=False)
+    _say(console, lost_sentence(stages))
     times = {name: stages[name] / 1e3 for name in ("milliseconds", "lower_bound_ms", "lost_ms")}
     print_figures(console, stages.assign(**times)[["stage", *_STAGES]], _STAGES)
     return OK
@@ -225,7 +225,7 @@ def _requirements(
             "stages": records(needs), "devices": records(devices),
         })  # fmt: skip
         return OK
-    console.print(sentence(workload, needed), markup=False, highlight=False)
+    _say(console, sentence(workload, needed))
     print_figures(console, needs, _NEEDS, "Stages share the target's time, so their rates add up")
     print_figures(console, devices, _DEVICES, "Of limit: the sum of the stages' bounds over the target")
     return OK
@@ -299,26 +299,19 @@ def verify(
     if json:
         rows = [row.document() for row in work.rows]
         print_json({"tolerance": tolerance, "ok": not over, "rows": rows})
-    else:
-        _print_verification(work, console)
-        console.print(f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
-        for row in over[:SHOWN]:
-            where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
-            console.print(f"  {where}: {row.analytic:,} against {row.measured:,} measured", markup=False)
-    return FAILED if over else OK
-
-
-def _print_verification(work: Verification, console: Console) -> None:
-    """The worst comparison of each config, stage and operator, or the largest where all agree."""
+        return FAILED if over else OK
     title = "FLOPs (and parameters) of the worst comparison, or of the largest where all agree"
     table = titled_table(title, "Config", "Stage", "Operator", "Rows", "Analytic", "Measured", "Gap")
     for group in work.grouped():
         row = max(group, key=lambda row: (row.gap, row.measured))
-        table.add_row(
-            row.config, row.stage, row.operator, f"{len(group)}", f"{row.analytic:,}", f"{row.measured:,}",
-            f"{row.gap:.2g}",
-        )  # fmt: skip
+        figures = len(group), f"{row.analytic:,}", f"{row.measured:,}", f"{row.gap:.2g}"
+        table.add_row(row.config, row.stage, row.operator, *map(str, figures))
     console.print(table)
+    _say(console, f"{len(work.rows):,} comparisons, {len(over):,} over the tolerance of {tolerance:g}")
+    for row in over[:SHOWN]:
+        where = f"{row.config}, {row.run}, {row.case}: {row.stage}, {row.operator}"
+        _say(console, f"  {where}: {row.analytic:,} against {row.measured:,} measured")
+    return FAILED if over else OK
 
 
 COMMANDS: Mapping[str, Command] = {"report": report, "sweep": print_sweep, "verify": verify}

@@ -190,5 +190,5 @@ def print_status(directory: str, json: bool, console: Console) -> int:
     console.print(status_line(state), markup=False)
     if figures.workers:
         console.print(worker_table(figures))
-    console.print("complete" if state.complete else "not complete", markup=False)
+    console.print("complete" if state.complete else "not complete")
     return OK

@@ -8,12 +8,13 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from json import loads
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from dsocr_core.base.console import FAILED, OK, SafeConsole, cancelled_by_interrupt, print_json
 from dsocr_core.base.errors import Cancelled
+from dsocr_core.base.sanitise import json_line
 from dsocr_core.cli.why import print_answer
 from dsocr_core.read.plan import RunPlan
 from dsocr_core.settings import Settings, SettingsError
@@ -55,6 +56,28 @@ class Printed(Protocol):
 
     def explain(self, causes: Mapping[str, str]) -> None:
         """Take causes that were reproduced, by page."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A report of values, `failed` among them, and what people are shown of it."""
+
+    values: dict[str, Any]
+    shown: Sequence[RenderableType]
+
+    @property
+    def failed(self) -> int:
+        return int(self.values["failed"])
+
+    def write_json(self, stream: TextIO) -> None:
+        stream.write(json_line(self.values) + "\n")
+
+    def print(self, console: Console) -> None:
+        for each in self.shown:
+            console.print(each, markup=False)
+
+    def explain(self, causes: Mapping[str, str]) -> None:
+        """Values of a review have them."""
 
 
 @dataclass(frozen=True)
