@@ -42,15 +42,12 @@ def read(
     return opened(program, timeout_s).read(OcrRequest(image), cancel=cancel)
 
 
-def test_the_text_that_a_program_leaves_is_the_pages() -> None:
+def test_the_text_that_a_program_leaves_is_the_pages_of_several_the_one_with_its_name() -> None:
     result = read("(out / (image.stem + '.md')).write_text('read ' + image.name)")
     assert (result.backend, result.text_raw, result.image_size) == ("mine", "read 01-letter.png", (827, 1169))
     assert (result.token_ids, result.inputs, result.timings) == (None, None, ())
-
-
-def test_of_several_texts_the_one_with_the_pages_name_is_taken() -> None:
-    result = read("[(out / name).write_text(name) for name in ('01-letter.md', 'log.txt')]")
-    assert result.text_raw == "01-letter.md"
+    several = read("[(out / name).write_text(name) for name in ('01-letter.md', 'log.txt')]")
+    assert several.text_raw == "01-letter.md"
 
 
 @pytest.mark.parametrize(
@@ -94,25 +91,22 @@ WAITS = (
 """Writes its number and that of a process it has started, and waits for ever."""
 
 
-def test_a_program_that_does_not_end_is_killed_with_what_it_started(
+def test_cancelled_or_out_of_time_it_is_killed_with_what_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
-    with pytest.raises(DsocrError, match="was stopped after 2 s; give timeout_s a larger number"):
-        read(WAITS, timeout_s=2)
-    assert_gone(tmp_path / "pids")
-
-
-def test_cancel_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
-
     class Cancel(threading.Event):
         def is_set(self) -> bool:  # as soon as both are there
-            return (tmp_path / "pids").exists() and bool((tmp_path / "pids").read_text())
+            return pids.exists() and bool(pids.read_text())
 
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("PIDS", str(pids))
+    with pytest.raises(DsocrError, match="was stopped after 2 s; give timeout_s a larger number"):
+        read(WAITS, timeout_s=2)
+    assert_gone(pids)
+    pids.unlink()
     with pytest.raises(Cancelled):
         read(WAITS, cancel=Cancel())
-    assert_gone(tmp_path / "pids")
+    assert_gone(pids)
 
 
 def assert_gone(pids: Path) -> None:
@@ -160,6 +154,5 @@ def test_a_template_that_cannot_be_is_refused_first(text: str, reason: str) -> N
 
 
 def test_a_program_that_is_not_there_is_said_before_the_first_page() -> None:
-    backend = CommandBackend(CommandSpec(target="no-such-program {image} {out}"), Settings())
     with pytest.raises(DsocrError, match="there is no program 'no-such-program'"):
-        backend.check()
+        CommandBackend(CommandSpec(target="no-such-program {image} {out}"), Settings()).check()

@@ -291,7 +291,7 @@ def test_links_inside_a_run_are_not_followed(history: History, tmp_path: Path, r
     report = import_paths(history, [run])
     (found,) = report.imported
     assert [item.path for item in report.skipped] == [run / "torch_profiler"]
-    assert set(flat_tables(history, found.run_id)) == {"images", "stage_flops"}
+    assert set(flat_tables(history, found.run_id)) == {"readings", "images", "stage_flops"}
 
 
 SUMMARY = """# Stakeholder Summary

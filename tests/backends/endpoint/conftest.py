@@ -1,0 +1,75 @@
+"""A page, and its reading by a scripted server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from dsocr_core.backends.endpoint.backend import Endpoint
+from dsocr_core.base.specs.kinds import EndpointSpec
+from dsocr_core.reading.records import OcrResult, SilentObserver
+from dsocr_core.settings import Settings
+from tests.support.scripted_server import Script, ScriptedServer, scripted_server
+
+Ask = Callable[..., tuple[OcrResult, ScriptedServer]]
+
+
+class Waits:
+    """Time that passes at once, and how much of it."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Heard(SilentObserver):
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+    def text(self, delta: str) -> None:
+        self.pieces.append(delta)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.png"
+    Image.new("RGB", (40, 30), "white").save(path)
+    return path
+
+
+def endpoint_of(
+    server: ScriptedServer, waits: Waits | None = None, run: Any = None, **given: Any
+) -> Endpoint:
+    """The backend of a server with a side's settings; `run` are those of the run."""
+    settings = Settings(device="cpu", b={"spec": f"endpoint:{server.address}", **given}, **(run or {}))
+    spec = settings.spec("b")
+    assert isinstance(spec, EndpointSpec)
+    return Endpoint(spec, settings.of_side("b"), waits or Waits())
+
+
+@pytest.fixture
+def ask(page: Path) -> Ask:
+    """The result of a page and the server, which answers by scripts."""
+
+    def asked(
+        *scripts: Script,
+        image: Path = page,
+        models: Any = None,
+        heard: Any = None,
+        waits: Any = None,
+        **given: Any,
+    ) -> tuple[OcrResult, ScriptedServer]:
+        with scripted_server(*scripts, **({} if models is None else {"models": models})) as server:
+            backend = endpoint_of(server, waits, **({"model": "m"} | given))
+            backend.check()
+            return backend.read(backend.settings.request(image), heard), server
+
+    return asked
