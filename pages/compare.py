@@ -95,8 +95,7 @@ def _nothing(choice: Choice) -> None:
         st.markdown(
             "See the error on the left." if choice.problem else "Upload an image or a PDF, or type a path."
         )
-        sample = partial(address.put, "source", "Sample")
-        st.button("Open a sample", type="primary", on_click=lambda: (sample(), address.show_page("")))
+        st.button("Open a sample", type="primary", on_click=address.open_sample)
         return
     st.html(answer_html("NOT READ", "none", choice.refusal))
     if st.session_state["checkpoint"].strip() != (usual := resources.base_settings().checkpoint):
@@ -171,8 +170,8 @@ def _answer(choice: Choice, results: PageResults, shown: PairView, job: ReadJob 
         if shown.results:
             with st.popover("Command", width="content", key="commands"):
                 st.caption("Read this page again:")
-                again = commands.read_again(shown.comparison.request, choice.settings)
-                st.code(again, language="bash", wrap_lines=True)
+                command = commands.read_again(shown.comparison.request, choice.settings)
+                st.code(command, language="bash", wrap_lines=True)
         again = bool(results.recorded) and st.button(
             "Run again", key="run again", width="content", disabled=not choice.sides or _running()
         )

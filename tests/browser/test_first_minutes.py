@@ -42,18 +42,19 @@ def test_compare_and_review_have_no_serious_violation(
     server: Server, open_page, accessible, screenshots: Path, scheme: str
 ) -> None:
     page = rested(open_page(server.url, 1440, 900, scheme))
-    page.locator(".inspector .values").wait_for()
+    page.locator(".texts .row.selected").wait_for()
     accessible(page)
     go(page, "Review")
-    page.locator('.queue button[aria-selected="true"]').wait_for()
-    page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
+    page.locator(".gallery img").first.wait_for()
+    accessible(page)
+    page.locator(".gallery button").first.click()
     Viewer(page).root.locator(".panes").wait_for()
     page.screenshot(path=screenshots / f"first-review-1440-{scheme}.png")
     accessible(page)
 
 
 def test_by_keyboard_alone(server: Server, open_page) -> None:
-    """From the gallery through the viewer to a run on Runs, out of its table, and to a pair of Timing."""
+    """From a sample through the viewer to a run on Runs, out of its table, and to a pair of Timing."""
     page = rested(open_page(server.url))
     keys, focused = (
         page.keyboard,
@@ -67,18 +68,17 @@ def test_by_keyboard_alone(server: Server, open_page) -> None:
                 return
         raise AssertionError(f"Tab never leads to {selector}")
 
-    tab_to(".gallery button")
-    keys.press("Home")
-    keys.press("ArrowRight")
+    tab_to(".st-key-sample input")
+    keys.type("02-inv")
     keys.press("Enter")
     Viewer(page).root.and_(page.locator('[data-image^="02-invoice:"]')).wait_for()
-    tab_to('[data-testid="stBaseButton-primary"]')  # past the other samples: the gallery is one stop
+    tab_to('[data-testid="stBaseButton-primary"]')
     tab_to(".viewer")
     keys.press("b")
     Viewer(page).wait(selected="0")
     keys.press("B")
     Viewer(page).wait(selected="4")
-    expect(page.locator(".viewer .said")).to_contain_text("02-invoice.png: identical")
+    expect(page.locator(".viewer .said")).to_contain_text("02-invoice.png: identical. Both read the same.")
     go(page, "Runs")
     page.get_by_test_id("stDataFrame").locator("canvas").first.wait_for()
     tab_to('[data-testid="stDataFrame"] canvas')
@@ -122,12 +122,12 @@ def test_five_minutes(
     # What differs is seen without a click: the letter is marked, and named.
     page = rested(open_page(server.url, width, height, scheme))
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
-    page.locator(".inspector .values", has_text="21-30. -> 21:30.").wait_for()
+    page.get_by_text("A reads 21-30, B 21:30. The page says 21:30: B is right.").wait_for()
     viewer = Viewer(page)
-    assert viewer.root.locator(".inspector .letter").all_inner_texts() == ["-", ":"]
+    assert viewer.root.locator(".row.selected .letter").all_inner_texts() == ["-", ":"]
     viewer.root.locator(".panes").scroll_into_view_if_needed()
     pixel = 1 / float(viewer.state()["scale"])  # of the screen, in those of the page
-    for name in ("a", "b"):  # the selected box's stroke is elsewhere
+    for name in ("a",):  # the selected box's stroke is elsewhere
         mark = marked(viewer, name, CLOSING, RED)
         assert mark.start <= SIGN.start + pixel and SIGN.stop <= mark.stop + 2 + pixel, name
         assert len(mark) <= len(ROOM) + 2 * pixel, name
@@ -140,7 +140,7 @@ def test_five_minutes(
 
     # A document of three pages is read, and walked through with its verdicts.
     side(page, "stExpandSidebarButton")
-    page.get_by_text("Upload", exact=True).click()
+    page.get_by_text("File", exact=True).click()
     pages = [Image.open(ROOT / "data" / "samples" / f"{name}.png").convert("RGB") for name in SAMPLES]
     pages[0].save(tmp_path / "paper.pdf", save_all=True, append_images=pages[1:], resolution=150, quality=100)
     page.locator('input[type="file"]').set_input_files(tmp_path / "paper.pdf")
@@ -157,6 +157,7 @@ def test_five_minutes(
 
     # Its run opens on Review, and is signed off; the verdict waits for the name.
     page.locator(".dsocr-heading h1", has_text="Review").wait_for(timeout=RUN_MS)
+    page.locator('.gallery button[data-key$="#1"]').click()
     page.locator('.viewer[data-image*="#1:"]').wait_for()
     page.keyboard.press("s")
     field = page.locator(".st-key-review-reviewer input")
@@ -178,7 +179,8 @@ def test_five_minutes(
     picture("signed-off")
 
     # A report leaves, and a colleague opens the link.
-    page.get_by_role("tab", name="Whole review").click()
+    page.get_by_role("button", name="All pages").click()
+    page.get_by_role("button", name="Report", exact=True).click()
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Report as HTML").click()
     waiting.value.save_as(tmp_path / "report.html")
@@ -196,8 +198,8 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
 
     page = rested(open_page(server.url))
     expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
-    page.get_by_text("and one character differs").wait_for()
-    page.get_by_role("button", name="Show it in float32").click()
+    page.get_by_text("in float32 A reads exactly what B reads").wait_for()
+    page.get_by_role("button", name="Usual settings").click()
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 
     # Runs with their pace, and the chosen one on the pages that explain it.
@@ -221,7 +223,6 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     old, new = "20261122-224122-a5d34156", "20261122-224652-d7c5f830"
     page.goto(f"{server.url}/review?review={old}")
     page.locator(".dsocr-word", has_text="WITHIN TOLERANCE").wait_for()
-    Viewer(page).root.wait_for()
     picture("regression")
     page.goto(f"{server.url}/review?review={new}")
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()

@@ -28,15 +28,12 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MAIN, CHART = "[data-testid=stMain]", ".dsocr-bars, .js-plotly-plot"
 EXAMPLE = "/?page=03-tall-notice&preset=base&dtype=bfloat16&dtype_b=float32&box=6&tab="
 VIEWS = {
-    "compare": ("/", "DIFFERS"),
+    "compare": ("/", "B is right."),
     **{f"compare-{tab.lower()}": (f"{EXAMPLE}{tab}", words) for tab, words in {
-        "Boxes": "boxes paired", "Tokens": "Tokens diverge at step", "Inputs": "✓ equal, ✗ different",
-        "Timings": "One run of each backend (n = 1)", "Files": "Download all (zip)"}.items()},
-    "review": ("/review", "the n-gram rule differs"),
-    "review-grid": ("/review?view=Grid", "not reviewed"),
-    **{f"review-{tab.lower().replace(' ', '-')}": (f"/review?tab={tab}", words) for tab, words in {
-        "Text": "blocks differ", "Boxes": "boxes paired", "Timings": "n = 1",
-        "Whole review": "pages changed"}.items()},
+        "Cause": "the number types differ", "Details": "✓ equal, ✗ differs"}.items()},
+    "review": ("/review", "One cause: the n-gram rule differs"),
+    **{f"review-{tab.lower()}": (f"/review?page=03-tall-notice.png&tab={tab}", words) for tab, words in {
+        "Differences": "of 6 blocks differ", "Cause": "n-gram", "Details": "one run of each side"}.items()},
     "timing-changes": ("/timing", "no confirmed slowdown"),
     "timing-pair": ("/timing?b={fast}", "Inconclusive"),
     "timing-stages": ("/timing?series=fast+%C3%97256+on+H200", "split off prefill"),

@@ -8,7 +8,7 @@ from socket import socket
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.support.browser_driver import ROOT, serve
+from tests.support.browser_driver import ROOT, Viewer, serve
 from tests.support.prefix_proxy import PREFIX, forward, listening
 
 pytestmark = pytest.mark.browser
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 def pictures_come(page: Page) -> None:
     """Fails on the first picture that the server has not."""
-    for images in (page.locator(".viewer .pane img"), page.locator(".gallery.samples img")):
+    for images in (page.locator(".viewer .pane img"), page.locator(".gallery img")):
         for image in images.all():
             image.evaluate("image => image.decode()")
 
@@ -53,13 +53,12 @@ def test_pictures_and_links_of_compare_and_review_have_the_prefix(
     page = open_page(f"{origin}{PREFIX}/")
     page.locator(".viewer .pane img").first.wait_for(state="attached")
     pictures_come(page)
-    page.locator('.gallery button[data-key="01-letter"]').click()
-    page.locator('.viewer[data-image^="01-letter:"]').wait_for()
+    Viewer(page).show("01-letter")
     pictures_come(page)
     page.wait_for_url(f"{origin}{PREFIX}/?*page=01-letter*")
     again = open_page(page.url)
     again.locator('.viewer[data-image^="01-letter:"]').wait_for()
     page.get_by_test_id("stSidebarNavLink").filter(has_text="Review").click()
-    page.locator('.queue button[aria-selected="true"]').wait_for()
+    page.locator(".gallery img").first.wait_for()
     pictures_come(page)
     page.wait_for_url(f"{origin}{PREFIX}/review?*")

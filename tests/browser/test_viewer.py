@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.support.browser_driver import Server, Viewer, run_button
+from tests.support.browser_driver import Server, Viewer, ink, run_button
 from tests.support.fabricated_results import CANCELLED
 
 pytestmark = pytest.mark.browser
 
 
-DRAWN = """
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    let dark = 0;
-    for (let at = 0; at < data.length; at += 4)
-        dark += data[at + 3] > 200 && data[at] + data[at + 1] + data[at + 2] < 300;
-    return dark;
-"""
-"""Counts dark pixels: outlines and letters."""
+BURST = """keys => {
+    const how = {bubbles: true, composed: true};
+    for (const key of keys) document.body.dispatchEvent(new KeyboardEvent('keydown', {key, ...how}));
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -70,52 +67,76 @@ def test_calls_that_come_in_reverse_leave_the_newest_page_in_sight(
         page.add_init_script(HOLD_CALLS)
         page.goto(f"{fabricated_server.url}/?page=letter_tall")
         page.wait_for_function("held.length")
-        page.locator('.gallery button[data-key="invoice"]').click()
+        page.locator(".st-key-sample").get_by_role("combobox").click()
+        page.get_by_role("option", name="invoice", exact=True).click()
         page.wait_for_function("held.length > 1")
         page.evaluate("release()")
         page.locator('.viewer[data-image^="invoice:"]').wait_for()
         viewer = Viewer(page)
+        viewer.root.focus()
         page.keyboard.press("3")  # it is the one that the page has, and alive
-        viewer.wait(mode="overlay")
+        viewer.wait(mode="swipe")
         assert viewer.state()["image"].startswith("invoice:")
         assert page.evaluate("ended") == 0
-        page.get_by_role("radio", name="Upload").click()  # which leaves no page to show
+        page.get_by_role("radio", name="File").click()  # which leaves no page to show
         page.wait_for_function("ended === 1")
 
 
-def test_a_click_selects_the_box_in_both_panes_and_its_text(viewer: Viewer) -> None:
+def test_boxes_texts_and_the_table_are_linked_and_hostile_text_is_text(viewer: Viewer) -> None:
     assert viewer.drawn("a") > 2000
-    assert viewer.drawn("b") > 2000
     viewer.click("a", 2)
     viewer.wait(selected="2")
-    assert "#3 text" in viewer.text("a")
-    assert "#3 sub_title" in viewer.text("b")
-    assert "relabelled" in viewer.text("a")
-    chosen = viewer.page.locator(".document .block.selected")
-    chosen.first.wait_for()
-    expect(chosen).to_have_count(1)
-    viewer.click("b", 0)
-    viewer.wait(selected="0")
-    viewer.page.locator('.document .block.selected[data-box="0"]').first.wait_for()
-    viewer.page.locator('.document .block[data-box="5"]').first.click()
+    row = viewer.root.locator(".row.selected")
+    expect(row).to_contain_text("relabelled")
+    assert "<script>" in "".join(row.locator('[data-side="b"] .letter').all_inner_texts())
+    assert viewer.page.locator("body[data-owned]").count() == 0
+    assert ink(row.locator(".crop")) > 0.01  # the block as the page has it, beside both readings
+    viewer.page.wait_for_url("**box=3*")
+    viewer.root.locator('.row[data-box="5"]').click()
     viewer.wait(selected="5")
     viewer.page.keyboard.press("Escape")
     viewer.wait(selected="")
     viewer.page.wait_for_url(lambda url: "box=" not in url)
+    at = viewer.locate("a", 0)
+    viewer.page.mouse.move(at["x"], at["y"])
+    tooltip = viewer.root.locator(".tooltip")
+    for words in ("title", "matched", "IoU 1.000", " px", "decode step"):
+        expect(tooltip).to_contain_text(words)
+
+
+def test_modes_and_what_is_shown(viewer: Viewer) -> None:
+    for key, mode in (("2", "2-up"), ("3", "swipe"), ("1", "texts"), ("2", "2-up")):
+        viewer.page.keyboard.press(key)
+        viewer.wait(mode=mode)
+        viewer.page.wait_for_url(lambda url, mode=mode: (f"mode={mode}" in url) == (mode != "texts"))
+        assert viewer.drawn("a") > 500
+    button = viewer.root.locator('.modes button[data-mode="2-up"]')
+    ink_, ground = button.evaluate(
+        "one => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]"
+    )
+    assert ink_ != ground
+    viewer.page.reload()
+    viewer.wait(mode="2-up", image="letter_tall:700x1600")
+    viewer.root.locator(".menu summary").click()
+    for hidden, left in (("matched", {"a": "3", "b": "3"}), ("only A", {"a": "2", "b": "3"})):
+        viewer.root.locator(".menu label", has_text=hidden).first.locator("input").uncheck()
+        viewer.wait(**left)
 
 
 def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: Viewer) -> None:
+    viewer.page.keyboard.press("2")
+    viewer.wait(mode="2-up")
     scale = viewer.zoom("a", 1)
     left, right = (stage.bounding_box() for stage in viewer.root.locator(".stage").all())
     a, b = viewer.locate("a", 0), viewer.locate("b", 0)
     assert b["x"] - a["x"] == pytest.approx(right["x"] - left["x"], abs=1)
     assert b["y"] == a["y"]
     viewer.click("a", 1)
-    viewer.page.locator(".document .block.selected").first.wait_for()  # Python has answered
+    viewer.page.wait_for_url("**box=2*")  # Python has answered
     assert float(viewer.state()["scale"]) == scale
-    viewer.page.keyboard.press("2")
+    viewer.page.keyboard.press("3")
     viewer.wait(mode="swipe")
-    viewer.page.get_by_role("tab", name="Boxes").click()
+    viewer.page.get_by_role("tab", name="Details").click()
     viewer.page.get_by_test_id("stDataFrame").first.wait_for()
     assert float(viewer.state()["scale"]) == scale
     viewer.show("invoice").show("letter_tall")
@@ -123,6 +144,8 @@ def test_zoom_and_pan_are_shared_and_survive_selection_modes_and_reruns(viewer: 
 
 
 def test_the_wheel_zooms_at_the_pointer_and_dragging_pans(viewer: Viewer) -> None:
+    viewer.page.keyboard.press("2")
+    viewer.wait(mode="2-up")
     before = viewer.locate("a", 5)
     viewer.zoom("a", 5)
     start = viewer.locate("a", 5)
@@ -136,33 +159,6 @@ def test_the_wheel_zooms_at_the_pointer_and_dragging_pans(viewer: Viewer) -> Non
     assert (a["x"] - start["x"], a["y"] - start["y"]) == pytest.approx((60, 40), abs=2)
     assert end["y"] == pytest.approx(a["y"], abs=1)
     assert viewer.state()["selected"] == ""  # a drag is no click
-
-
-def test_modes_by_key_and_link(viewer: Viewer) -> None:
-    button = viewer.root.locator('.modes button[data-mode="overlay"]')
-    button.click()
-    viewer.wait(mode="overlay")
-    ink, ground = button.evaluate(
-        "button => [getComputedStyle(button).color, getComputedStyle(button).backgroundColor]"
-    )
-    assert ink != ground  # it can be read while the pointer rests on it
-    for key, mode in (("2", "swipe"), ("3", "overlay"), ("1", "2-up"), ("4", "difference")):
-        viewer.page.keyboard.press(key)
-        viewer.wait(mode=mode)
-        viewer.page.wait_for_url(lambda url, mode=mode: (f"mode={mode}" in url) == (mode != "2-up"))
-    viewer.page.reload()
-    viewer.wait(mode="difference", image="letter_tall:700x1600")
-
-
-def test_the_panel_lists_what_differs_and_marks_its_letters(viewer: Viewer) -> None:
-    """A hostile text is among the differences: it is written, never run."""
-    viewer.page.keyboard.press("Escape")
-    change = viewer.root.locator(".inspector .changes button", has_text="owned")
-    change.first.click()
-    viewer.wait(selected="2")
-    assert "<script>" in "".join(viewer.root.locator('.inspector [data-side="b"] .letter').all_inner_texts())
-    assert viewer.root.locator('.inspector [data-side="a"] .letter').count() == 0
-    assert viewer.page.locator("body[data-owned]").count() == 0
 
 
 def test_keys_step_through_differences_and_pages(viewer: Viewer) -> None:
@@ -183,11 +179,11 @@ def test_back_undoes_one_thing_and_turned_pages_are_in_the_history(viewer: Viewe
     viewer.page.wait_for_url(lambda url: "box=2" in url)
     viewer.page.keyboard.press("j")
     viewer.page.wait_for_url(lambda url: "page=many" in url)
-    viewer.page.get_by_role("tab", name="Boxes").click()
-    viewer.page.wait_for_url(lambda url: "tab=Boxes" in url)
+    viewer.page.get_by_role("tab", name="Details").click()
+    viewer.page.wait_for_url(lambda url: "tab=Details" in url)
     viewer.page.go_back()
     viewer.page.wait_for_url(lambda url: "page=many" in url and "tab=" not in url)
-    expect(viewer.page.get_by_role("tab", name="Text")).to_have_attribute("aria-selected", "true")
+    expect(viewer.page.get_by_role("tab", name="Differences")).to_have_attribute("aria-selected", "true")
     viewer.page.go_back()
     viewer.page.locator('.viewer[data-image^="letter_tall:"][data-selected="1"]').wait_for()
     viewer.page.go_back()
@@ -211,46 +207,13 @@ def test_keys_fire_unless_one_is_typing(viewer: Viewer) -> None:
     viewer.root.locator(".keys").wait_for()
     viewer.page.keyboard.press("Escape")
     viewer.root.locator(".keys").wait_for(state="hidden")
-    viewer.page.get_by_text("More settings").click()
+    viewer.page.get_by_text("Settings", exact=True).click()
     field = viewer.page.get_by_role("textbox", name="Max new tokens")
     field.click()
     viewer.page.keyboard.type("34dj?")
-    assert viewer.state()["mode"] == "2-up"
+    assert viewer.state()["mode"] == "texts"
     assert viewer.state()["image"].startswith("letter_tall:")
     assert viewer.root.locator(".keys").is_hidden()
-
-
-def test_filters_by_label_and_by_state(viewer: Viewer) -> None:
-    viewer.root.locator(".states-menu summary").click()
-    viewer.root.locator(".states-menu label", has_text="matched").first.locator("input").uncheck()
-    viewer.wait(a="3", b="3")
-    viewer.root.locator(".states-menu label", has_text="only A").locator("input").uncheck()
-    viewer.wait(a="2", b="3")
-    viewer.root.locator(".labels-menu summary").click()
-    viewer.root.locator(".labels-menu label", has_text="text").locator("input").uncheck()
-    viewer.wait(a="0", b="0")
-
-
-def test_hover_tells_label_text_coordinates_and_iou(viewer: Viewer) -> None:
-    at = viewer.locate("a", 0)
-    viewer.page.mouse.move(at["x"], at["y"])
-    tooltip = viewer.root.locator(".tooltip")
-    tooltip.wait_for()
-    words = tooltip.inner_text()
-    assert "title" in words
-    assert "matched" in words
-    assert "IoU 1.000" in words
-    assert " px" in words
-    assert "decode step" in words
-
-
-def test_in_a_narrow_window_both_panes_stay_level(fabricated_server: Server, open_page) -> None:
-    page = open_page(f"{fabricated_server.url}/?page=letter_tall", 900, 900)
-    viewer = Viewer(page).wait(image="letter_tall:700x1600", a="9", b="9")
-    a, b = viewer.locate("a", 0), viewer.locate("b", 0)
-    assert a["y"] == b["y"]
-    heights = viewer.root.locator(".pane header").evaluate_all("all => all.map(head => head.clientHeight)")
-    assert heights[0] == heights[1]
 
 
 def test_a_picture_that_the_server_did_not_have_is_asked_for_again(
@@ -287,8 +250,8 @@ def test_the_image_is_fetched_once(fabricated_server: Server, open_page) -> None
     viewer.root.locator("img").first.evaluate("image => image.decode()")
     fetched.clear()
     viewer.click("a", 1)
-    page.locator(".document .block.selected").first.wait_for()
-    page.get_by_role("tab", name="Inputs").click()
+    page.locator(".row.selected").first.wait_for()
+    page.get_by_role("tab", name="Details").click()
     page.get_by_test_id("stDataFrame").first.wait_for()
     assert fetched == []
 
@@ -353,3 +316,17 @@ def test_full_size_shows_the_selected_box(viewer: Viewer) -> None:
     assert stage is not None
     assert stage["y"] <= at["y"] <= stage["y"] + stage["height"]
     assert stage["x"] <= at["x"] <= stage["x"] + stage["width"]
+
+
+def test_every_turn_of_a_burst_of_keys_counts_and_one_without_a_viewer_waits(viewer: Viewer) -> None:
+    page, names = viewer.page, ["invoice", "letter_tall", "many", "receipt_small", "slide_wide"]
+    page.evaluate(BURST, ["j", "j", "j"])
+    page.locator(f'.viewer[data-image^="{names[4]}:"]').wait_for()
+    page.evaluate(BURST, ["k", "b", "k", "k", "k", "k"])  # no further than the first
+    page.locator(f'.viewer[data-image^="{names[0]}:"]').wait_for()
+    page.clock.set_fixed_time(datetime.now())  # a key waits for two seconds, which a busy server may take
+    page.get_by_text("File", exact=True).click()
+    expect(page.locator(".viewer")).to_have_count(0)
+    page.evaluate(BURST, ["j"])
+    page.get_by_text("Sample", exact=True).click()
+    page.locator(f'.viewer[data-image^="{names[1]}:"]').wait_for()

@@ -103,7 +103,8 @@ class Viewer:
 
     def show(self, sample: str) -> Viewer:
         """Pick a sample and wait until the viewer shows it."""
-        self.page.locator(f'.gallery button[data-key="{sample}"]').click()
+        self.page.locator(".st-key-sample").get_by_role("combobox").click()
+        self.page.get_by_role("option", name=sample, exact=True).click()
         self.page.locator(f'.viewer[data-image^="{sample}:"]').wait_for()
         return self
 
@@ -124,8 +125,8 @@ class Viewer:
         return float(self.state()["scale"])
 
     def text(self, side: str) -> str:
-        """What the inspector says of the selected box on one side."""
-        return self.root.locator(f'.inspector [data-side="{side}"]').inner_text()
+        """What stands in the row of the selected box on one side."""
+        return self.root.locator(f'.row.selected [data-side="{side}"]').inner_text()
 
     def drawn(self, side: str) -> int:
         """Pixels of a pane's canvas that are not empty, once there are some."""
@@ -174,10 +175,8 @@ def marked(viewer: Viewer, side: str, box: tuple[int, int, int, int], colour: tu
 
 
 def chosen(page: Page) -> str:
-    """The page that the queue and the viewer show: a key means the one in sight, which may follow later."""
-    name = page.locator('.queue button[aria-selected="true"] .name').inner_text()
-    page.locator(f'.viewer[data-image^="{name}:"]').wait_for()
-    return name
+    """The page that the viewer shows."""
+    return Viewer(page).state()["image"].rpartition(":")[0]
 
 
 def run_button(page: Page) -> Locator:

@@ -82,6 +82,12 @@ def write() -> None:
     STATE.write(usual() | {name: value(name) for name in hidden})
 
 
+def open_sample() -> None:
+    """A callback: the first sample."""
+    put("source", "Sample")
+    show_page("")
+
+
 def take_turns(keys: Sequence[str], position: int, sheets: int) -> bool:
     """Turn the pages as the viewer asked since the last time, through the pages of a prompt, then the others.
 

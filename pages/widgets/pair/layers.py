@@ -29,6 +29,8 @@ from pages.widgets.streamlit_mends import rerun_fragment
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from dsocr_core.trace.sides import Way
+
 _STEPS, _MOST_STEPS = 8, 500
 _MOST_ROWS = 400
 _SCALE = ((0.0, "#FEE3AE"), (0.35, "#F19A3E"), (0.7, "#C8372D"), (1.0, "#6B0F1A"))
@@ -63,7 +65,7 @@ def draw(settings: Settings, comparison: Comparison) -> None:
 
 
 def _start(settings: Settings, comparison: Comparison, steps: int) -> None:
-    a = "fast" if settings.backend("a") == "fast" else "eager"
+    a: Way = "fast" if settings.backend("a") == "fast" else "eager"
     try:
         st.session_state["trace job"] = resources.runner().start_trace(
             settings, comparison.request, TraceChoice(a, "vendor", steps), job_panel.open_tab()

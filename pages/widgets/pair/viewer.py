@@ -11,6 +11,7 @@ from dsocr_core.reading.differences import loose_text
 from dsocr_core.reading.markup import Box
 from dsocr_core.reading.parity import comparable
 from dsocr_core.reading.records import SIDES, Side
+from dsocr_core.reading.text_diff import Runs
 from pages.widgets.components.viewer import MODES, show_viewer
 from pages.widgets.pair.shown import PairView, Row, compared, label_colours, sheet_text
 from pages.widgets.shared import resources
@@ -104,8 +105,8 @@ def loose_rows(shown: PairView) -> Iterator[dict[str, Any]]:
         return
     caption = "outside of boxes" if shown.rows else "no boxes on this page"
     runs = compared(texts.get("a", ""), texts.get("b", "")) if len(texts) == 2 else None
-    cut = {side: [(text[:_CHARACTERS], "same")] for side, text in texts.items()}
-    of_sides = dict(zip(SIDES, runs, strict=True)) if runs else {"a": [], "b": []} | cut
+    cut: dict[Side, Runs] = {side: [(text[:_CHARACTERS], "same")] for side, text in texts.items()}
+    of_sides: dict[Side, Runs] = dict(zip(SIDES, runs, strict=True)) if runs else {"a": [], "b": [], **cut}
     yield {"caption": caption} | {side: [list(run) for run in of_sides[side]] for side in SIDES}
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from dsocr_core.base.formatting import plural
 from dsocr_core.page.documents import load_image
-from dsocr_core.reading.parity_records import KINDS, SETTINGS, Where
+from dsocr_core.reading.parity_records import KINDS, SETTINGS, Verdict, Where
 from dsocr_core.review.queue import UNREVIEWED, decision
 from pages.widgets.components.gallery import show_gallery
 from pages.widgets.pair.answer import first_of, readings_of
@@ -58,14 +58,14 @@ def answer_html(queue: Queue) -> str:
     elif causes:
         named = Counter(page.causes[0].name for page in pages if page.causes).most_common(3)
         said += f" Likely causes: {', '.join(f'{name} {count}' for name, count in named)}."
-    worst = min((page.verdict for page in pages), key=_ORDER.index, default="not_comparable")
+    worst: Verdict = min((page.verdict for page in pages), key=_ORDER.index, default="not_comparable")
     reviewed = sum(page.name in queue.given for page in pages)
     names = [("", f"{side_name('a', review)} against {side_name('b', review)}")]
     return verdict_html(worst, said, [*names, ("", f"{reviewed} of {len(pages)} reviewed")])
 
 
 _ALONE = (ONLY_A, ONLY_B)
-_ORDER = ["not_comparable", "differs", "within_tolerance", "identical"]
+_ORDER: list[Verdict] = ["not_comparable", "differs", "within_tolerance", "identical"]
 
 
 def _chips(queue: Queue) -> None:

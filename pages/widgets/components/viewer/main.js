@@ -99,6 +99,9 @@ class Viewer {
       // Only after a click: keys that were pressed meanwhile meant something else.
       if (at > (this.asked ?? at) && this.clicked) document.querySelector(`.st-key-${field} input`)?.focus();
       this.asked = at;
+      // A field that was drawn anew meanwhile has lost the focus that a verdict without a name gave it.
+      if (!this.around.keys.some((key) => key.act && key.field)) this.naming = null;
+      if (this.naming && document.activeElement === document.body) fieldOf(this.naming)?.focus();
       if (this.around.cookie) document.cookie = `${this.around.cookie}; path=/; max-age=31536000; samesite=strict`;
     }
     const more = (this.around?.keys ?? []).map(({ key, does }) => [key, does]);
@@ -269,7 +272,9 @@ class Viewer {
   // Without a name what is said leads to its field. A name that stands there is on its way: no key after it is typed.
   askName(key) {
     const field = key.field && fieldOf(key);
-    if (field && !field.value.trim()) field.focus();
+    if (!field || field.value.trim()) return;
+    this.naming = key;
+    field.focus();
   }
 
   key(event) {
@@ -279,6 +284,7 @@ class Viewer {
     if (this.around && /^(Enter|Escape)$/.test(event.key) && target.closest?.(this.around.fields)) {
       // A name goes as an action too: the field may be drawn anew before its value is sent.
       if (event.key === "Enter" && target === fieldOf(this.around.ask)) this.actAround("named", target.value);
+      this.naming = null;
       target.blur(); // at once: the next key is none of the field's
       return;
     }
