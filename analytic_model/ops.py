@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
+from operator import add as add_numbers
 from typing import NamedTuple
 
 INDEX_BYTES = 8
@@ -51,38 +52,15 @@ class Cost(NamedTuple):
         return self.bytes_read + self.bytes_written - self.weight_bytes - self.kv_bytes
 
     def __add__(self, other: Cost) -> Cost:  # type: ignore[override]
-        return Cost(
-            self.flops + other.flops,
-            self.other_flops + other.other_flops,
-            self.bytes_read + other.bytes_read,
-            self.bytes_written + other.bytes_written,
-            self.weight_bytes + other.weight_bytes,
-            self.kv_bytes + other.kv_bytes,
-            self.parameters + other.parameters,
-        )
-
-    def __mul__(self, count: int) -> Cost:  # type: ignore[override]
-        """As many operators of this shape, each with its own parameters."""
-        return self.times(count)
-
-    def __rmul__(self, count: int) -> Cost:  # type: ignore[override]
-        return self.times(count)
+        return Cost(*map(add_numbers, self, other))
 
     def times(self, copies: int, runs: int = 1, holds: bool = True) -> Cost:
         """As many copies, each run that many times: runs read the weights again but hold no new ones.
 
         Without `holds`, none are held at all: they are another operator's, run once more.
         """
-        n = copies * runs
-        return Cost(
-            self.flops * n,
-            self.other_flops * n,
-            self.bytes_read * n,
-            self.bytes_written * n,
-            self.weight_bytes * n,
-            self.kv_bytes * n,
-            self.parameters * copies if holds else 0,
-        )
+        *moved, parameters = self
+        return Cost(*(value * copies * runs for value in moved), parameters * copies if holds else 0)
 
 
 def without_flops(cost: Cost) -> Cost:
@@ -97,16 +75,8 @@ def over_growing_context(cost_at: Callable[[int], Cost], first: int, steps: int)
     """
     if steps == 1:
         return cost_at(first)
-    ends = cost_at(first) + cost_at(first + steps - 1)
-    return Cost(
-        ends.flops * steps // 2,
-        ends.other_flops * steps // 2,
-        ends.bytes_read * steps // 2,
-        ends.bytes_written * steps // 2,
-        ends.weight_bytes * steps // 2,
-        ends.kv_bytes * steps // 2,
-        ends.parameters // 2,
-    )
+    *moved, parameters = cost_at(first) + cost_at(first + steps - 1)
+    return Cost(*(value * steps // 2 for value in moved), parameters // 2)
 
 
 # --- products -------------------------------------------------------------------------------------------
@@ -271,32 +241,29 @@ def rms_norm(rows: int, width: int, size: int) -> Cost:
     )
 
 
-def softmax(rows: int, width: int, size: int) -> Cost:
-    elements = rows * width
+def _elementwise(elements: int, size: int, flops: int, inputs: int = 1) -> Cost:
     return Cost(
-        other_flops=SOFTMAX_FLOPS * elements, bytes_read=elements * size, bytes_written=elements * size
+        other_flops=flops * elements, bytes_read=inputs * elements * size, bytes_written=elements * size
     )
+
+
+def softmax(rows: int, width: int, size: int) -> Cost:
+    return _elementwise(rows * width, size, SOFTMAX_FLOPS)
 
 
 def gelu(elements: int, size: int) -> Cost:
     """The exact one: x / sqrt 2, error function, add one, times x, halved."""
-    return Cost(other_flops=5 * elements, bytes_read=elements * size, bytes_written=elements * size)
+    return _elementwise(elements, size, 5)
 
 
 def quick_gelu(elements: int, size: int) -> Cost:
     """x * sigmoid(1.702 x)"""
-    return Cost(
-        other_flops=(2 + SIGMOID_FLOPS) * elements, bytes_read=elements * size, bytes_written=elements * size
-    )
+    return _elementwise(elements, size, 2 + SIGMOID_FLOPS)
 
 
 def silu_mul(elements: int, size: int) -> Cost:
     """silu(gate) * up"""
-    return Cost(
-        other_flops=(2 + SIGMOID_FLOPS) * elements,
-        bytes_read=2 * elements * size,
-        bytes_written=elements * size,
-    )
+    return _elementwise(elements, size, 2 + SIGMOID_FLOPS, inputs=2)
 
 
 def add(elements: int, size: int, repeated: int | None = None) -> Cost:
@@ -324,7 +291,7 @@ def add_position_table(rows: int, positions: int, width: int, held: int, size: i
 
 def scale(elements: int, size: int) -> Cost:
     """Every element times one number."""
-    return Cost(other_flops=elements, bytes_read=elements * size, bytes_written=elements * size)
+    return _elementwise(elements, size, 1)
 
 
 def weighted_sum(rows: int, terms: int, width: int, size: int) -> Cost:
@@ -369,7 +336,7 @@ def topk(rows: int, width: int, k: int) -> Cost:
 
 
 def copy(elements: int, size: int) -> Cost:
-    return Cost(bytes_read=elements * size, bytes_written=elements * size)
+    return _elementwise(elements, size, 0)
 
 
 def interpolate_linear(length_in: int, length_out: int, channels: int) -> Cost:

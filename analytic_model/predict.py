@@ -5,6 +5,7 @@ Cheap enough for a slider: nothing loops over tokens, positions or steps, nothin
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from analytic_model import decoder, vision
@@ -104,28 +105,14 @@ def _not_counted(policy: Policy) -> tuple[str, ...]:
 
 
 def parameters(config: ModelConfig) -> dict[str, int]:
-    """Learned parameters of each module, and `total`."""
-    width, vocabulary, row = config.decoder.hidden_size, config.decoder.vocab_size, spec_of(config)
-    counts = {
-        **vision.parameters(config),
-        **({"image_newline": width} if row.newline else {}),
-        "view_seperator": width,
-        "embed_tokens": vocabulary * width,
-        "layers": _layer_parameters(config.decoder),
-        "norm": width,
-        "lm_head": vocabulary * width,
-    }
-    return {**counts, "total": sum(counts.values())}
-
-
-def _layer_parameters(config: DecoderConfig) -> int:
-    width = config.hidden_size
-    dense = min(config.first_dense_layers, config.layers)
-    experts = config.routed_experts * config.moe_intermediate_size + config.shared_width
-    every = 2 * width + 4 * width * width
-    mixture = config.routed_experts * width + 3 * width * experts
-    return (
-        config.layers * every
-        + dense * 3 * width * config.intermediate_size
-        + (config.layers - dense) * mixture
-    )
+    """Learned parameters of each module, and `total`: those that its operators hold."""
+    spec = spec_of(config)
+    preset = spec.presets[spec.preset]
+    # A page of both view sizes has every operator once.
+    views = tuple(dict.fromkeys((preset.tile_size, preset.view_size)))
+    workload = Workload(views, newline=spec.newline)
+    stages = (*vision.costs(config, workload, Policy()), decoder.prefill(config, workload, Policy()))
+    counts: Counter[str] = Counter()
+    for operator in (operator for stage in stages for operator in stage.operators):
+        counts[operator.module.partition(".")[0]] += operator.cost.parameters
+    return {**(+counts), "total": counts.total()}

@@ -56,16 +56,7 @@ class StageCost:
 
 def total(costs: Iterable[Cost]) -> Cost:
     """Sum of any number of costs."""
-    sums = [0] * 7
-    for cost in costs:
-        sums[0] += cost.flops
-        sums[1] += cost.other_flops
-        sums[2] += cost.bytes_read
-        sums[3] += cost.bytes_written
-        sums[4] += cost.weight_bytes
-        sums[5] += cost.kv_bytes
-        sums[6] += cost.parameters
-    return Cost(*sums)
+    return Cost(*map(sum, zip(*(Cost(), *costs), strict=True)))
 
 
 class Tally:

@@ -176,9 +176,13 @@ def _encoder_pass(config: Qwen2Config, policy: Policy, tally: Tally, views: int,
     size, width, layers = policy.element_bytes, config.width, config.layers
     narrow, tokens = config.kv_heads * config.head_dim, 2 * count
     rows = views * tokens
-    held = count * width if tally.holds_weights else 0
-    queries = ops.Cost(bytes_read=count * width * size, weight_bytes=count * width * size, parameters=held)
+    # Queries of each view size are weights of their own.
+    held, tally.holds_weights = tally.holds_weights, True
+    queries = ops.Cost(
+        bytes_read=count * width * size, weight_bytes=count * width * size, parameters=count * width
+    )
     tally.add("encoder.queries", "cat", queries + ops.copy(rows * width, size))
+    tally.holds_weights = held
     norm = ops.rms_norm(rows, width, size)
     tally.add("encoder.layers.norm", "rms_norm", norm, 2 * layers)
     for name, out in (("q_proj", width), ("k_proj", narrow), ("v_proj", narrow)):
@@ -229,52 +233,3 @@ def _fusion(config: ModelConfig, workload: Workload, policy: Policy) -> StageCos
     tally.add("embeddings", "masked_scatter", ops.copy(rows * width, size))
     boundary = (batch * workload.vision_tokens + rows) * width * size
     return StageCost(Stage.VISION_FUSION, tuple(tally.operators), boundary)
-
-
-# --- parameters -----------------------------------------------------------------------------------
-
-
-def parameters(config: ModelConfig) -> dict[str, int]:
-    """Learned numbers of each part before the decoder."""
-    projector = _linear_parameters(config.projector.input_dim, config.projector.output_dim)
-    if isinstance(config, DeepseekOcr2Config):
-        encoder = config.encoder
-        width, narrow = encoder.width, encoder.kv_heads * encoder.head_dim
-        layer = _linear_parameters(width, width) + 2 * _linear_parameters(width, narrow) + width * width
-        layer += 3 * width * encoder.mlp_width + 2 * width
-        tower = {"encoder": encoder.layers * layer + width + sum(encoder.queries) * width}
-    else:
-        assert isinstance(config, DeepseekOcrConfig)
-        clip = config.clip
-        embeddings = clip.width + 3 * clip.patch_size**2 * clip.width + clip.positions * clip.width
-        layers = clip.layers * _block_parameters(clip.width, clip.mlp_width)
-        tower = {"clip": embeddings + 2 * clip.width + layers}
-    return {"sam": _sam_parameters(config.sam), **tower, "projector": projector}
-
-
-def _linear_parameters(inputs: int, outputs: int) -> int:
-    """With its bias."""
-    return (inputs + 1) * outputs
-
-
-def _block_parameters(width: int, inner: int) -> int:
-    """A transformer block: two norms, attention, two layers."""
-    attention = _linear_parameters(width, 3 * width) + _linear_parameters(width, width)
-    return 4 * width + attention + _linear_parameters(width, inner) + _linear_parameters(inner, width)
-
-
-def _sam_parameters(config: SamConfig) -> int:
-    width, (first, second), neck = config.width, config.downsample_channels, config.neck_channels
-    sides = (
-        config.grid if layer in config.global_attn_indexes else config.window
-        for layer in range(config.layers)
-    )
-    return (
-        _linear_parameters(3 * config.patch_size**2, width)
-        + config.grid**2 * width
-        + config.layers * _block_parameters(width, config.mlp_width)
-        + sum(2 * (2 * side - 1) for side in sides) * config.head_dim
-        + (width + 9 * neck) * neck
-        + 2 * 2 * neck
-        + 9 * (neck * first + first * second)
-    )

@@ -10,7 +10,7 @@ BF16, FLOAT32 = 2, 4
 
 def test_costs_add_and_scale() -> None:
     one = Cost(1, 2, 30, 40, 5, 6, 7)
-    assert one + one == one * 2 == 2 * one == Cost(2, 4, 60, 80, 10, 12, 14)
+    assert one + one == one.times(2) == Cost(2, 4, 60, 80, 10, 12, 14)
     assert one.bytes_moved == 70
     assert one.activation_bytes == 70 - 5 - 6
 
