@@ -1,60 +1,323 @@
-"""Vision and prefill as a GPU runs them, through the kernels, against the eager model."""
+"""Fast vision and prefill against the eager engine, in float32: stage by stage, then whole pages.
+
+Without a GPU most runs with the kernels' references, some with the kernels in the interpreter.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torch import Tensor
 
+pytest.importorskip("triton")
+
+import dsocr_core.engine.fast.step as step_module
+from dsocr_core.engine.base import EngineOptions
+from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
+from dsocr_core.engine.eager import EagerEngine
+from dsocr_core.engine.fast.engine import FastEngine
+from dsocr_core.engine.fast.graphs import CapturedPasses, Recorder
 from dsocr_core.engine.fast.ops import Ops
-from dsocr_core.engine.fast.prefill import FastPrefill
+from dsocr_core.engine.fast.prefill import FastPrefill, PromptGraphs
 from dsocr_core.engine.fast.vision import FastVision, VisionTowers
 from dsocr_core.models.blocks.attention import Rotary, sdpa_core
 from dsocr_core.models.blocks.cache import KvCache
+from dsocr_core.models.deepseek_ocr2 import DeepseekOcr2Config
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.ocr_model import OcrModel
 from dsocr_core.models.weights import random_model
-from tests.support.seeded_weights import tiny_config
+from dsocr_core.page.prompt import PromptIds
+from dsocr_core.reading.records import OcrRequest
+from dsocr_core.settings import InferSettings, Settings
+from tests.support.paths import SAMPLES
+from tests.support.seeded_weights import tiny_config, with_changes, write_seeded_checkpoint
+from tests.support.small_decoder import DEVICE, FEW
+from tests.support.tiny_members import tiny_ocr2, tiny_unlimited, written
+
+CPU = torch.device("cpu")
+KERNELS = pytest.mark.parametrize("kernels", [False, True], ids=["references", "kernels"])
 
 
 @pytest.fixture(scope="module")
 def model() -> OcrModel:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return random_model(parse_config(tiny_config()), device, torch.float32, seed=3)
+    return random_model(parse_config(tiny_config()), DEVICE, torch.float32, seed=3)
+
+
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def noise(*shapes: tuple[int, ...], device: torch.device = DEVICE) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).to(device) for shape in shapes]
+
+
+# --- vision ---------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()
-def test_the_vision_stages_match_the_eager_engine(device: torch.device) -> None:
+@KERNELS
+def test_each_stage_of_vision(kernels: bool) -> None:
     """Two sizes of views, windows of 3 that fit one of them; then one size alone."""
     config = parse_config(tiny_config())
     sam = replace(config.sam, window=3, layers=2)
-    model = random_model(replace(config, sam=sam), device, torch.float32, seed=3)
-    generator = torch.Generator().manual_seed(0)
-    shapes = ((2, 3, 64, 64), (1, 3, 192, 192)), ((1, 3, 64, 64),)
-    vision = FastVision(VisionTowers(model, Ops(kernels=True)))
-    for views in ([torch.randn(shape, generator=generator).to(device) for shape in each] for each in shapes):
-        found = vision.start(views)
-        for stage in found.stages:
-            stage()
-        for tokens, view in zip(found.tokens, views, strict=True):
-            features = model.sam(view)
-            expected = model.projector(model.clip(features), features)
-            torch.testing.assert_close(tokens, expected, rtol=1e-4, atol=1e-4)
+    model = random_model(replace(config, sam=sam), DEVICE, torch.float32, seed=3)
+    towers = VisionTowers(model, Ops(kernels))
+    for shapes in (((2, 3, 64, 64), (1, 3, 192, 192)), ((1, 3, 64, 64),)):
+        views = noise(*shapes)
+        of_sam = [model.sam(view) for view in views]
+        of_clip = [model.clip(features) for features in of_sam]
+        groups = [(view.shape[0], view.shape[2] // 64) for view in views]
+        features = towers.sam(views)
+        assert_close(features, torch.cat([x.flatten(2).transpose(1, 2).flatten(0, 1) for x in of_sam]), 1e-4)
+        patches = towers.behind(features, groups)
+        assert_close(patches, torch.cat([x[:, 1:].flatten(0, 1) for x in of_clip]), 1e-4)
+        tokens = towers.project(patches, features, groups)
+        for actual, one, other in zip(tokens, of_clip, of_sam, strict=True):
+            assert_close(actual, model.projector(one, other), 1e-4)
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("tokens", [6, 1])
-def test_the_prefill_matches_the_eager_engine(model: OcrModel, tokens: int, device: torch.device) -> None:
-    config = model.config.decoder
-    embeddings = torch.randn(1, tokens, config.hidden_size, generator=torch.Generator().manual_seed(tokens))
-    embeddings = embeddings.to(device)
-    rotary = Rotary(config, 9, torch.float32, torch.float32, device)
-    expected_cache, cache = (KvCache(config, 9, torch.float32, device, batch) for batch in (1, 3))
-    expected = model.forward_text(embeddings, expected_cache, rotary, sdpa_core)[0]
+@KERNELS
+def test_the_encoder_answers_as_its_modules_do(kernels: bool) -> None:
+    """Views of both sizes together, as SAM would leave them: 2 of 4 features, one of 9."""
+    config = parse_config(tiny_ocr2())
+    assert isinstance(config, DeepseekOcr2Config)
+    config = replace(config, encoder=replace(config.encoder, queries=(4, 9)))
+    model = random_model(config, DEVICE, torch.float32, seed=3)
+    towers, groups = VisionTowers(model, Ops(kernels)), [(2, 2), (1, 3)]
+    maps = noise(*((count, 48, side, side) for count, side in groups))
+    features = torch.cat([view.flatten(2).transpose(1, 2).flatten(0, 1) for view in maps])
+    expected = torch.cat([model.encoder(view).flatten(0, 1) for view in maps])
+    assert_close(towers.behind(features, groups), expected, 2e-5)
 
-    prefill = FastPrefill(model, Ops(kernels=True))
+
+@torch.inference_mode()
+def test_a_pass_is_reused_for_its_shapes(model: OcrModel) -> None:
+    vision = FastVision(VisionTowers(model))
+
+    def read(view: Tensor) -> Tensor:
+        found = vision.start([view])
+        for stage in found.stages:
+            stage()
+        return found.tokens[0].clone()
+
+    first, second = noise((1, 3, 64, 64), (1, 3, 64, 64))
+    one, made = read(first), vision.start([first])
+    assert not torch.equal(read(second), one) and torch.equal(read(first), one)
+    assert vision.start([second]) is made is not vision.start([noise((2, 3, 64, 64))[0]])
+
+
+@pytest.mark.parametrize(
+    ("at_call", "asked", "made"),
+    [(1, "aaba", "ab"), (1, "abca", "abca"), (2, "aaba", "a"), (2, "abbcaa", "ba"), (2, "aabcab", "a")],
+)
+def test_passes_of_the_shapes_that_came_last_are_held(at_call: int, asked: str, made: str) -> None:
+    """By hand: two at most, made when a shape comes the first or the second time."""
+    passes, found = CapturedPasses[str, str](2, at_call), list[str]()
+    for shape in asked:
+        passes.get(shape, lambda shape=shape: found.append(shape) or shape)  # type: ignore[misc]
+    assert "".join(found) == made
+
+
+# --- the prompt -----------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def test_vision_goes_where_the_prompt_says(model: OcrModel) -> None:
+    """A grid of one column and two rows of one token each, and a global view of one: 4 + 2 + 1 tokens."""
+    prompt = PromptIds(tuple(range(7, 21)), ((2, 5), (9, 2)))
+    tiles, whole = noise((2, 1, 64), (1, 1, 64))
+    mask = torch.zeros(1, 14, dtype=torch.bool, device=DEVICE)
+    mask[0, 2:7] = mask[0, 9:11] = True
+    ids = torch.tensor([prompt.ids], device=DEVICE)
+    expected = model.fuse(ids, mask, [(tiles, (1, 2), whole)])[0]
+    prefill = FastPrefill(model)
+    assert torch.equal(prefill.embed(prompt, [(tiles, (1, 2), whole)]), expected)
+    with pytest.raises(ValueError, match="7 vision tokens for 8 image positions"):
+        prefill.embed(replace(prompt, mask=((2, 5), (9, 3))), [(tiles, (1, 2), whole)])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("kernels", "tokens"), [(False, 53), (True, 6), (True, 1)])
+def test_the_prefill_fills_the_cache_and_gives_the_eager_logits(
+    model: OcrModel, kernels: bool, tokens: int
+) -> None:
+    config = model.config.decoder
+    (embeddings,) = noise((1, tokens, config.hidden_size))
+    rotary = Rotary(config, tokens + 4, torch.float32, torch.float32, DEVICE)
+    wanted = KvCache(config, tokens + 4, torch.float32, DEVICE)
+    expected = model.forward_text(embeddings, wanted, rotary, sdpa_core)[0]
+
+    # One sequence's part of a cache of three.
+    cache, before = KvCache(config, tokens + 4, torch.float32, DEVICE, batch=3), embeddings.clone()
+    cache.keys.fill_(7.0)
+    cache.values.fill_(7.0)
+    prefill = FastPrefill(model, Ops(kernels))
     logits = prefill.forward(embeddings[0], cache.keys[:, 1], cache.values[:, 1], rotary, sdpa_core)
-    torch.testing.assert_close(logits, expected, rtol=2e-5, atol=2e-5)
-    for actual, wanted in ((cache.keys, expected_cache.keys), (cache.values, expected_cache.values)):
-        torch.testing.assert_close(actual[:, 1, :, :tokens], wanted[:, 0, :, :tokens], rtol=2e-5, atol=2e-5)
+    assert_close(logits, expected, 2e-5)
+    assert torch.equal(embeddings, before)
+    for actual, half in ((cache.keys, wanted.keys), (cache.values, wanted.values)):
+        assert_close(actual[:, 1, :, :tokens], half[:, 0, :, :tokens], 2e-5)
+        assert (actual[:, 1, :, tokens:] == 7).all() and (actual[:, [0, 2]] == 7).all()
+
+
+class ListedRecorder(Recorder):
+    """Runs what it is given as a recording would: once, and then at each replay."""
+
+    def __init__(self) -> None:
+        self.recordings = 0
+
+    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        run()
+        return run
+
+
+@torch.inference_mode()
+def test_a_length_that_comes_again_is_recorded(model: OcrModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever cache the prompt is for, and however far that one's rotary goes."""
+    monkeypatch.setattr("dsocr_core.engine.fast.prefill.MOST_TOKENS", 32)
+    config, recorder, plain = model.config.decoder, ListedRecorder(), FastPrefill(model)
+    graphs = PromptGraphs(plain, config, recorder)
+    generator = torch.Generator().manual_seed(8)
+    # The last is too long to be recorded.
+    asked = ((7, 9, 0), (7, 12, 1), (7, 8, 1), (5, 8, 1), (33, 40, 1), (33, 40, 1))
+    for tokens, positions, recordings in asked:
+        embeddings = torch.randn(tokens, config.hidden_size, generator=generator).to(DEVICE)
+        rotary = Rotary(config, positions, torch.float32, torch.float32, DEVICE)
+        made, wanted = (KvCache(config, positions, torch.float32, DEVICE, batch=2) for _ in "mw")
+        made.keys.fill_(3.0)
+        logits = graphs.forward(embeddings, made.keys[:, 1], made.values[:, 1], rotary, sdpa_core)
+        expected = plain.forward(embeddings, wanted.keys[:, 1], wanted.values[:, 1], rotary, sdpa_core)
+        assert_close(logits, expected)
+        for actual, other in ((made.keys, wanted.keys), (made.values, wanted.values)):
+            assert_close(actual[:, 1, :, :tokens], other[:, 1, :, :tokens])
+        assert (made.keys[:, 1, :, tokens:] == 3).all() and (made.keys[:, 0] == 3).all()
+        assert recorder.recordings == recordings
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("recorded", [True, False])
+def test_pages_of_one_length_are_prefilled_as_each_is(model: OcrModel, recorded: bool) -> None:
+    """The second time, as what comes again is recorded; each page to a cache of its own."""
+    config, plain, (pages, tokens) = model.config.decoder, FastPrefill(model), (3, 11)
+    graphs = PromptGraphs(plain, config, ListedRecorder() if recorded else None)
+    rotary = Rotary(config, 40, torch.float32, torch.float32, DEVICE)
+    for embeddings in noise(*[(pages, tokens, config.hidden_size)] * 2):
+        logits = graphs.forward_pages(embeddings.flatten(0, 1), pages, rotary, sdpa_core)
+        for page in range(pages):
+            made, wanted = (KvCache(config, 20, torch.float32, DEVICE) for _ in "mw")
+            made.keys.fill_(3.0)
+            graphs.copy_out(made.keys[:, 0], made.values[:, 0], tokens, page)
+            halves = wanted.keys[:, 0], wanted.values[:, 0]
+            assert_close(logits[page], plain.forward(embeddings[page], *halves, rotary, sdpa_core))
+            assert_close(made.keys[:, 0, :, :tokens], halves[0][:, :, :tokens])
+            assert_close(made.values[:, 0, :, :tokens], halves[1][:, :, :tokens])
+            assert (made.keys[:, 0, :, tokens:] == 3).all()
+
+
+# --- whole pages ----------------------------------------------------------------------------------
+
+
+class SameBuffers:
+    """A recorder whose replays write where the first run wrote, as a CUDA graph's do."""
+
+    def recorded(self, run: Any) -> Callable[[], None]:
+        held = run.__self__
+        before = vars(held).copy()
+        run()
+        (name,) = (name for name, value in vars(held).items() if value is not before.get(name))
+        buffers = getattr(held, name)
+
+        def replay() -> None:
+            run()
+            for buffer, made in zip(_several(buffers), _several(getattr(held, name)), strict=True):
+                buffer.copy_(made)
+            setattr(held, name, buffers)
+
+        return replay
+
+
+def _several(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tensors if isinstance(tensors, tuple) else (tensors,)
+
+
+class FastThenEager(FastEngine):
+    """Fast vision and prefill; decoding token by token, which needs no GPU to be quick."""
+
+    start, tokens = EagerEngine.start, EagerEngine.tokens  # type: ignore[assignment]
+
+    def __init__(self, checkpoint: Checkpoint, options: EngineOptions | None = None) -> None:
+        super().__init__(checkpoint, options)
+        self._vision._recorder = SameBuffers()  # type: ignore[assignment]
+
+
+def check_page(
+    checkpoint: Checkpoint, request: OcrRequest, fast: type[FastEngine] = FastThenEager, different: int = 1
+) -> None:
+    options = EngineOptions(ignore_eos=True)
+    one, two = (engine(checkpoint, options).recognize(request) for engine in (fast, EagerEngine))
+    assert one.token_ids == two.token_ids and len(set(one.token_ids)) >= different
+    assert (one.inputs, one.text_raw) == (two.inputs, two.text_raw)
+    calls = [[(row.stage, row.calls) for row in result.timings] for result in (one, two)]
+    assert calls[0] == calls[1]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    for number in range(2):
+        picture = np.random.default_rng(number).integers(0, 256, (40, 80, 3), np.uint8)
+        Image.fromarray(picture).resize((800, 400)).save(folder / f"{number}.png")
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "preset", "count"),
+    [
+        (tiny_config, "gundam", 1), (tiny_ocr2, "default", 1), (tiny_ocr2, "768", 1),
+        (tiny_unlimited, "gundam", 1), (tiny_unlimited, "base", 2),
+    ],
+    ids=["tiles", "OCR-2, tiles", "OCR-2, a view of 768", "tiles in rows", "two pages in a prompt"],
+)  # fmt: skip
+def test_a_page_reads_the_same(
+    config: Callable[[], dict[str, Any]], preset: str, count: int, pages: list[Path], tmp_path: Path
+) -> None:
+    source = written(config(), tmp_path)
+    infer = InferSettings(max_new_tokens=12, no_repeat_ngram_size=1)
+    settings = Settings(checkpoint=source, preset=preset, infer=infer)
+    request = settings.request(pages[0], more=tuple(pages[1:count]) or None)
+    check_page(load_checkpoint(source, CPU, torch.float32), request, different=12)
+
+
+def test_the_whole_fast_engine_reads_the_same(
+    pages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_module, "launches_for", lambda _: FEW)
+    config = with_changes(tiny_config(), num_hidden_layers=2)
+    directory = write_seeded_checkpoint(config, tmp_path / "tiny_fast", torch.float32)
+    request = OcrRequest(pages[0], "tiny", max_new_tokens=6)
+    check_page(load_checkpoint(str(directory), DEVICE, torch.float32), request, FastEngine, 2)
+
+
+PAGES = [("01-letter.png", "small", 24)] + [
+    pytest.param(path.name, preset, 2000, marks=pytest.mark.slow)
+    for preset in ("small", "gundam")
+    for path in sorted(SAMPLES.glob("*.png"))
+]
+
+
+@pytest.mark.parametrize(("page", "preset", "tokens"), PAGES)
+def test_the_embedded_checkpoint_reads_the_same(page: str, preset: str, tokens: int) -> None:
+    checkpoint = load_checkpoint(str(SAMPLES.parent / "mini"), CPU, torch.float32)
+    request = OcrRequest(SAMPLES / page, preset, max_new_tokens=tokens)
+    one, two = (engine(checkpoint).recognize(request) for engine in (FastThenEager, EagerEngine))
+    assert (one.token_ids, one.inputs) == (two.token_ids, two.inputs)
