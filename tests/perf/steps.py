@@ -9,7 +9,7 @@ kernel by itself, all its launches of a step in a row, so that one layer's weigh
 `--at` only tokens from these steps on are timed.
 `batch` is the step of many: the streams stand where a batch with continuous refill has them, their contexts
 spread evenly from `--context` to `--context` + `--tokens`. Prints the step as a graph, with half and with all
-slots finished; then each part by itself beside what it must read.
+slots finished.
 The sums of the tokens say whether two commits compute the same bits.
 """
 
@@ -219,25 +219,6 @@ class BatchSteps:
         position = position_bytes(self.config, torch.bfloat16, self.cache)
         return position * streams * KvCache.positions(self.config, self.context, self.tokens // 2)
 
-    def part_bytes(self, streams: int) -> dict[str, int]:
-        """Count the bytes that all launches of a part must move in a step."""
-        c, size = self.config, 2
-        width, mixtures = c.hidden_size, c.layers - c.first_dense_layers
-        routed = mixtures * c.routed_experts * c.moe_intermediate_size * width
-        wide = c.routed_experts + 2 * c.shared_width
-        rows = {
-            "qkv": c.layers * 3 * width * width,
-            "output": c.layers * width * width,
-            "dense gate/up": c.first_dense_layers * 2 * c.intermediate_size * width,
-            "dense down": c.first_dense_layers * c.intermediate_size * width,
-            "router, shared gate/up": mixtures * wide * width,
-            "experts gate/up, shared down": 2 * routed + mixtures * c.shared_width * width,
-            "experts down": routed,
-            "head": c.vocab_size * (width + streams),
-            "best": c.vocab_size * streams,
-        }
-        return {name: count * size for name, count in rows.items()} | {"attention": self.cache_bytes(streams)}
-
 
 def whole_step(rows: Rows, steps: BatchSteps, streams: int) -> None:
     """Time the step as a graph; then with every second slot finished, then with all."""
@@ -261,20 +242,6 @@ def whole_step(rows: Rows, steps: BatchSteps, streams: int) -> None:
 
         graph.replay()
         rows.row(name, graph.replay, repeat=REPLAYS, bytes=size if live == streams else None, note=note)
-
-
-def by_part(rows: Rows, steps: BatchSteps, streams: int) -> None:
-    """Time each part by itself, beside what its bytes take at measured copy bandwidth."""
-    step, sizes = steps.step(streams), steps.part_bytes(streams)
-    step.run()  # so that every buffer holds what a step leaves there
-    rows.table("parts")
-    for name, runs in _by_name(step.parts()).items():
-        steps.spread(step)
-        several = runs * -(-12 // len(runs))
-        graph = record(partial(each, several), steps.device)
-        graph.replay()
-        size = sizes.get(name, 0) // len(runs)
-        rows.row(name, graph.replay, repeat=7, per=len(several), count=len(runs), bytes=size or None)
 
 
 # --- the command ------------------------------------------------------------------------------------
@@ -314,7 +281,6 @@ def main() -> None:
     else:
         steps = BatchSteps(config, chosen.context, chosen.tokens, chosen.cache, rows.device)
         whole_step(rows, steps, chosen.streams)
-        by_part(rows, steps, chosen.streams)
         facts["streams"] = chosen.streams
     print(json.dumps(rows.document(**facts)))
 

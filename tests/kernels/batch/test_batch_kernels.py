@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -201,23 +203,18 @@ def test_best_rows_breaks_ties_and_ends_as_its_reference(
 BANS = pytest.mark.parametrize("ban", [ban_repeats, ban_repeats_reference], ids=["kernel", "plain"])
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 4])
 @BANS
-def test_banned_tokens_are_those_of_the_rule(ban: object, size: int, device: torch.device) -> None:
-    """Against the rule of `sampling`, slot by slot, at different positions; each step run twice."""
-    _banned_are_the_rules(ban, (NgramPolicy(size),) * 3, device)
-
-
-@BANS
-def test_each_slot_has_its_own_window_and_whitelist(ban: object, device: torch.device) -> None:
-    _banned_are_the_rules(
-        ban, (NgramPolicy(2, 7), NgramPolicy(3, 12, (1,), over_prompt=True), NgramPolicy(2)), device
-    )
-
-
-def _banned_are_the_rules(
-    ban: object, policies: tuple[NgramPolicy, NgramPolicy, NgramPolicy], device: torch.device
+@pytest.mark.parametrize(
+    "policies",
+    [
+        *((NgramPolicy(size),) * 3 for size in (0, 1, 2, 4)),
+        (NgramPolicy(2, 7), NgramPolicy(3, 12, (1,), over_prompt=True), NgramPolicy(2)),
+    ],
+)
+def test_banned_tokens_are_those_of_each_slots_rule(
+    ban: Callable[..., None], policies: tuple[NgramPolicy, ...], device: torch.device
 ) -> None:
+    """Against the rule of `sampling`, slot by slot, at different positions; each step run twice."""
     new, vocabulary, held = Random(12, torch.float32, device), 6, 40
     prompts = (9, 2, 16)
     sequences = torch.randint(0, 3, (3, held), generator=new.generator, dtype=torch.int32)
@@ -232,16 +229,11 @@ def _banned_are_the_rules(
         rules.append(NgramRule(policies[slot], sequences[slot, : prompt - 1].tolist()))
     for step in range(held - max(prompts)):
         # The prompt's last token counts as new here: it is the first one that is pushed.
-        at = state_rows(
-            device,
-            *[
-                (prompt - 1 + step, 99, 0, policy, prompt - 1)
-                for prompt, policy in zip(prompts, policies, strict=True)
-            ],
-        )
+        rows = [(n - 1 + step, 99, 0, policy, n - 1) for n, policy in zip(prompts, policies, strict=True)]
+        at = state_rows(device, *rows)
         for _ in range(2):
             logits = torch.zeros(3, vocabulary, device=device)
-            ban(tokens, at, matched, logits, Launch(32))  # type: ignore[operator]
+            ban(tokens, at, matched, logits, Launch(32))
         for slot, prompt in enumerate(prompts):
             rules[slot].push(int(sequences[slot, prompt - 1 + step]))
             assert set(logits[slot].isinf().nonzero().flatten().tolist()) == rules[slot].banned()

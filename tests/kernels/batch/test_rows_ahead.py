@@ -26,14 +26,12 @@ from dsocr_core.kernels.batch.drafts import (
 )
 from dsocr_core.kernels.batch.embed import embed_rows, embed_rows_reference
 from dsocr_core.kernels.batch.head import ban_repeats, ban_repeats_reference
-from dsocr_core.kernels.batch.rotary import rotary_rows, rotary_rows_reference
-from dsocr_core.kernels.batch.router import route_rows
 from dsocr_core.kernels.batch.scales import FP8, NO_SCALES, Scales
 from dsocr_core.kernels.decode.embed_token import matched_at_start
 from dsocr_core.kernels.launch import Launch
-from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE, standing_reference
+from dsocr_core.kernels.state import DONE, POSITION, PROMPT, SIZE
 from dsocr_core.reading.records import NgramPolicy
-from tests.support.random_tensors import DTYPES, Random, state_rows
+from tests.support.random_tensors import Random, state_rows
 
 AT, ROWS = Launch(16), 4
 
@@ -157,42 +155,6 @@ def test_rows_see_the_ring_as_it_is_when_each_comes_alone(
         assert torch.equal(partial[rows], alone) and torch.equal(log_sums[rows], sums)
         if splits == 1:
             torch.testing.assert_close(wanted[rows], alone, **within(dtype))
-
-
-@DTYPES
-def test_rows_turn_and_enter_the_cache_as_each_does_alone(dtype: torch.dtype, device: torch.device) -> None:
-    new, slots, heads, dim, capacity = Random(2, dtype, device), 3, 2, 12, 9
-    at = state_rows(device, (4, 99, 0, 0, 0), (5, 8, 0, 0, 0), (2, 99, 1, 0, 0))
-    qkv = new.normal(ROWS * slots, 3 * heads * dim)
-    cos, sin = new.normal(capacity, dim), new.normal(capacity, dim)
-    cache = [new.normal(slots, heads, capacity, dim) for _ in range(2)]
-    found = [new.poison(ROWS * slots, heads, dim), *(half.clone() for half in cache)]
-    wanted = [new.poison(slots, heads, dim), *(half.clone() for half in cache)]
-    plain = [new.poison(ROWS * slots, heads, dim), *(half.clone() for half in cache)]
-    rotary_rows(qkv, cos, sin, at, *found, AT)
-    rotary_rows_reference(qkv, cos, sin, at, *plain)
-    for r in range(ROWS):
-        rows = slice(r * slots, (r + 1) * slots)
-        rotary_rows(qkv[rows], cos, sin, ahead(at, r), *wanted, AT)
-        live = standing_reference(at, ROWS * slots)[1][rows]
-        assert torch.equal(found[0][rows][live], wanted[0][live])
-    for half, alone, near, before in zip(found[1:], wanted[1:], plain[1:], cache, strict=True):
-        assert torch.equal(half, alone)
-        torch.testing.assert_close(half, near, rtol=2e-2, atol=2e-2)
-        changed = (half != before).any(dim=-1).any(dim=1).nonzero().tolist()
-        assert changed == [[0, 4], [0, 5], [0, 6], [0, 7], [1, 5], [1, 6], [1, 7]]
-
-
-def test_a_row_that_does_not_count_costs_no_other_experts(device: torch.device) -> None:
-    new = Random(3, torch.float32, device)
-    at = state_rows(device, (4, 6, 0, 0, 0), (4, 99, 0, 0, 0))
-    ids = torch.full((ROWS * 2, 2), -7, dtype=torch.int32, device=device)
-    weights = new.poison(ROWS * 2, 2, dtype=torch.float32)
-    route_rows(new.normal(ROWS * 2, 9), 8, at, ids, weights, 1.0, AT)
-    assert (
-        ids[[4, 6]].tolist() == [[0, 1], [0, 1]] and not weights[[4, 6]].any()
-    )  # two more tokens fit slot 0
-    assert weights[[0, 1, 2, 3, 5, 7]].all()
 
 
 @pytest.mark.parametrize("embed", [embed_rows, embed_rows_reference], ids=["kernel", "plain"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dsocr_core.engine.sampling import NgramRule
@@ -269,36 +271,11 @@ def test_a_sequence_ends_at_the_end_token_and_at_its_last_position(device: torch
             assert state[:4].tolist() == [3, last, 1, 0]
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 5])
-def test_banned_tokens_are_those_of_the_rule(size: int, device: torch.device) -> None:
-    """Against the rule of `sampling`, on a sequence that repeats itself; each step run twice."""
-    new = Random(12, torch.float32, device)
-    sequence = torch.randint(0, 3, (60,), generator=new.generator, dtype=torch.int32)
-    sequence[30:45] = sequence[10:25]
-    prompt = 9
-    _stamps_are_the_rules(NgramPolicy(size), sequence, prompt, new, device)
-
-
-def _stamps_are_the_rules(
-    policy: NgramPolicy, sequence: torch.Tensor, prompt: int, new: Random, device: torch.device
-) -> int:
-    """`embed_token` stamps what `NgramRule` forbids at every step; how many that are."""
-    vocabulary, held, size, hits = 6, len(sequence), policy.size, 0
-    tokens, table, x = sequence.to(device), new.normal(vocabulary, 20), new.poison(20)
-    rule = NgramRule(policy, sequence[:prompt].tolist())
-    banned_at = torch.full((vocabulary,), NEVER, dtype=torch.int32, device=device)
-    matched = torch.full((2, held), 99, dtype=torch.int32, device=device)
-    matched[(prompt - 1) % 2, :prompt] = matched_at_start(tokens[:prompt], size)
-    for position in range(prompt, held):
-        rule.push(int(sequence[position]))
-        state = new.state(position, ngram=policy, first_new=prompt)
-        for _ in range(2):
-            embed_token(tokens, state, table, x, matched, banned_at, Launch(32))
-        assert torch.equal(x, table[tokens[position]])
-        stamped = (banned_at == position).nonzero().flatten().tolist()
-        assert set(stamped) == rule.banned()
-        hits += len(stamped)
-    return hits
+REPEATS = torch.randint(0, 3, (60,), generator=torch.Generator().manual_seed(12), dtype=torch.int32)
+REPEATS[30:45] = REPEATS[10:25].clone()
+REPEATED: dict[str, Any] = {
+    "ids": REPEATS.tolist(), "window": 0, "exempt": set(), "prompt": 9, "over": False,
+}  # fmt: skip
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -307,12 +284,27 @@ def _stamps_are_the_rules(
     window=st.integers(0, 12), exempt=st.sets(st.integers(0, 2), max_size=2), prompt=st.integers(1, 9),
     over=st.booleans(),
 )  # fmt: skip
-def test_window_and_whitelist_are_those_of_the_rule(
+@example(size=0, **REPEATED)
+@example(size=1, **REPEATED)
+@example(size=3, **REPEATED)
+@example(size=5, **REPEATED)
+def test_banned_tokens_are_those_of_the_rule(
     ids: list[int], size: int, window: int, exempt: set[int], prompt: int, over: bool, device: torch.device
 ) -> None:
-    policy = NgramPolicy(size, window, tuple(exempt), over)
-    sequence = torch.tensor(ids, dtype=torch.int32)
-    _stamps_are_the_rules(policy, sequence, prompt, Random(12, torch.float32, device), device)
+    """`embed_token` stamps what `NgramRule` forbids at every step; each step is run twice."""
+    policy, new = NgramPolicy(size, window, tuple(exempt), over), Random(12, torch.float32, device)
+    tokens = torch.tensor(ids, dtype=torch.int32, device=device)
+    table, x, rule = new.normal(6, 20), new.poison(20), NgramRule(policy, ids[:prompt])
+    banned_at = torch.full((6,), NEVER, dtype=torch.int32, device=device)
+    matched = torch.full((2, len(ids)), 99, dtype=torch.int32, device=device)
+    matched[(prompt - 1) % 2, :prompt] = matched_at_start(tokens[:prompt], size)
+    for position in range(prompt, len(ids)):
+        rule.push(ids[position])
+        state = new.state(position, ngram=policy, first_new=prompt)
+        for _ in range(2):
+            embed_token(tokens, state, table, x, matched, banned_at, Launch(32))
+        assert torch.equal(x, table[ids[position]])
+        assert set((banned_at == position).nonzero().flatten().tolist()) == rule.banned()
 
 
 def test_nan_stays_inside_the_weights(device: torch.device) -> None:
