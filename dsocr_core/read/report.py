@@ -216,6 +216,9 @@ class CompareReport(Report):
             if words := causes.get(row["image"]):
                 found = [Cause(each["cause"], each["words"]) for each in row["causes"]]
                 row["causes"] = [each.document() for each in reproduced(found, words)]
+                if row["margins"] and row["margins"]["tie"] and row["input_parity"] is not False:
+                    self.ties.ties -= 1
+                    self.ties.other_settings += 1
                 if cells:
                     cells[1:] = parity_cells(row)
             self._rows.write(json_line(row) + "\n")

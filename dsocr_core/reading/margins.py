@@ -109,7 +109,7 @@ class Ties:
     ties: int = 0
     """Those of the divergences that rounding alone can explain."""
     other_settings: int = 0
-    """Divergences on pages whose settings differ, which explains them: no tie is counted there."""
+    """Divergences that settings explain, which differ or reproduced them: no tie is counted there."""
 
     def add(self, report: ParityReport | None) -> None:
         """Count a page; None is a page that was not compared."""
@@ -118,7 +118,7 @@ class Ties:
         self.pages += 1
         if (divergence := report.first_divergence) is not None:
             self.divergences += 1
-            if report.input_parity is False:
+            if report.input_parity is False or any(each.name == "reproduced" for each in report.causes):
                 self.other_settings += 1
             else:
                 self.ties += divergence.margins is not None and divergence.margins.tie

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dsocr_core.reading.causes import reproduced
 from dsocr_core.reading.margins import count_ties
 from dsocr_core.reading.parity import compare_results
 from dsocr_core.reading.parity_records import ParityReport
@@ -20,9 +21,12 @@ def report(kind: str) -> ParityReport:
         return compare_results(make_result("ab"), b)
     if kind == "unknown":
         return compare_results(replace(a, token_ids=None), b)
-    margin = {"tie": 0.03125, "bug": 3.0}.get(kind)
+    margin = {"tie": 0.03125, "reproduced": 0.03125, "bug": 3.0}.get(kind)
     top = tuple(TopTwo((ord(letter), 0), (7.5, 7.5 - margin)) for letter in "abcd") if margin else ()
-    return compare_results(replace(a, top_two=top), b)
+    found = compare_results(replace(a, top_two=top), b)
+    return (
+        replace(found, causes=reproduced(found.causes, "with n-gram 35")) if kind == "reproduced" else found
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,7 @@ def report(kind: str) -> ParityReport:
         (["tie"] * 12, (12, 12, 12), "All 12 divergences (on 12 pages) are ties"),
         (["tie"] * 3 + ["bug"], (4, 4, 3), "3 of 4 divergences (on 4 pages) are ties"),
         (["tie"] * 2 + ["plain"], (3, 3, 2), "2 of 3 divergences (on 3 pages) are ties"),
+        (["tie"] + ["reproduced"] * 2, (3, 3, 1), None),
     ],
 )
 def test_many_ties_are_a_finding_and_one_is_not(
