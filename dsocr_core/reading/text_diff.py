@@ -16,6 +16,8 @@ from typing import Literal
 
 from rapidfuzz.distance import Levenshtein
 
+from dsocr_core.base.formatting import shortened
+
 TEXT_LIMIT = 100_000
 """Characters of each text that are compared: the distance is quadratic in what differs."""
 CELL, ROW, HEADING, END = "\ue000", "\ue001", "\ue002", "\ue003"
@@ -229,8 +231,7 @@ class Change:
 
 
 def _shown(side: str) -> str:
-    side = " ".join(_STRUCTURE.sub(" ", side).split()) or "(nothing)"
-    return side if len(side) <= _SHOWN else side[: _SHOWN - 1] + "…"
+    return shortened(" ".join(_STRUCTURE.sub(" ", side).split()) or "(nothing)", _SHOWN)
 
 
 def named(changes: Sequence[Change], most: int = 5) -> str:

@@ -65,7 +65,7 @@ A44 = "a" * 44
 BOX_2 = "text differs: box 2 (text), {} -> " + A44
 A43X = "a" * 43 + "x"
 ONE_LETTER = BOX_2.format(A43X)
-SEVENTY_EIGHT = f"text differs: box 1 (text), {'z' * 59}… -> {'a' * 59}…"
+SEVENTY_EIGHT = f"text differs: box 1 (text), {'z' * 39}…{'a' * 20} -> {'a' * 39}…{'a' * 20}"
 CUT = "text differs: box 4 (table), </td -> (nothing)"
 DTYPE = "dtype (bfloat16 and float32)"
 # --- the table of verdicts ------------------------------------------------------------------------
