@@ -139,8 +139,6 @@ def import_runs(where: Where, paths: tuple[Path, ...], *, verbose: bool = False,
             console.print(Text(f"{word} {run.run_id} ({run.source}) from {run.origin}"))
     for line in _skipped(report.skipped, verbose):
         console.print(Text(f"skipped  {line}", style="yellow"))
-    for line in report.lines():
-        console.print(Text(line))
     counts = len(report.imported), len(report.known), len(report.skipped)
     console.print("{} imported, {} there already, {} skipped".format(*counts))
     if code != OK:

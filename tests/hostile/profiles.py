@@ -13,10 +13,8 @@ from random import Random
 
 import pyarrow as pa
 
-from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.detect import FILES, unsupported_reason
+from dsocr_core.runs.importers.detect import kind_of
 from dsocr_core.runs.importers.imported import RunFiles
-from dsocr_core.runs.importers.reading import FileProbe
 from dsocr_core.runs.schema import rows_to_table
 from tests.hostile.damage import damaged
 
@@ -74,11 +72,7 @@ def attempt(random: Random, folder: Path) -> str | None:
         content = damaged(random, gzip.compress(content)) if random.random() < 0.5 else gzip.compress(content)
     file = folder / random.choice(("a.csv", "a.json", "a.txt", "a.sqlite", "a.nsys-rep", "é.jsonl"))
     file.write_bytes(content)
-    probe = FileProbe.of(file)
-    kind = next((kind for kind in FILES if kind.looks_like(probe)), None)
-    if kind is None:
-        raise InvalidFile(unsupported_reason(probe))
-    for run in kind.read(RunFiles(file)):
+    for run in kind_of(file).read(RunFiles(file)):
         for table, rows in run.tables.items():
             if not isinstance(rows, pa.Table):
                 rows_to_table(table, run.record.id, rows)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -26,7 +25,7 @@ from dsocr_core.runs.importers import (
 )
 from dsocr_core.runs.importers.archive import DEPTH_LIMIT
 from dsocr_core.runs.importers.imported import WORDS, FoundRun, ImportedRun, ImportReport, RunFiles, Skipped
-from dsocr_core.runs.importers.reading import TABLE_LIMIT, FileProbe, as_text, digest, unpacked
+from dsocr_core.runs.importers.reading import TABLE_LIMIT, as_text, digest, head_of, unpacked
 from dsocr_core.runs.importers.tables import NCU, REPORTS, find_tables, has_table
 from dsocr_core.runs.storage import EntryExists
 
@@ -44,8 +43,8 @@ class Kind(NamedTuple):
     """A form in which runs are found."""
 
     source: str
-    looks_like: Callable[[Any], bool]
-    """Asked of a folder's path, or of a file's probe."""
+    looks_like: Callable[[Path, str], bool]
+    """Asked of its path, and for a file of how its text begins."""
     read: Read
 
 
@@ -66,19 +65,19 @@ def _read_tables(files: RunFiles) -> list[ImportedRun]:
 
 
 FOLDERS = (
-    Kind("dsocr", own_run.is_sharded_run, lambda files: [own_run.read_sharded_run(str(files.place))]),
-    Kind("dsocr", own_run.is_own_run, own_run.read_own_run),
-    Kind("llm-perf-opt", llm_perf_opt.is_run, llm_perf_opt.read_run),
-    Kind("ncu", ncu.is_profile, ncu.read_profile),
-    Kind("sweep", lambda directory: bool(sweeps.files_in(directory)), sweeps.read_sweep),
+    Kind("dsocr", lambda folder, _: own_run.is_sharded_run(folder), own_run.read_sharded),
+    Kind("dsocr", lambda folder, _: own_run.is_own_run(folder), own_run.read_own_run),
+    Kind("llm-perf-opt", lambda folder, _: llm_perf_opt.is_run(folder), llm_perf_opt.read_run),
+    Kind("ncu", lambda folder, _: ncu.is_profile(folder), ncu.read_profile),
+    Kind("sweep", lambda folder, _: bool(sweeps.files_in(folder)), sweeps.read_sweep),
 )
 """In the order in which they are asked."""
 FILES = (
-    Kind("nsys", nsys_sqlite.is_database, nsys_sqlite.read_database),
-    Kind("ncu", lambda probe: has_table(probe, NCU), _read_tables),
-    Kind("nsys", lambda probe: has_table(probe, REPORTS), _read_tables),
-    Kind("sweep", lambda probe: probe.file.name in sweeps.FILES, sweeps.read_sweep),
-    Kind("torch", torch_trace.is_trace, torch_trace.read_trace),
+    Kind("nsys", lambda _, head: head.startswith("SQLite format 3\0"), nsys_sqlite.read_database),
+    Kind("ncu", lambda _, head: has_table(head, NCU), _read_tables),
+    Kind("nsys", lambda _, head: has_table(head, REPORTS), _read_tables),
+    Kind("sweep", lambda file, _: file.name in sweeps.FILES, sweeps.read_sweep),
+    Kind("torch", lambda _, head: torch_trace.is_trace(head), torch_trace.read_trace),
 )
 
 _UNREAD = (
@@ -109,15 +108,13 @@ _UNREAD = (
 """Forms that are not taken: how their name ends, or their content begins, and what to do."""
 
 
-def unsupported_reason(probe: FileProbe) -> str:
-    """Why a file by itself is not taken: what it looks like, and what to give."""
-    if not probe.start:
-        return "empty"
-    return next(
-        why
-        for name, content, why in _UNREAD
-        if re.search(name, probe.file.name) or re.search(content, probe.text)
-    )
+def kind_of(file: Path) -> Kind:
+    """The kind of a file by itself. Raises InvalidFile: what it looks like, and what to give."""
+    head = head_of(file)
+    if (kind := next((kind for kind in FILES if kind.looks_like(file, head)), None)) is not None:
+        return kind
+    reasons = (why for name, form, why in _UNREAD if re.search(name, file.name) or re.search(form, head))
+    raise InvalidFile(next(reasons) if head else "empty")
 
 
 # --- the walk ---------------------------------------------------------------------------------------
@@ -173,7 +170,8 @@ class _Import:
             return
         if owner is None or directory not in owner.folders:
             owner = None
-            if (kind := next((kind for kind in FOLDERS if kind.looks_like(directory)), None)) is not None:
+            kind = next((kind for kind in FOLDERS if kind.looks_like(directory, "")), None)
+            if kind is not None:
                 files = self._read(kind, directory).seen
                 if kind.source == "dsocr":  # all that its folder holds
                     return
@@ -184,7 +182,7 @@ class _Import:
             elif owner is None:
                 self._file(place)
             elif place not in owner.files:
-                self._skip(place, f"not a file that is taken from {WORDS[owner.source]}", owner.source)
+                self._skip(place, f"not a file that is taken from {WORDS[owner.source]}")
 
     def _children(self, directory: Path) -> list[tuple[Path, bool]]:
         """What a folder has, sorted, with whether it is a folder; links and what is neither are named."""
@@ -213,14 +211,9 @@ class _Import:
             self._skip(file, "an archive inside a folder; import it by itself")
             return
         try:
-            probe = FileProbe.of(file)
+            self._read(kind_of(file), file)
         except InvalidFile as error:
             self._skip(file, str(error))
-            return
-        if (kind := next((kind for kind in FILES if kind.looks_like(probe)), None)) is None:
-            self._skip(file, unsupported_reason(probe))
-        else:
-            self._read(kind, file)
 
     def _archive(self, file: Path) -> None:
         """An archive's content as a tree; its files are named by their place in the archive."""
@@ -242,7 +235,7 @@ class _Import:
             runs, document = [], place / (own_run.DOCUMENT if kind.source == "dsocr" else "")
             if document not in files.seen:
                 files.skip(document, str(error))
-        self.report.skipped += [replace(item, kind=kind.source) for item in files.skipped]
+        self.report.skipped += files.skipped
         for run in runs:
             self._write(run)
         return files
@@ -277,5 +270,5 @@ class _Import:
                 f"{run.record.id} there and import again",
             )
 
-    def _skip(self, path: Path, reason: str, kind: str = "") -> None:
-        self.report.skipped.append(Skipped(path, reason, kind))
+    def _skip(self, path: Path, reason: str) -> None:
+        self.report.skipped.append(Skipped(path, reason))

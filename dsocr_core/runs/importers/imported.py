@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,10 +30,8 @@ WORDS = {
     "ncu": "profiles of Nsight Compute",
     "torch": "profiles of torch.profiler",
     "sweep": "analytic sweeps",
-    "": "other files",
 }
-"""Sources of runs in words; what belongs to none of them comes last."""
-_MOST_REASONS = 3
+"""Sources of runs in words."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,6 @@ class Skipped:
 
     path: Path
     reason: str
-    kind: str = ""
-    """The source of the run that it is part of, empty for none."""
 
 
 @dataclass
@@ -154,23 +149,6 @@ class ImportReport:
         self.imported += [replace(run, origin=named(run.origin)) for run in other.imported]
         self.known += [replace(run, origin=named(run.origin)) for run in other.known]
         self.skipped += [replace(item, path=named(item.path)) for item in other.skipped]
-
-    def lines(self) -> list[str]:
-        """A line for each source, in the order of `WORDS`; of many reasons the most frequent."""
-        lines = []
-        for source, words in WORDS.items():
-            counts = [sum(run.source == source for run in runs) for runs in (self.imported, self.known)]
-            counted = zip(counts, ("imported", "there already"), strict=True)
-            parts = [f"{number} {word}" for number, word in counted if number]
-            reasons = Counter(item.reason for item in self.skipped if item.kind == source).most_common()
-            if reasons:
-                most = [f"{number} {reason}" for reason, number in reasons[:_MOST_REASONS]]
-                more = sum(number for _, number in reasons[_MOST_REASONS:])
-                most += [f"{more} for other reasons"] if more else []
-                count = sum(number for _, number in reasons)
-                parts.append(f"{count} file{'s' if count != 1 else ''} not taken ({'; '.join(most)})")
-            lines += [f"{words}: {', '.join(parts)}"] if parts else []
-        return lines
 
     def document(self) -> dict[str, Any]:
         """The report as JSON-ready values."""

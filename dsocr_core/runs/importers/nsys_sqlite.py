@@ -21,10 +21,9 @@ from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import ImportedRun, RunFiles
 from dsocr_core.runs.importers.nsys import BACKEND
-from dsocr_core.runs.importers.reading import FileProbe, digest
+from dsocr_core.runs.importers.reading import digest
 from dsocr_core.runs.importers.stages import RANGE, by_stage, profile_tables, stage_of_range
 
-MAGIC = b"SQLite format 3\0"
 FILE_LIMIT = 8 * 1024**3
 SECONDS = 120.0
 RANGE_LIMIT, KERNEL_LIMIT = 1_000_000, 5_000_000
@@ -37,10 +36,6 @@ _THREAD = (1 << 24) - 1
 """The bits of a thread in nsys' number of a thread; the others say the process."""
 _WORK = np.dtype([(name, "i8") for name in ("name", "start", "end", "thread", "moment")])
 """`name` is a number among the strings; -1 is not known."""
-
-
-def is_database(probe: FileProbe) -> bool:
-    return probe.start.startswith(MAGIC)
 
 
 def read_database(files: RunFiles) -> list[ImportedRun]:

@@ -128,6 +128,10 @@ def take_sharded_run(location: str, root: Path) -> str:
     return found.record.id
 
 
+def read_sharded(run: RunFiles) -> list[ImportedRun]:
+    return [read_sharded_run(str(run.place))]
+
+
 def read_sharded_run(location: str) -> ImportedRun:
     """The run of a complete output, its pages named by their path in the common folder.
 

@@ -6,9 +6,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +17,26 @@ from dsocr_core.base.sanitise import paired
 
 MIB = 1024 * 1024
 TEXT_LIMIT, TABLE_LIMIT, PICTURE_LIMIT = 4 * MIB, 96 * MIB, 64 * MIB
-HEAD_BYTES, HEAD_LINES = 64 * 1024, 2_000
+HEAD_BYTES = 64 * 1024
 """Bytes of a file that tell its form: what a profiled program printed comes before a table."""
 GZIP, UTF16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
 FILE_TIME_NOTE = "The time is the file's: the run's own is not known."
 _NUMBER_LIMIT, _COUNT_LIMIT = 1e18, 2**31
 
 
-@dataclass(frozen=True)
-class FileProbe:
-    """Begin of a file, unpacked where it is gzip: enough to tell its form."""
+def head_of(file: Path) -> str:
+    """Begin of a file as text, unpacked where it is gzip: enough to tell its form.
 
-    file: Path
-    start: bytes
-
-    @classmethod
-    def of(cls, file: Path) -> FileProbe:
-        """Raises InvalidFile when the file cannot be opened, or is a pipe, which would be waited for."""
-        try:
-            if not file.is_file():
-                raise InvalidFile("not a regular file")
-            with file.open("rb") as handle:
-                return cls(file, unpacked(handle.read(HEAD_BYTES), HEAD_BYTES, whole=False))
-        except OSError as error:
-            raise InvalidFile(f"cannot be read ({error.strerror})") from error
-
-    @cached_property
-    def text(self) -> str:
-        return self.start.decode("utf-16" if self.start[:2] in UTF16 else "utf-8-sig", errors="replace")
-
-    @cached_property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()[:HEAD_LINES]
+    Raises InvalidFile when the file cannot be opened, or is a pipe, which would be waited for.
+    """
+    try:
+        if not file.is_file():
+            raise InvalidFile("not a regular file")
+        with file.open("rb") as handle:
+            start = unpacked(handle.read(HEAD_BYTES), HEAD_BYTES, whole=False)
+    except OSError as error:
+        raise InvalidFile(f"cannot be read ({error.strerror})") from error
+    return start.decode("utf-16" if start[:2] in UTF16 else "utf-8-sig", errors="replace")
 
 
 def unpacked(content: bytes, limit: int, whole: bool = True) -> bytes:

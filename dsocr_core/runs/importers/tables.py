@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from dsocr_core.base.bounded_json import InvalidFile
-from dsocr_core.runs.importers.reading import FileProbe
 
 NCU_DETAILS, NCU_SUMMARY, NCU_RAW = NCU = ("ncu details", "ncu summary", "ncu raw")
 REPORTS: Mapping[str, str] = {
@@ -47,8 +46,8 @@ _SPEAKS = re.compile(
     r"\s*$|==|\s*(Processing \[|Generating |Exporting |Using |NOTICE|SKIPPED|WARNING|ERROR|\*\*)"
 )
 """Begin of lines in which the tools speak of themselves, and blank ones."""
-_HEAD_LIMIT, _TEXT_LIMIT = 200_000, 4_000
-"""Characters of a head, as a raw page has a column a metric, and of a cell of ncu's."""
+_HEAD_LINES, _HEAD_LIMIT, _TEXT_LIMIT = 2_000, 200_000, 4_000
+"""Lines in which a head is looked for, and characters of one (ncu's raw page is wide) and of a cell."""
 _POINT = r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _COMMA = r"[-+]?(?:[0-9]+|[1-9][0-9]{0,2}(?:\.[0-9]{3})+)(?:,[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _DIGITS = r"[-+]?[0-9][0-9.,]*(?:[eE][-+]?[0-9]+)?"
@@ -70,9 +69,10 @@ class Table:
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
-def has_table(probe: FileProbe, reports: Container[str]) -> bool:
+def has_table(head: str, reports: Container[str]) -> bool:
     """Tell whether a file begins with a table of one of these reports, or has it after other lines."""
-    return any((table := _head(line)) is not None and table.report in reports for line in probe.lines)
+    lines = head.splitlines()[:_HEAD_LINES]
+    return any((table := _head(line)) is not None and table.report in reports for line in lines)
 
 
 def find_tables(text: str) -> tuple[list[Table], list[str]]:

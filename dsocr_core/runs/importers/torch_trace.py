@@ -25,7 +25,7 @@ import pandas as pd
 from dsocr_core.base.bounded_json import InvalidFile
 from dsocr_core.base.sanitise import paired
 from dsocr_core.runs.importers.imported import ImportedRun, Row, RunFiles
-from dsocr_core.runs.importers.reading import GZIP, MIB, FileProbe, digest
+from dsocr_core.runs.importers.reading import GZIP, MIB, digest
 from dsocr_core.runs.importers.stages import RANGE, by_stage, profile_tables, stage_of_range
 
 TRACE_LIMIT = 1536 * MIB
@@ -51,8 +51,8 @@ _HOST, _DEVICE = -1, -2
 """Threads that stand for all of the host and of the device."""
 
 
-def is_trace(probe: FileProbe) -> bool:
-    return _TRACE.search(probe.text) is not None or '"deviceProperties"' in probe.text[:2000]
+def is_trace(head: str) -> bool:
+    return _TRACE.search(head) is not None or '"deviceProperties"' in head[:2000]
 
 
 def read_trace(files: RunFiles) -> list[ImportedRun]:

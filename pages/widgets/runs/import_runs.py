@@ -20,7 +20,7 @@ from dsocr_core.runs.importers.imported import WORDS, ImportReport
 from dsocr_core.runs.storage import StorageError, checked_relative
 from pages.widgets.runs import address
 from pages.widgets.shared import new_runs, table
-from pages.widgets.shared.messages import plain, show_error
+from pages.widgets.shared.messages import show_error
 
 _REPORT, _ROUND = "runs import report", "runs import round"
 
@@ -39,8 +39,6 @@ class Outcome:
     here: list[str]
     runs: pd.DataFrame
     skipped: pd.DataFrame
-    kinds: tuple[str, ...] = ()
-    """Lines on what became of each kind."""
 
 
 def take_uploads(history: History, uploads: Iterable[Upload], as_folder: bool) -> Outcome:
@@ -84,7 +82,6 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
         [run.run_id for run in report.known],
         pd.DataFrame(runs, columns=["run", "made by", "from", "state"]),
         pd.DataFrame(skipped, columns=["file", "reason"]),
-        tuple(report.lines()),
     )
 
 
@@ -94,7 +91,7 @@ def _outcome(report: ImportReport, refused: list[tuple[str, str]], root: Path) -
 @st.dialog("Import runs", width="large")
 def dialog(history: History) -> None:
     """Files or a folder, and what became of them."""
-    forms = ", ".join(words for source, words in WORDS.items() if source)
+    forms = ", ".join(WORDS.values())
     st.caption(
         f"{forms[0].upper()}{forms[1:]}: their files and folders, or a zip archive of them. Runs already "
         "imported are skipped."
@@ -130,8 +127,6 @@ def _draw_outcome(outcome: Outcome) -> None:
     )
     st.markdown(f"**{words}**")
     found = list(dict.fromkeys([*outcome.imported, *outcome.here]))
-    if outcome.kinds:
-        st.caption("\n\n".join(map(plain, outcome.kinds)))
     if found:
         if st.button("Show them", key="runs show imported", on_click=_show, args=(found,)):
             st.rerun()
