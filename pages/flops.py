@@ -7,12 +7,11 @@ from functools import partial
 import duckdb
 
 from dsocr_core.base.errors import DsocrError
+from dsocr_core.runs.history import History
 from pages.widgets.flops import address, gaps, what_if
-from pages.widgets.shared import figure, heading
+from pages.widgets.shared import heading, resources
 from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.url_state import part, refused
-
-_VIEWS = {"All runs": gaps.draw, "What if": what_if.draw}
 
 
 def page() -> None:
@@ -21,10 +20,15 @@ def page() -> None:
     if refused():
         return
     try:
-        part(address.read, partial(figure.tabs, _VIEWS, address.key("view")), address.write)
+        part(address.read, partial(_draw, resources.history()), address.write)
     except (DsocrError, duckdb.Error) as error:
         show_error(error)
         address.write()
+
+
+def _draw(history: History) -> None:
+    if gaps.draw(history):
+        what_if.draw()
 
 
 page()

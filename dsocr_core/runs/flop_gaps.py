@@ -60,10 +60,10 @@ def lost_sentence(stages: pd.DataFrame) -> str:
     whole, bound = bounded["milliseconds"].sum(), bounded["lower_bound_ms"].sum()
     first = bounded.iloc[0]
     share = first["bandwidth_share"] if first["bound_by"] == "memory" else first["peak_share"]
-    limit = "bandwidth" if first["bound_by"] == "memory" else "the peak"
-    name = "The language model's prefill" if first["stage"] == Stage.PREFILL else first["stage"].capitalize()
+    limit = "its bandwidth" if first["bound_by"] == "memory" else "its peak"
+    name = "the language model's prefill" if first["stage"] == Stage.PREFILL else first["stage"]
     return (
-        f"A page takes {duration(whole)}, {duration(bound)} at least ({significant(whole / bound)}x). {name} "
-        f"stands at {percent(100 * share)} of {limit}: {duration(first['lost_ms'])} of the "
-        f"{duration(whole - bound)} that are lost."
+        f"The model's stages take {duration(whole)} a page, at least {duration(bound)} "
+        f"({significant(whole / bound)}x). {duration(first['lost_ms'])} of the {duration(whole - bound)} "
+        f"lost are {name}: bound by {first['bound_by']}, at {percent(100 * share)} of {limit}."
     )

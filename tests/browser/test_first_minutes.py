@@ -216,7 +216,7 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
     go(page, "FLOPs and bounds")
     page.get_by_text("FLOPs of 34 of 34 runs are exact.").wait_for()
     picture("flops")
-    page.get_by_role("tab", name="What if").click()
+    page.get_by_text("What if: another size").click()
     page.get_by_text("7 views (tiles 2 x 3)").wait_for()
 
     # The regression, whose fix is the later run.

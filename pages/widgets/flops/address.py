@@ -9,7 +9,7 @@ from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import computed_stages
 from pages.widgets.shared.url_state import LinkedState, Parameter
 
-VIEWS = ("All runs", "What if")
+WHAT_IF = "What if"
 TIME, FLOPS = "Time lost", "FLOP gap"
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MOST_TOKENS = 8192
@@ -17,24 +17,25 @@ MOST_VALUE = 1_000_000
 """Largest side of a page, and prompt."""
 
 PARAMETERS: Mapping[str, Parameter] = {
-    "view": Parameter(VIEWS[0], VIEWS),
-    # all runs
-    "reading": Parameter(TIME, (TIME, FLOPS), view=VIEWS[0]),
-    "run": Parameter("", view=VIEWS[0]),
-    "backend": Parameter("", view=VIEWS[0], widget=False),
-    "stage": Parameter("", ("", *(stage.value for stage in computed_stages())), view=VIEWS[0], widget=False),
-    "older": Parameter(0, (), 0, MOST_VALUE, view=VIEWS[0], widget=False),
+    "view": Parameter("", ("", WHAT_IF), widget=False, former=(("All runs", ""),)),
+    "reading": Parameter(TIME, (TIME, FLOPS)),
+    "run": Parameter(""),
+    "backend": Parameter("", widget=False),
+    "stage": Parameter("", ("", *(stage.value for stage in computed_stages())), widget=False),
+    "older": Parameter(0, (), 0, MOST_VALUE, widget=False),
     # what if
-    "model": Parameter("Published", ("Published", "Embedded"), view=VIEWS[1]),
-    "width": Parameter(1654, (), 0, MOST_VALUE, view=VIEWS[1]),
-    "height": Parameter(2339, (), 0, MOST_VALUE, view=VIEWS[1]),
-    "preset": Parameter("gundam", tuple(PRESETS), view=VIEWS[1]),
-    "prompt": Parameter(10, (), 0, MOST_VALUE, view=VIEWS[1]),
-    "tokens": Parameter(500, (), 1, MOST_TOKENS, view=VIEWS[1]),
-    "batch": Parameter(1, BATCHES, view=VIEWS[1]),
-    "dtype": Parameter("bfloat16", ("bfloat16", "float32"), view=VIEWS[1]),
-    "hardware": Parameter("h200", tuple(HARDWARE), view=VIEWS[1]),
+    "model": Parameter("Published", ("Published", "Embedded")),
+    "width": Parameter(1654, (), 0, MOST_VALUE),
+    "height": Parameter(2339, (), 0, MOST_VALUE),
+    "preset": Parameter("gundam", tuple(PRESETS)),
+    "prompt": Parameter(10, (), 0, MOST_VALUE),
+    "tokens": Parameter(500, (), 1, MOST_TOKENS),
+    "batch": Parameter(1, BATCHES),
+    "dtype": Parameter("bfloat16", ("bfloat16", "float32")),
+    "hardware": Parameter("h200", tuple(HARDWARE)),
 }
+SIZES = ("model", "width", "height", "preset", "prompt", "tokens", "batch", "dtype", "hardware")
+"""Parameters of *What if*."""
 STATE = LinkedState("flops", PARAMETERS)
 key, value, put, write = STATE.key, STATE.value, STATE.put, STATE.write
 number_input = STATE.number_input
@@ -43,7 +44,7 @@ number_input = STATE.number_input
 def read() -> None:
     """Make every parameter have its value; another page may have asked for a run."""
     if (asked := STATE.read()) is not None:
-        for name, new in {"view": VIEWS[0], "run": asked["run"], "backend": "", "stage": ""}.items():
+        for name, new in {"run": asked["run"], "backend": "", "stage": ""}.items():
             put(name, new)
         STATE.follow("run")
 

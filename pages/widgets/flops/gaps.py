@@ -14,12 +14,11 @@ from dsocr_core.models.stages import Stage
 from dsocr_core.runs.flop_gaps import by_loss, exact_sentence, lost_sentence
 from dsocr_core.runs.history import History
 from dsocr_core.runs.labels import moment, short
-from pages.widgets.flops import roof
 from pages.widgets.flops.address import PARAMETERS, STATE, TIME, key, put, text, value
-from pages.widgets.shared import figure, resources, table
+from pages.widgets.shared import figure, plots, resources, table
 from pages.widgets.shared.messages import plain
-from pages.widgets.shared.new_runs import refresh_button, shown
-from pages.widgets.shared.stages import stage_name
+from pages.widgets.shared.new_runs import shown
+from pages.widgets.shared.stages import colour, stage_name
 from pages.widgets.shared.table import Column
 
 COLUMNS_AT_ONCE = 30
@@ -77,20 +76,20 @@ class _AllRuns:
     cells: Cells
 
 
-def draw() -> None:
-    """The sentence, the map and the chosen run."""
-    history = resources.history()
+def draw(history: History) -> bool:
+    """The sentence, the map and the chosen run; tells whether a link's run is there."""
     there = frozenset(shown(history))
     found = resources.held("flop gaps", history.state, there, lambda: _asked(history, there))
     if STATE.missing("run", {run for run, _ in found.names}):
         STATE.say_missing("run", "a run with FLOPs of that name,")
-        return
+        return False
     chosen = _chosen(found)
     stages = by_loss(_of(found.rows, *chosen)) if chosen else found.rows
     _sentence(found, stages)
     if chosen:
         _map(found, chosen)
         _run(history, stages, found.names[chosen], chosen)
+    return True
 
 
 def _asked(history: History, there: frozenset[str]) -> _AllRuns:
@@ -139,36 +138,38 @@ def _chosen(found: _AllRuns) -> Side | None:
 
 
 def _sentence(found: _AllRuns, stages: pd.DataFrame) -> None:
-    st.markdown(plain(f"{found.sentence} {lost_sentence(stages)}" if len(stages) else found.sentence))
+    """What the chosen run loses and where, and how exact the arithmetic of all runs is."""
+    lost = f"{lost_sentence(stages)} " if len(stages) else ""
+    st.markdown(f"**{plain(lost + found.sentence)}**")
+    notes = []
     if len(found.missing):
         counts = found.missing["reason"].value_counts()
         reasons = ", ".join(f"{reason} ({count})" for reason, count in counts.items())
-        way_out = ". dsocr flops report --run RUN counts them" if "recorded without FLOPs" in counts else ""
-        st.caption(plain(f"{plural(len(found.missing), 'run')} without FLOPs: {reasons}{way_out}."))
+        way_out = "; dsocr flops report --run RUN counts them" if "recorded without FLOPs" in counts else ""
+        notes.append(f"{plural(len(found.missing), 'run')} without FLOPs: {reasons}{way_out}.")
+    if len(found.bounded) < len(found.names):
+        notes.append(f"Without a lower bound: {found.unbounded}.")
+    if notes:
+        st.caption(plain(" ".join(notes)))
 
 
 # --- the map ----------------------------------------------------------------------------------------------
 
 
 def _map(found: _AllRuns, chosen: Side) -> None:
-    left, right = st.columns([6, 1], vertical_alignment="bottom")
-    left.segmented_control(
+    st.segmented_control(
         "Map", PARAMETERS["reading"].choices, required=True, key=key("reading"), label_visibility="collapsed"
     )
-    with right:
-        refresh_button(resources.history())
     of_time, order = text("reading") == TIME, found.stages
     drawn = [side for side in found.names if not of_time or side in found.bounded]
     older = min(int(value("older")), max(len(drawn) - 1, 0))
     columns = drawn[older : older + COLUMNS_AT_ONCE]
     words = (
-        "Time above each stage's lower bound, a page. The deeper, the larger its part of the page."
+        "Time above the lower bound, a page; deeper is a larger part of the page."
         if of_time
         else "FLOPs by arithmetic against FLOPs counted: red above, blue below, no colour where equal."
     )
-    figure.head(f"{words} Newest commit first; a click opens a run.", sql=[found.sql], gaps=found.rows)
-    if len(drawn) < len(found.names):
-        st.caption(f"Left out, because they have no lower bound: {found.unbounded}.")
+    figure.head(f"{words} A click opens a run.", sql=[found.sql], gaps=found.rows)
     config: dict[str, Any] = {"stage": st.column_config.TextColumn("stage", pinned=True, width=150)}
     for number, column in enumerate(columns):
         head = _head(next(found.cells[stage, *column] for stage in order if (stage, *column) in found.cells))
@@ -176,8 +177,8 @@ def _map(found: _AllRuns, chosen: Side) -> None:
         config[f"{number}"] = st.column_config.TextColumn(head, help=plain(found.names[column]), width=100)
     st.dataframe(
         _styled(found.cells, order, columns, of_time), hide_index=True, column_config=config, key="flops map",
-        height="content", selection_mode="single-cell", on_select=lambda: _take(order, columns),
-        placeholder="–",
+        height=table.height_of(len(order) + of_time), selection_mode="single-cell",
+        on_select=lambda: _take(order, columns), placeholder="–",
     )  # fmt: skip
     _pager(len(drawn), older)
 
@@ -278,7 +279,30 @@ def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> Non
     figure.head(words, sql=[sql], reproduce=f"dsocr flops report --run {run}", stages=stages)
     columns = {name: column for name, column in _STAGES.items() if stages[name].notna().any()}
     table.draw(stages, columns, marked=[stage == text("stage") for stage in stages["stage"]])
-    if stages["lower_bound_ms"].notna().any():
-        ink = "#c3cad2" if st.context.theme.type == "dark" else "#59616c"
-        if picture := roof.svg(stages, ink):
-            st.image(picture, width=roof.WIDTH)
+    _roofline(stages)
+
+
+def _roofline(stages: pd.DataFrame) -> None:
+    """What each stage reaches under the roof of the run's device."""
+    known = stages[
+        (stages["intensity"] > 0) & (stages["milliseconds"] > 0) & stages["lower_bound_ms"].notna()
+    ]
+    if known.empty:
+        return
+    peak, bandwidth = float(known["peak_flops_per_s"].iloc[0]), float(known["bandwidth"].iloc[0])
+    names = [row_name(stage).removeprefix("prefill › ") for stage in known["stage"]]
+    points = known.assign(
+        group=names, flops_per_s=known["peak_share"] * peak, symbol="circle", size=14, edge=1,
+        words=[
+            f"{name}: {amount(row.peak_share * peak, 'FLOP/s')}, {significant(row.intensity)} FLOP a byte"
+            for name, row in zip(names, known.itertuples(), strict=True)
+        ],
+    )  # fmt: skip
+    marks = {
+        name: {"color": colour(stage), "symbol": "circle"}
+        for name, stage in zip(names, known["stage"], strict=True)
+    }
+    words = f"Roofline of {known['device'].iloc[0]}: {amount(peak, 'FLOP/s')}, {amount(bandwidth, 'B/s')}"
+    roof = [(str(known["device"].iloc[0]), peak, "solid")]
+    chart = plots.roofline(points, roof, bandwidth, marks, "FLOP per byte that has to move", {"height": 360})
+    figure.plot(chart, "flops roofline", words)

@@ -13,13 +13,26 @@ from analytic_model.hardware import HARDWARE, hardware_named
 from analytic_model.policy import Policy
 from analytic_model.predict import kv_cache_bytes, predict
 from analytic_model.workload import Workload
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.base.formatting import amount
 from dsocr_core.base.paths import EMBEDDED_CHECKPOINT, PROJECT_ROOT
 from dsocr_core.models.deepseek_ocr import PRESETS
 from dsocr_core.models.family import load_config
-from pages.widgets.flops.address import BATCHES, MOST_TOKENS, PARAMETERS, key, number_input, text, value
+from pages.widgets.flops.address import (
+    BATCHES,
+    MOST_TOKENS,
+    PARAMETERS,
+    SIZES,
+    STATE,
+    WHAT_IF,
+    key,
+    number_input,
+    text,
+    value,
+)
 from pages.widgets.flops.gaps import row_name
 from pages.widgets.shared import figure, table
+from pages.widgets.shared.messages import show_error
 from pages.widgets.shared.table import Column
 
 _COSTS = {
@@ -36,8 +49,17 @@ _COSTS = {
 
 
 def draw() -> None:
-    """The sizes, and what they cost. Raises DsocrError that names a size that cannot be."""
-    _controls()
+    """The sizes, and what they cost; an error names a size that cannot be."""
+    shown = value("view") == WHAT_IF or STATE.used(*SIZES) > 0
+    with st.expander("What if: another size, tokens, batch, card", expanded=shown, key="flops what if"):
+        _controls()
+        try:
+            _costs()
+        except DsocrError as error:
+            show_error(error)
+
+
+def _costs() -> None:
     path = PUBLISHED if text("model") == "Published" else EMBEDDED_CHECKPOINT / "config.json"
     config, hardware = load_config(path), hardware_named(text("hardware"))
     policy = Policy(dtype=text("dtype"))  # type: ignore[arg-type]

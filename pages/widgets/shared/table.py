@@ -125,9 +125,14 @@ def draw(
         style = style.apply(lambda column: [_MARKED * one for one in marked])
     st.dataframe(
         style, hide_index=True, placeholder=missing,
-        height="content" if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
+        height=height_of(len(shown)) if len(shown) <= most else _TALL if most > _FEW else _LESS_TALL,
         column_config={name: column.config for name, column in there.items()}, **more,
     )  # fmt: skip
+
+
+def height_of(rows: int) -> int:
+    """Pixels of a table that shows all of its rows: with "content" what is below it would move once more."""
+    return 35 * (rows + 1) + 3
 
 
 def _of_digits(write: Callable[[Any], str], digits: Any) -> str:
