@@ -8,37 +8,11 @@ from __future__ import annotations
 import statistics
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
+from dsocr_core.page.decode_pool import PageText, TextRun
 from dsocr_core.page.rendering import CELL_GAP
 from dsocr_core.reading.markup import SCALE
-
-
-class Run(Protocol):
-    """Text on one line, in points from the page's lower left corner."""
-
-    @property
-    def left(self) -> float: ...
-    @property
-    def bottom(self) -> float: ...
-    @property
-    def right(self) -> float: ...
-    @property
-    def top(self) -> float: ...
-    @property
-    def text(self) -> str: ...
-
-
-class Layer(Protocol):
-    """A page's text layer, its size in points."""
-
-    @property
-    def width(self) -> float: ...
-    @property
-    def height(self) -> float: ...
-    @property
-    def runs(self) -> Sequence[Run]: ...
-
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top."""
@@ -64,7 +38,7 @@ _CELL = 24
 class _Line:
     """Runs side by side."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TextRun) -> None:
         self.left, self.right, self.bottom, self.top, self.text = (
             run.left, run.right, run.bottom, run.top, _plain(run.text)
         )  # fmt: skip
@@ -73,15 +47,15 @@ class _Line:
     def height(self) -> float:
         return max(self.top - self.bottom, 0.1)
 
-    def takes(self, run: Run) -> bool:
+    def takes(self, run: TextRun) -> bool:
         """Tell whether a run goes on with this line: at its height, a word's distance to its right."""
         return self.beside(run) and -self.height <= run.left - self.right <= CELL_GAP * self.height
 
-    def beside(self, run: Run | _Line) -> bool:
+    def beside(self, run: TextRun | _Line) -> bool:
         """Tell whether a run or a line lies at this one's height."""
         return self.bottom <= (run.bottom + run.top) / 2 <= self.top
 
-    def take(self, run: Run) -> None:
+    def take(self, run: TextRun) -> None:
         gap = run.left - self.right > _WORD * self.height
         text = _plain(run.text)
         self.text += (" " if gap and not self.text.endswith(" ") and not text.startswith(" ") else "") + text
@@ -89,7 +63,7 @@ class _Line:
         self.bottom = min(self.bottom, run.bottom)
 
 
-def drafted(layer: Layer, grounded: bool) -> str:
+def drafted(layer: PageText, grounded: bool) -> str:
     """The page's text as the model writes it; empty where the layer has none.
 
     `grounded` is with each block's label and box, and with headings marked; else the text alone. The numbers
@@ -108,7 +82,7 @@ def drafted(layer: Layer, grounded: bool) -> str:
 _MARKS = {"title": "# ", "sub_title": "## "}
 
 
-def _numbers(box: Box, layer: Layer) -> str:
+def _numbers(box: Box, layer: PageText) -> str:
     left, bottom, right, top = box
     width, height = max(layer.width, 0.1), max(layer.height, 0.1)
     parts = left / width, 1 - top / height, right / width, 1 - bottom / height
@@ -116,7 +90,7 @@ def _numbers(box: Box, layer: Layer) -> str:
     return ", ".join(str(round(SCALE * part)) if 0 <= part <= 1 else "0" for part in parts)
 
 
-def blocks(runs: Sequence[Run]) -> list[Block]:
+def blocks(runs: Sequence[TextRun]) -> list[Block]:
     """List what the page has, in reading order."""
     lines = list(_lines(runs))
     if not lines:
@@ -147,7 +121,7 @@ def _around(lines: Sequence[_Line]) -> Box:
     )  # fmt: skip
 
 
-def _lines(runs: Sequence[Run]) -> Iterator[_Line]:
+def _lines(runs: Sequence[TextRun]) -> Iterator[_Line]:
     line: _Line | None = None
     for run in runs:
         if not _plain(run.text).strip():

@@ -78,16 +78,21 @@ class FastEngine(Engine):
     ) -> Tensor:
         features: list[Tensor] = []
         for views in pixels.images:
-            if cancel is not None and cancel.is_set():
-                raise Cancelled
-            vision = self._vision.start(views)
-            for stage, run in zip(self.checkpoint.model.family.vision, vision.stages, strict=True):
-                with timer.stage(stage.name, len(views)):
-                    run()
+            tokens = self._see(views, timer, cancel)
             # The next image's pass overwrites them.
-            features += vision.tokens if len(pixels.images) == 1 else [each.clone() for each in vision.tokens]
+            features += tokens if len(pixels.images) == 1 else [each.clone() for each in tokens]
         with timer.stage(Stage.VISION_FUSION):
             return self._prompt.embed(prompt, pixels.fused(features))[None]
+
+    def _see(self, views: Seq[Tensor], timer: StageTimer, cancel: CancelToken | None) -> tuple[Tensor, ...]:
+        """Vision tokens of each view size; they last until the next pass."""
+        if cancel is not None and cancel.is_set():
+            raise Cancelled
+        vision = self._vision.start(views)
+        for stage, run in zip(self.checkpoint.model.family.vision, vision.stages, strict=True):
+            with timer.stage(stage.name, len(views)):
+                run()
+        return vision.tokens
 
     def pages_a_pass(self, page: PageInputs) -> int:
         from dsocr_core.engine.fast.prefill import MOST_TOKENS
@@ -100,16 +105,11 @@ class FastEngine(Engine):
     ) -> list[Tensor]:
         if at_once == 1:
             return super().prefill_pages(pages, at_once, timer, cancel)
-        if cancel is not None and cancel.is_set():
-            raise Cancelled
         # Fewer are filled up with one of them: the products' rows, and so their bits, are always as many.
         filled = [*pages, *[pages[-1]] * (at_once - len(pages))]
-        passes = list(zip(*(pixels.passes for _, pixels, _ in filled), strict=True))
-        vision = self._vision.start([torch.cat(views) for views in passes])
-        for stage, run in zip(self.checkpoint.model.family.vision, vision.stages, strict=True):
-            with timer.stage(stage.name, len(passes)):
-                run()
-        of_page = list(zip(*(torch.chunk(tokens, len(filled)) for tokens in vision.tokens), strict=True))
+        views = [torch.cat(each) for each in zip(*(pixels.passes for _, pixels, _ in filled), strict=True)]
+        tokens = self._see(views, timer, cancel)
+        of_page = list(zip(*(torch.chunk(each, len(filled)) for each in tokens), strict=True))
         with timer.stage(Stage.VISION_FUSION):
             embeddings = torch.cat(
                 [
