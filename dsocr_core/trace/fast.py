@@ -32,8 +32,8 @@ from dsocr_core.kernels.prefill.route_tokens import route_tokens
 from dsocr_core.kernels.rms_norm import rms_norm_reference
 from dsocr_core.models.blocks.attention import AttentionCore, Rotary
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.taps.files import DumpWriter
-from dsocr_core.models.taps.hooks import Recorder, key_rows
+from dsocr_core.models.taps.files import Recorder
+from dsocr_core.models.taps.hooks import key_rows
 from dsocr_core.reading.records import NgramPolicy
 from dsocr_core.trace.names import block_of, part_of, taps_of
 from dsocr_core.trace.sides import Task, about_engine, weights_of_model
@@ -45,8 +45,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
     Returns the new tokens. Raises DsocrError.
     """
     model = engine.checkpoint.model
-    writer = DumpWriter(task.directory, about_engine(engine, "fast") | task.about)
-    recorder = Recorder(writer, task.only, task.check)
+    recorder = Recorder(task.directory, about_engine(engine, "fast") | task.about, task.only, task.check)
     timer = StageTimer(model.device, marks=Marks.NONE)
     with engine.modes():
         page, pixels = engine.take_in(task.request, None, timer)
@@ -91,7 +90,7 @@ def trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
             step.tokens[at] = token
             task.on_call(len(tokens))
             tokens.append(token)
-    writer.close(prompt_ids=list(prompt), token_ids=tokens, weights=weights_of_model(engine))
+    recorder.close(prompt_ids=list(prompt), token_ids=tokens, weights=weights_of_model(engine))
     return tuple(tokens)
 
 

@@ -48,10 +48,6 @@ class TracePlan:
     only: tuple[str, ...] = ()
     out: Path | None = None
 
-    def __post_init__(self) -> None:
-        if self.steps < 0:
-            raise TraceError(f"steps is {self.steps}: give 0 or more")
-
     @property
     def calls_needed(self) -> int:
         """Decode steps to run: none where only vision is asked for, which runs in the prefill alone."""

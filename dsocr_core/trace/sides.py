@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,20 +25,11 @@ from dsocr_core.engine.generate import Sequence as Decoding
 from dsocr_core.engine.sampling import greedy
 from dsocr_core.engine.stage_timer import Marks, StageTimer
 from dsocr_core.models.blocks.attention import AttentionCore
-from dsocr_core.models.blocks.decoder import DecoderLayer
-from dsocr_core.models.blocks.moe import MixtureOfExperts
 from dsocr_core.models.devices import device_name
 from dsocr_core.models.family import load_config, spec_of
 from dsocr_core.models.ocr_model import OcrModel
-from dsocr_core.models.taps.files import DumpWriter
-from dsocr_core.models.taps.hooks import (
-    MixtureTap,
-    NewKeys,
-    Recorder,
-    key_rows,
-    tapped,
-    weight_prints,
-)
+from dsocr_core.models.taps.files import Recorder, fingerprints
+from dsocr_core.models.taps.hooks import NewKeys, key_rows, tapped
 from dsocr_core.models.weights import published_parameters
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.trace.names import taps_of
@@ -75,11 +66,10 @@ class Task:
 def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, ...]:
     """Read the page on an engine whose modules are hooked; returns the new tokens. Raises DsocrError."""
     model = engine.checkpoint.model
-    writer = DumpWriter(task.directory, about_engine(engine, way) | task.about)
-    recorder = Recorder(writer, task.only, task.check)
+    recorder = Recorder(task.directory, about_engine(engine, way) | task.about, task.only, task.check)
     timer = StageTimer(model.device, marks=Marks.NONE)
     tokens: list[int] = []
-    with engine.modes(), _exact(way):
+    with engine.modes(), full_float32() if way == "float32" else nullcontext():
         page, pixels = engine.take_in(task.request, None, timer)
         core = tapped_core(engine.core, model.config.decoder.layers, recorder)
         sequence = Decoding.start(
@@ -99,7 +89,7 @@ def trace_engine(engine: Engine, task: Task, way: Way = "eager") -> tuple[int, .
                 sequence.rule.push(token)
                 recorder.begin_call()
                 logits = sequence.forward(model, model.embed(torch.tensor([[token]], device=model.device)))
-    writer.close(prompt_ids=list(page.prompt.ids), token_ids=tokens, weights=weights_of_model(engine))
+    recorder.close(prompt_ids=list(page.prompt.ids), token_ids=tokens, weights=weights_of_model(engine))
     return tuple(tokens)
 
 
@@ -132,14 +122,7 @@ def about_engine(engine: Engine, way: Way) -> dict[str, Any]:
 
 def weights_of_model(engine: Engine) -> dict[str, str]:
     """Fingerprints of the weights: whether both sides have the same ones is then no guess."""
-    return dict(weight_prints(published_parameters(engine.checkpoint.model)))
-
-
-@contextmanager
-def _exact(way: Way) -> Iterator[None]:
-    exact: AbstractContextManager[None] = full_float32() if way == "float32" else nullcontext()
-    with exact:
-        yield
+    return fingerprints(published_parameters(engine.checkpoint.model))
 
 
 def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
@@ -163,67 +146,16 @@ def trace_vendor(backend: VendorBackend, task: Task) -> tuple[int, ...]:
     )
 
 
-# Inside `tapped_engine` the taps are on; outside nothing of them is there, so an engine that is not traced
-# pays nothing.
-
-
 @contextmanager
 def tapped_model(model: OcrModel, recorder: Recorder) -> Iterator[None]:
     """Record what the model computes inside the block. The attention core is tapped by `tapped_core`."""
-    taps = [tap for tap in taps_of(model.config) if tap.at in ("output", "input")]
-    mixtures = [
-        _MixtureTaps(layer.mlp, f"decoder.layer{number}", recorder)
-        for number, layer in enumerate(cast("Iterator[DecoderLayer]", model.decoder.layers))
-        if isinstance(layer.mlp, MixtureOfExperts)
-    ]
+    taps = [tap for tap in taps_of(model.config) if tap.at not in ("keys", "queries")]
     with tapped(model, taps, recorder):
+        model.decoder.whole_head = True
         try:
-            model.decoder.whole_head = True
-            for mixture in mixtures:
-                mixture.attach()
             yield
         finally:
             model.decoder.whole_head = False
-            for mixture in mixtures:
-                mixture.detach()
-
-
-class _MixtureTaps:
-    """A mixture's choice and its experts, which are methods of it and not modules."""
-
-    def __init__(self, mixture: MixtureOfExperts, name: str, recorder: Recorder) -> None:
-        self._mixture, self._tap = mixture, MixtureTap(name, recorder)
-        self._handle: Any = None
-        self._before: list[tuple[Any, str, Any]] = []
-
-    def attach(self) -> None:
-        """Hide the two methods by ones of the instance."""
-        mixture, tap = self._mixture, self._tap
-        route, run = mixture.route, mixture.experts.run
-
-        def routed(tokens: Tensor) -> tuple[Tensor, Tensor]:
-            ids, weights = route(tokens)
-            tap.routed(tokens, ids, weights)
-            return ids, weights
-
-        def ran(expert: int, x: Tensor) -> Tensor:
-            output = run(expert, x)
-            tap.ran(expert, x, output)
-            return output
-
-        for owner, name, method in ((mixture, "route", routed), (mixture.experts, "run", ran)):
-            self._before.append((owner, name, vars(owner).get(name)))
-            setattr(owner, name, method)
-        self._handle = mixture.register_forward_hook(lambda *_: tap.ended())
-
-    def detach(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-        for owner, name, method in self._before:
-            if method is None:
-                delattr(owner, name)  # which brings the class's own back
-            else:
-                setattr(owner, name, method)
 
 
 def tapped_core(core: AttentionCore, layers: int, recorder: Recorder) -> AttentionCore:

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
-from dsocr_core.models.taps.files import DumpWriter
-from dsocr_core.models.taps.hooks import Recorder, tapped, weight_prints
+from dsocr_core.models.taps.files import Recorder, fingerprints
+from dsocr_core.models.taps.hooks import tapped
 from dsocr_core.models.taps.table import At, Layout, Tap
 from dsocr_core.vendor.observe import (
     StoppedByCaller,
@@ -50,7 +50,6 @@ class TracedInfer:
 
     def __init__(self, request: Trace, send: Callable[[Message], None], stopped: Callable[[], bool]) -> None:
         self.request, self._send, self._stopped = request, send, stopped
-        self._writer: DumpWriter | None = None
         self._prompt: list[int] = []
         self._tokens: list[int] = []
         self._absent: list[str] = []
@@ -59,8 +58,8 @@ class TracedInfer:
     def attached(self, model: Any, about: dict[str, Any]) -> Iterator[None]:
         """Tap the model inside the block, which ends where `generate` does."""
         request = self.request
-        self._writer = DumpWriter(Path(request.directory), about | described(model))
-        recorder = Recorder(self._writer, request.only, self._check)
+        about = about | described(model)
+        self._recorder = recorder = Recorder(Path(request.directory), about, request.only, self._check)
         taps = [Tap(name, path, cast(At, at), cast(Layout, how)) for name, path, at, how in request.taps]
         generate = model.generate
         model.generate = lambda *args, **kwargs: self._generate(generate, args, kwargs)
@@ -81,10 +80,10 @@ class TracedInfer:
 
     def result(self, model: Any) -> Traced:
         """Close the dump. Raises RuntimeError when `infer` never generated."""
-        if self._writer is None or not self._prompt:
+        if not self._prompt:
             raise RuntimeError("infer returned without a call of generate")
-        weights = dict(weight_prints(model.named_parameters()))
-        self._writer.close(
+        weights = fingerprints(model.named_parameters())
+        self._recorder.close(
             prompt_ids=self._prompt, token_ids=self._tokens, weights=weights, absent=self._absent
         )
         return Traced(self.request.number, tuple(self._tokens))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dsocr_core.models.taps.files import Dump, DumpError, DumpWriter, fingerprint
+from dsocr_core.models.taps.files import Dump, DumpError, Recorder, fingerprint
 from dsocr_core.reading.jsonable import from_jsonable, to_jsonable
 from dsocr_core.reading.trace_curve import block_errors
 from dsocr_core.reading.trace_records import TraceSummary
@@ -89,13 +89,13 @@ def test_a_fingerprint_is_the_sum_and_the_sum_weighted_by_place(size: int) -> No
 
 
 def test_a_dump_gives_back_what_was_written(tmp_path: Path) -> None:
-    writer = DumpWriter(tmp_path, {"backend": "mine", "versions": {"torch": "1"}}, buffer_bytes=20)
+    writer = Recorder(tmp_path, {"backend": "mine", "versions": {"torch": "1"}}, buffer_bytes=20)
     first = torch.tensor([[1.5, 2.5]], dtype=torch.bfloat16)
     writer.begin_call()
-    writer.add("sam.out", first)
-    writer.add("projector", torch.arange(6.0).view(2, 3).t())  # not contiguous
+    writer.write("sam.out", first)
+    writer.write("projector", torch.arange(6.0).view(2, 3).t())  # not contiguous
     writer.begin_call()
-    writer.add("logits", first)
+    writer.write("logits", first)
     first += 1  # what was written is a copy
     writer.close(token_ids=[3])
     dump = Dump(tmp_path)
@@ -104,7 +104,7 @@ def test_a_dump_gives_back_what_was_written(tmp_path: Path) -> None:
     assert dump.tensor(0, "projector").tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
     assert dump.about["backend"] == "mine" and dump.about["token_ids"] == [3]
     with pytest.raises(ValueError, match="already"):
-        writer.add("logits", first)
+        writer.write("logits", first)
 
 
 def foreign(directory: Path, **tensors: torch.Tensor) -> Path:
@@ -117,10 +117,10 @@ def foreign(directory: Path, **tensors: torch.Tensor) -> Path:
 
 def test_dumps_made_elsewhere_are_compared_by_name(tmp_path: Path) -> None:
     x = torch.randn(20, 8, generator=torch.Generator().manual_seed(1))
-    a = DumpWriter(tmp_path / "a", {"backend": "eager"})
+    a = Recorder(tmp_path / "a", {"backend": "eager"})
     a.begin_call()
     for name in ("decoder.layer3.norm1", "decoder.layer3.out", "decoder.layer11.out"):
-        a.add(name, x)
+        a.write(name, x)
     a.close()
     changed = x.clone()
     changed[:, 2] += 1.0

@@ -15,7 +15,7 @@ from dsocr_core.base.paths import EMBEDDED_CHECKPOINT
 from dsocr_core.cli.main import main
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.models.family import load_config
-from dsocr_core.models.taps.files import Dump, DumpWriter
+from dsocr_core.models.taps.files import Dump, Recorder
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import CancelToken, OcrRequest
 from dsocr_core.runs.history import History
@@ -118,7 +118,7 @@ def test_what_is_printed_names_the_block_the_cause_and_the_curve(
     assert run("trace", tmp_path / "a", tmp_path / "b") == 1
     said = " ".join(capsys.readouterr().out.split())
     # One of 1,024 channels, less the elements that round to the same number.
-    assert re.search(r"Equal up to CLIP block 1; its fc1 differs in 0\.09\d% of elements", said)
+    assert re.search(r"Equal up to CLIP block 1; its fc1 differs in 0\.09\d+ % of elements", said)
     assert "other weights: model.vision_model.transformer.layers.1.mlp.fc1.weight." in said
     assert "clip.block0 │ 0 │ equal" in said and "decoder.layer5" in said
 
@@ -156,7 +156,7 @@ def test_a_summary_is_kept_in_the_history_and_found_by_its_page(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--steps", "-1"], "steps is -1"),
+        (["--steps", "-1"], "--steps"),
         (["--only", "klip"], "--only klip: no such block"),
         (["--only", "clip.block9"], "--only clip.block9"),
         (["--save"], "--save has nowhere to save to"),
@@ -173,9 +173,9 @@ def test_dumps_without_a_name_in_common_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for side in "ab":
-        writer = DumpWriter(tmp_path / side, {})
+        writer = Recorder(tmp_path / side, {})
         writer.begin_call()
-        writer.add(f"{side}.out", torch.ones(2, 2))
+        writer.write(f"{side}.out", torch.ones(2, 2))
         writer.close()
     assert run("trace", tmp_path / "a", tmp_path / "b") == 2
     assert "no tensor of the same name: rename those of one" in " ".join(capsys.readouterr().out.split())

@@ -3,6 +3,8 @@
 Letters: T tokens, C hidden size, I expert width, E experts, k experts a token.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -37,11 +39,17 @@ class MixtureOfExperts(nn.Module):
         self.gate = nn.Linear(config.hidden_size, config.routed_experts, bias=False)
         self.experts = Experts(config)
         self.shared_experts = SwiGlu(config.hidden_size, config.shared_width)
+        self.observers: list[Any] = []
+        """Taps of a trace, called with what is chosen and with what each expert computes."""
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.view(-1, x.shape[-1])  # (T, C)
         chosen, weights = self.route(tokens)  # (T, k) each
+        for observer in self.observers:
+            observer.routed(tokens, chosen, weights)
         routed = self.combine(tokens, chosen, weights).view_as(x)  # (B, N, C)
+        for observer in self.observers:
+            observer.ended()
         out: Tensor = routed + self.shared_experts(x)
         return out
 
@@ -66,12 +74,18 @@ class MixtureOfExperts(nn.Module):
         counts = torch.bincount(chosen.view(-1), minlength=self.experts.gate_proj.shape[0]).tolist()
         rows = tokens[slots // self.experts_per_token]  # (T*k, C)
         outputs = torch.cat(
-            [self.experts.run(e, part) for e, part in enumerate(torch.split(rows, counts)) if part.shape[0]]
+            [self._run(e, part) for e, part in enumerate(torch.split(rows, counts)) if part.shape[0]]
         )
         back = torch.empty_like(outputs)
         back[slots] = outputs
         return back
 
+    def _run(self, expert: int, x: Tensor) -> Tensor:
+        output = self.experts.run(expert, x)
+        for observer in self.observers:
+            observer.ran(expert, x, output)
+        return output
+
     def _of_one(self, token: Tensor, chosen: Tensor) -> Tensor:
         """The same of a single token, without the sorting: a twelfth of a decode step on a CPU."""
-        return torch.cat([self.experts.run(expert, token) for expert in chosen[0].tolist()])  # (k, C)
+        return torch.cat([self._run(expert, token) for expert in chosen[0].tolist()])  # (k, C)

@@ -48,7 +48,10 @@ class TokenStep:
         plain = weight.device.type == "cpu" and weight.dtype == torch.float32
         if not plain or torch.is_autocast_enabled("cpu"):
             return False
-        return not any(module._forward_hooks or module._forward_pre_hooks for module in decoder.modules())
+        return not any(
+            module._forward_hooks or module._forward_pre_hooks or getattr(module, "observers", None)
+            for module in decoder.modules()
+        )
 
     def __init__(self, decoder: Decoder, cache: KvCache, rotary: Rotary, core: AttentionCore) -> None:
         self._cache, self._table = cache, decoder.embed_tokens.weight

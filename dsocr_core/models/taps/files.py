@@ -8,7 +8,8 @@ it. The format is described in `docs/trace.md`; other engines may write it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
+from dsocr_core.models.taps.table import Layout
 
 FORMAT = "dsocr-trace-1"
 INDEX = "trace.json"
 BUFFER_BYTES = 64 * 1024 * 1024
-"""Held in memory before a file is written."""
+"""In memory before a file is written."""
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 
 
@@ -30,15 +32,27 @@ class DumpError(ValueError):
     """A directory that is no dump of tensors; names the file and the cause."""
 
 
-class DumpWriter:
-    """Writes the tensors of one run as they come. `about` goes into the index and every file's header."""
+class Recorder:
+    """Writes the tensors of one run as they come. `about` goes into the index and every file's header.
 
-    def __init__(self, directory: Path, about: Mapping[str, Any], buffer_bytes: int = BUFFER_BYTES) -> None:
+    `only` are the names to take, whole or up to a dot; none: all. `check` is called at every tap and may
+    raise to end the run.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        about: Mapping[str, Any],
+        only: Sequence[str] = (),
+        check: Callable[[], None] = lambda: None,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self._about, self._buffer_bytes = directory, dict(about), buffer_bytes
+        self._only, self._check = tuple(only), check
         self._calls: list[dict[str, list[str]]] = []
-        self._held: dict[str, Tensor] = {}
-        self._held_bytes = 0
+        self._passes: Counter[str] = Counter()
+        self._unwritten: dict[str, Tensor] = {}
 
     @property
     def call(self) -> int:
@@ -46,39 +60,60 @@ class DumpWriter:
         return len(self._calls) - 1
 
     def begin_call(self) -> None:
+        self._check()
         self._flush()
+        self._passes.clear()
         self._calls.append({"files": [], "names": []})
 
-    def add(self, key: str, tensor: Tensor) -> None:
-        """Copy a tensor of the current call to the host, and to disk soon. Raises ValueError for a second
+    def wants(self, name: str) -> bool:
+        """Tell whether the tap's tensor is recorded."""
+        return not self._only or any(name == part or name.startswith(f"{part}.") for part in self._only)
+
+    def take(self, name: str, value: Tensor, layout: Layout = "as is") -> None:
+        """Record a tensor; the second of its name in a call gets a number."""
+        self._check()
+        number = self._passes[name]
+        self._passes[name] += 1
+        if not self.wants(name):
+            return
+        if layout == "channels first":
+            value = value.permute(0, 2, 3, 1)
+        elif layout != "as is":
+            value = value.reshape(-1, value.shape[-1])
+            value = value[-1:] if layout == "last row" else value
+        self.write(f"{name}@{number}" if number else name, value)
+
+    def write(self, key: str, value: Tensor) -> None:
+        """Copy a tensor in its stored layout to the host, and to disk soon. Raises ValueError for a second
         one of that key."""
+        if not self.wants(key.partition("@")[0]):
+            return
         names = self._calls[-1]["names"]
         if key in names:
             raise ValueError(f"call {self.call} has a tensor '{key}' already")
         names.append(key)
         # A copy in any case: what is tapped may be overwritten by the next operation.
-        self._held[key] = tensor.detach().to("cpu", copy=True).contiguous()
-        self._held_bytes += tensor.numel() * tensor.element_size()
-        if self._held_bytes >= self._buffer_bytes:
+        self._unwritten[key] = value.detach().to("cpu", copy=True).contiguous()
+        if sum(tensor.nbytes for tensor in self._unwritten.values()) >= self._buffer_bytes:
             self._flush()
 
     def close(self, **more: Any) -> None:
-        """Write what is held, and the index with `more` in it."""
+        """Write what is left, and the index with `more` in it."""
         self._flush()
         index = {"format": FORMAT, **self._about, **more, "calls": self._calls}
         (self.directory / INDEX).write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
 
     def _flush(self) -> None:
-        if not self._held:
+        if not self._unwritten:
             return
         files = self._calls[-1]["files"]
         name = f"call{self.call:04d}-{len(files):03d}.safetensors"
         header = {"format": FORMAT, "call": str(self.call)}
-        header |= {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                   for key, value in self._about.items() if key != "weights"}  # fmt: skip
-        save_file(self._held, self.directory / name, metadata=header)
+        for key, value in self._about.items():
+            header[key] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        save_file(self._unwritten, self.directory / name, metadata=header)
         files.append(name)
-        self._held, self._held_bytes = {}, 0
+        self._unwritten = {}
 
 
 class Dump:
@@ -144,6 +179,11 @@ class Dump:
                 return list(tensors.keys())
         except (OSError, SafetensorError) as error:
             raise DumpError(f"{self.directory / file}: cannot be read as safetensors ({error})") from error
+
+
+def fingerprints(parameters: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
+    """A fingerprint of every weight by its name."""
+    return {name: fingerprint(tensor) for name, tensor in parameters}
 
 
 def fingerprint(tensor: Tensor) -> str:

@@ -1,73 +1,21 @@
-"""Taps on a model's modules by forward hooks: what goes into a dump.
+"""Taps on a model's modules by forward hooks.
 
-Letters: B views or sequences, N tokens, H rows, W columns, C width, h heads, D head dim, T tokens, k experts
-a token.
+Letters: h heads, P positions, D head dim, C width, T tokens, N new tokens, k experts a token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dsocr_core.models.taps.files import DumpWriter, fingerprint
-from dsocr_core.models.taps.table import Layout, Tap
-
-
-class Recorder:
-    """Takes tensors by name, call after call. `only` are the names to take, whole or up to a dot; none: all.
-
-    `check` is called at every tap and may raise to end the run.
-    """
-
-    def __init__(
-        self,
-        writer: DumpWriter,
-        only: Iterable[str] = (),
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._writer, self._only, self._check = writer, tuple(only), check
-        self._passes: dict[str, int] = {}
-
-    @property
-    def call(self) -> int:
-        return self._writer.call
-
-    def begin_call(self) -> None:
-        self._check()
-        self._passes.clear()
-        self._writer.begin_call()
-
-    def wants(self, name: str) -> bool:
-        """Tell whether the tap's tensor is recorded."""
-        return not self._only or any(name == part or name.startswith(f"{part}.") for part in self._only)
-
-    def take(self, name: str, value: Tensor, layout: Layout = "as is") -> None:
-        """Record a tensor."""
-        self._check()
-        number = self._passes.get(name, 0)
-        self._passes[name] = number + 1
-        key = f"{name}@{number}" if number else name
-        if self.wants(name):
-            self._writer.add(key, stored(value, layout))
-
-    def write(self, key: str, value: Tensor) -> None:
-        """Record a tensor whose key is known, already in its stored layout."""
-        if self.wants(key.partition("@")[0]):
-            self._writer.add(key, value)
-
-
-def stored(value: Tensor, layout: Layout) -> Tensor:
-    """A tensor in the layout of a dump."""
-    if layout == "channels first":
-        return value.permute(0, 2, 3, 1)
-    if layout == "as is":
-        return value
-    rows = value.reshape(-1, value.shape[-1])
-    return rows[-1:] if layout == "last row" else rows
+from dsocr_core.models.blocks.moe import MixtureOfExperts
+from dsocr_core.models.taps.files import Recorder
+from dsocr_core.models.taps.table import Tap
 
 
 @contextmanager
@@ -77,14 +25,14 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
     absent: list[str] = []
     try:
         for tap in taps:
-            if tap.at != "mixture" and not recorder.wants(tap.name):
+            if not recorder.wants(tap.name):
                 continue
             try:
                 module = root.get_submodule(tap.module)
             except AttributeError:
                 absent.append(tap.name)
-                continue
-            handles += _attached(module, tap, recorder)
+            else:
+                handles += _attached(module, tap, recorder)
         yield absent
     finally:
         for handle in handles:
@@ -92,24 +40,21 @@ def tapped(root: nn.Module, taps: Iterable[Tap], recorder: Recorder) -> Iterator
 
 
 def _attached(module: nn.Module, tap: Tap, recorder: Recorder) -> list[Any]:
-    if tap.at == "keys":
-        return [module.register_forward_hook(_keys_hook(tap, recorder))]
-    if tap.at == "mixture":  # one hook for its three taps
-        prefix = tap.name.removesuffix(".router.ids")
-        return [] if prefix == tap.name else _mixture_hooks(module, prefix, recorder)
-    if tap.at == "queries":  # inside a published attention nothing calls a hook for them
-        return []
-    if tap.at == "input":
-
-        def before(_module: Any, inputs: tuple[Any, ...]) -> None:
-            recorder.take(tap.name, inputs[0], tap.layout)
-
-        return [module.register_forward_pre_hook(before)]
+    def before(_module: Any, inputs: tuple[Any, ...]) -> None:
+        recorder.take(tap.name, inputs[0], tap.layout)
 
     def after(_module: Any, _inputs: Any, output: Any) -> None:
         recorder.take(tap.name, output[0] if isinstance(output, tuple) else output, tap.layout)
 
-    return [module.register_forward_hook(after)]
+    if tap.at == "input":
+        return [module.register_forward_pre_hook(before)]
+    if tap.at == "output":
+        return [module.register_forward_hook(after)]
+    if tap.at == "keys":
+        return [module.register_forward_hook(_keys_hook(tap, recorder))]
+    if tap.at == "mixture":
+        return _mixture_hooks(module, MixtureTap(tap.name, recorder))
+    return []  # inside a published attention nothing calls a hook for its queries
 
 
 def _keys_hook(tap: Tap, recorder: Recorder) -> Callable[..., None]:
@@ -150,30 +95,32 @@ def key_rows(keys: Tensor) -> Tensor:
 
 
 class MixtureTap:
-    """Choice of one mixture for each token and its experts' outputs, collected while it runs.
+    """A part of one mixture's choice: ids of a token's experts, their weights, or their outputs.
 
     The order of a token's experts means nothing, so it is recorded by rising expert id. Nor does the order of
     an expert's rows, which the published code sorts without keeping equal ones in order: rows are found again
     by what went in.
     """
 
-    def __init__(self, prefix: str, recorder: Recorder) -> None:
-        self._prefix, self._recorder = prefix, recorder
+    def __init__(self, name: str, recorder: Recorder) -> None:
+        self._name, self._recorder = name, recorder
         self._ids = self._tokens = torch.empty(0)
         self._runs: list[tuple[int, Tensor, Tensor]] = []
 
     def routed(self, x: Tensor, ids: Tensor, weights: Tensor) -> None:
         """Tokens (..., C), the ids of their experts and their weights, (T, k) each."""
         self._ids, order = ids.sort(dim=-1)
-        self._runs.clear()
-        if self._recorder.wants(f"{self._prefix}.experts"):
+        if self._name.endswith("ids"):
+            self._recorder.take(self._name, self._ids.to(torch.int32))
+        elif self._name.endswith("weights"):
+            self._recorder.take(self._name, weights.gather(-1, order))
+        else:
+            self._runs.clear()
             self._tokens = row_marks(x.reshape(-1, x.shape[-1]))
-        self._recorder.take(f"{self._prefix}.router.ids", self._ids.to(torch.int32))
-        self._recorder.take(f"{self._prefix}.router.weights", weights.gather(-1, order))
 
     def ran(self, expert: int, x: Tensor, output: Tensor) -> None:
         """One expert on its tokens: (n, C) in and out."""
-        if self._recorder.wants(f"{self._prefix}.experts"):
+        if self._name.endswith("experts"):
             self._runs.append((expert, row_marks(x), output.detach()))
 
     def ended(self) -> None:
@@ -188,7 +135,7 @@ class MixtureTap:
         of_token = self._tokens.repeat_interleave(self._ids.shape[-1])
         each = torch.empty_like(outputs)
         each[_ordered(slots, of_token)] = outputs[_ordered(experts, marks)]
-        self._recorder.take(f"{self._prefix}.experts", each)
+        self._recorder.take(self._name, each)
 
 
 def row_marks(x: Tensor) -> Tensor:
@@ -204,24 +151,28 @@ def _ordered(first: Tensor, second: Tensor) -> Tensor:
     return order[first[order].argsort(stable=True)]
 
 
-def _mixture_hooks(module: Any, prefix: str, recorder: Recorder) -> list[Any]:
-    """Hook a mixture with `gate` -> (ids, weights, ...) and a list of `experts`, as the published code
-    has.
-    """
-    if not any(recorder.wants(f"{prefix}.{part}") for part in ("router.ids", "router.weights", "experts")):
-        return []
-    tap = MixtureTap(prefix, recorder)
+@dataclass
+class _Attached:
+    """An observer of a mixture, to be removed like a hook."""
+
+    observers: list[Any]
+    tap: MixtureTap
+
+    def remove(self) -> None:
+        self.observers.remove(self.tap)
+
+
+def _mixture_hooks(module: Any, tap: MixtureTap) -> list[Any]:
+    """Hook a mixture with `gate` -> (ids, weights, ...) and a list of `experts`, as published, or ours."""
+    if isinstance(module, MixtureOfExperts):
+        module.observers.append(tap)
+        return [_Attached(module.observers, tap)]
 
     def of_expert(number: int) -> Callable[..., None]:
         return lambda _module, inputs, output: tap.ran(number, inputs[0], output)
 
-    handles = [module.gate.register_forward_hook(lambda _m, inputs, out: tap.routed(inputs[0], *out[:2]))]
-    handles += [
-        expert.register_forward_hook(of_expert(number)) for number, expert in enumerate(module.experts)
+    return [
+        module.gate.register_forward_hook(lambda _m, inputs, out: tap.routed(inputs[0], *out[:2])),
+        *(expert.register_forward_hook(of_expert(number)) for number, expert in enumerate(module.experts)),
+        module.register_forward_hook(lambda *_: tap.ended()),
     ]
-    return [*handles, module.register_forward_hook(lambda *_: tap.ended())]
-
-
-def weight_prints(parameters: Iterable[tuple[str, Tensor]]) -> Mapping[str, str]:
-    """A fingerprint of every weight by its published name."""
-    return {name: fingerprint(tensor) for name, tensor in parameters}
