@@ -62,7 +62,7 @@ def test_the_seeds_open_with_one_true_sentence_and_two_rows_to_look_at(
         assert "prefill as a whole +853 µs: moved between stages?" in rows["said"][0]
         assert test.expander[0].label == "18 unchanged or too few runs"
         (rates,) = figures(test)
-        batch = next(trace for trace in rates["data"] if trace["name"] == "fast ×256 on H200")
+        batch = next(trace for trace in rates["data"] if trace["name"] == "fast ×256")
         notes = [note["text"] for note in rates["layout"]["annotations"]]
         assert len(batch["text"]) == 5 and "27.4 pages/s, 1 run" in batch["text"][-1]
         assert "<b>▲ 1.13x</b>" in notes and "<b>▼ 1.84x</b>" in notes

@@ -165,7 +165,7 @@ def _map(found: _AllRuns, chosen: Side) -> None:
     older = min(int(value("older")), max(len(drawn) - 1, 0))
     columns = drawn[older : older + COLUMNS_AT_ONCE]
     words = (
-        "Time above the lower bound, a page; deeper is a larger part of the page."
+        "Time above the lower bound, a page."
         if of_time
         else "FLOPs by arithmetic against FLOPs counted: red above, blue below, no colour where equal."
     )
@@ -269,10 +269,10 @@ def _pager(count: int, older: int) -> None:
 def _run(history: History, stages: pd.DataFrame, name: str, chosen: Side) -> None:
     run, _ = chosen
     first = stages.iloc[0]
-    shapes = plural(int(first["shapes"]), "shape") + " of page"
-    words = f"{name} ({shapes}), by what is lost."
+    several = f" ({int(first['shapes'])} shapes of page)" if first["shapes"] > 1 else ""
+    words = f"{name}{several}"
     if reasons := stages.loc[stages["lower_bound_ms"].isna(), "no_bound"].dropna().unique().tolist():
-        words += f" Without a bound: {', '.join(reasons)}."
+        words += f". Without a bound: {', '.join(reasons)}."
     sql = resources.held(
         "flop gaps of a run", history.state, run, lambda: history.query("flop_gaps", run_ids=[run])[1]
     )

@@ -20,10 +20,8 @@ def draw(history: History) -> Mapping[str, Any]:
     if st.session_state.pop(address.OPEN_IMPORT, False) or asked:
         import_runs.dialog(history)
     run_filters.draw(STATE, history)
-    st.toggle(
-        "Examples", value=True, key=resources.EXAMPLES, persist_state="session",
-        help="The runs that come with the project, tagged example: on every page, or on none.",
-    )  # fmt: skip
+    # The runs that come with the project, on every page or on none.
+    st.toggle("Examples", value=True, key=resources.EXAMPLES, persist_state="session")
     if address.filtered():
         st.button("Clear the filters", on_click=address.clear_filters, key="runs clear", width="stretch")
     return run_filters.parameters(STATE)

@@ -85,7 +85,7 @@ def _mine(rows: pd.DataFrame) -> pd.Series:
 
 def _rates(found: Changes) -> None:
     series, marks, more = charts.drawn(found.series, found.marks)
-    words = f"Pages a second, commit after commit; ▲ faster, ▼ slower by 10 % and more.{more}"
+    words = f"Pages a second by commit; ▲ and ▼ mark steps of 10 % and more.{more}"
     figure.head(words, sql=found.sql, rates=found.series.drop(columns="position"), changes=found.rows)
     figure.plot(charts.rates(series, marks), "rates", words)
 

@@ -55,16 +55,18 @@ def drawn(series: pd.DataFrame, marks: pd.DataFrame) -> tuple[pd.DataFrame, pd.D
 def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
     """Pages a second over commits, a line a series, each change in words at its own."""
     commits = list(series.sort_values("since")["commit"].drop_duplicates())
+    cards = {name.partition(" on ")[2].partition(",")[0] for name in series["name"]}
+    card = f" on {cards.pop()}" if len(cards) == 1 else ""  # said once, at the axis
     at = {commit: place for place, commit in enumerate(commits)}
     traces, annotations = [], []
     for place, (workload, part) in enumerate(series.groupby("workload", sort=False)):
-        shade = _SERIES[place % len(_SERIES)]
+        shade, name = _SERIES[place % len(_SERIES)], part["name"].iloc[0].replace(card, "", 1)
         rows = part.sort_values("position")
         x = {row.position: at[row.commit] for row in rows.itertuples()}
         rate = dict(zip(rows["position"], rows["pages_per_s"], strict=True))
         traces.append(
             {
-                "type": "scatter", "mode": "lines+markers", "name": mark(rows["name"].iloc[0]),
+                "type": "scatter", "mode": "lines+markers", "name": mark(name),
                 "x": list(x.values()), "y": list(rate.values()), "line": {"color": shade, "width": 2},
                 "marker": {"size": 8, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
                 "text": [
@@ -97,7 +99,7 @@ def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
         "legend": plots.LEGEND | {"y": -0.16, "yanchor": "top", "itemclick": "toggle"},
         "xaxis": {"tickvals": ticks, "ticktext": [mark(commits[place]) for place in ticks],
                   "range": [-0.5, len(commits) - 0.5], "showgrid": False, "tickangle": 0},
-        "yaxis": plots.log_axis(series["pages_per_s"], "pages/s"),
+        "yaxis": plots.log_axis(series["pages_per_s"], f"pages/s{card}"),
     }  # fmt: skip
     return plots.figure(traces, layout)
 

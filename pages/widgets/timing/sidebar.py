@@ -34,6 +34,8 @@ class RunSelection:
     """As the history's queries take them."""
     left_out: dict[str, int]
     """Runs that pass all filters but a switch, by the switch."""
+    switched: dict[str, int]
+    """Runs that each switch is about, whether it is on or off."""
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -60,7 +62,7 @@ class RunSelection:
         parts = [
             f"{plural(count, 'run')} {_SWITCHES[name]}" for name, count in self.left_out.items() if count
         ]
-        return f"Left out: {', '.join(parts)}; see the switches on the left." if parts else ""
+        return f"Left out: {', '.join(parts)}." if parts else ""
 
 
 def draw(history: History) -> RunSelection:
@@ -74,8 +76,8 @@ def draw(history: History) -> RunSelection:
         lambda: _found(history, there, filters, switches),
     )  # fmt: skip
     for name, words in _SWITCHES.items():
-        count = f"{found.left_out[name]:,} " if found.left_out[name] else ""
-        st.toggle(f"Include {count}runs {words}", key=key(name))
+        if (count := found.switched[name]) or value(name):
+            st.toggle(f"Include {plural(count, 'run')} {words}", key=key(name))
     if STATE.used(*run_filters.FILTERS):
         st.button(
             "Clear filters", on_click=STATE.clear, args=run_filters.FILTERS, width="stretch",
@@ -95,5 +97,6 @@ def _found(
     out = {name: passing[name].astype(bool) & (not on) for name, on in switches.items()}
     hidden = out["contended"] | out["profiled"]
     counts = {name: int(each.sum()) for name, each in out.items()}
+    about = {name: int(passing[name].sum()) for name in switches}
     asked = {name: None if on else False for name, on in switches.items()}
-    return RunSelection(history, every, passing[~hidden], filters | asked, counts)
+    return RunSelection(history, every, passing[~hidden], filters | asked, counts, about)
