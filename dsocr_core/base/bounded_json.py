@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -70,10 +69,18 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
     NaN, Infinity and whole numbers beyond 64 bits are refused; with `any_number` they become floats. Keys
     that appear twice are refused unless `repeats`.
     """
+
+    def number(digits: str) -> int | float:
+        if len(digits) <= _DIGITS and -_INT64 <= (found := int(digits)) < _INT64:
+            return found
+        if any_number:
+            return float(digits)
+        raise ValueError("a number beyond 64 bits")
+
     try:
         data = json.loads(
             content,
-            parse_int=partial(_number, any_number=any_number),
+            parse_int=number,
             parse_constant=None if any_number else _no_constant,
             object_pairs_hook=None if repeats else _no_repeats,
         )
@@ -83,26 +90,13 @@ def parse_value(content: bytes | bytearray | str, repeats: bool = True, any_numb
         raise InvalidFile(f"not UTF-8 text (byte {error.start})") from error
     except ValueError as error:
         raise InvalidFile(f"not valid JSON ({str(error)[:80]})") from error
-    _check_depth([data])
-    return data
-
-
-def _check_depth(data: list[Any]) -> None:
-    level: list[Any] = [data]
+    level: list[Any] = [[data]]
     for _ in range(DEPTH_LIMIT + 1):
         children = (each.values() if isinstance(each, dict) else each for each in level)
         level = [item for each in children for item in each if isinstance(item, (dict, list))]
         if not level:
-            return
+            return data
     raise InvalidFile(f"nested deeper than {DEPTH_LIMIT} levels")
-
-
-def _number(digits: str, any_number: bool) -> int | float:
-    if len(digits) <= _DIGITS and -_INT64 <= (number := int(digits)) < _INT64:
-        return number
-    if any_number:
-        return float(digits)
-    raise ValueError("a number beyond 64 bits")
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -24,12 +24,10 @@ def record_bench(
     command: str,
     location: str,
     machine: Mapping[str, Any] | None = None,
-    count: bool = True,
 ) -> list[str]:
     """Record each engine's passes as a run of the history; returns the runs' ids. Raises DsocrError.
 
     `machine` is what else went on meanwhile, `MachineWatch.facts`: the engines read in turn, so it is of all.
-    `count` counts the FLOPs of each shape of page.
     """
     ids = []
     for figures in measured.engines:
@@ -53,7 +51,7 @@ def record_bench(
                 run.add(PageResults(page, results=[result]))
             (run.directory / "bench.json").write_bytes(json_bytes(measured.document(), indent=1) + b"\n")
             published = measured.published_flops if figures.name == VENDOR else {}
-            run.finish(count=partial(_flops, published) if count else None)
+            run.finish(count=partial(_flops, published))
         ids.append(record.id)
     return ids
 
