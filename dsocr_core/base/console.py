@@ -28,10 +28,7 @@ class SafeConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:
-                yield segment._replace(text=visible(segment.text))
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 class SafeFormatter(logging.Formatter):
@@ -108,12 +105,12 @@ class PageTable:
         below = [self._words] if self._words and options.max_width < _NARROW else []
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
         places = [place for place, name in enumerate(self._columns) if name not in (*unknown, *below)]
-        for place in places:
-            name = self._columns[place]
-            if place == 0 or name == self._words:
-                table.add_column(name, min_width=FEWEST_OF_NAME)
-            else:
-                table.add_column(name, justify="right", no_wrap=True)
+        for name in map(self._columns.__getitem__, places):
+            text = name in (self._columns[0], self._words)
+            table.add_column(
+                name, min_width=FEWEST_OF_NAME if text else None,
+                justify="left" if text else "right", no_wrap=not text,
+            )  # fmt: skip
         for row in self._rows:
             table.add_row(*(row[place] for place in places))
         yield table

@@ -31,16 +31,15 @@ def refusal(scope: Scope, hosts: Iterable[str], origins: Iterable[str] = ()) -> 
     `hosts` are names without ports, `*.NAME` and `*` among them; `origins` are let in whatever the host.
     """
     headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    asked = headers.get(b"host", "")
+    asked, origin = headers.get(b"host", ""), headers.get(b"origin")
     try:
         parts = urlsplit(f"//{asked}")
         name = (parts.hostname or "").rstrip(".")
-        known = parts.port is None or parts.port > 0
+        known = parts.port != 0 and parts.netloc == asked and "@" not in asked
     except ValueError:  # like [ or a port of letters
         known = False
-    if not known or parts.netloc != asked or "@" in asked or not any(_is(name, host) for host in hosts):
+    if not known or not any(_is(name, host) for host in hosts):
         return 400, _NOT_ITS_NAME
-    origin = headers.get(b"origin")
     if origin is None or origin in origins:
         return None
     try:
@@ -64,9 +63,8 @@ class OwnAddress:
         self._app, self._hosts, self._origins = app, hosts, origins
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        refused = None
-        if scope["type"] in ("http", "websocket"):
-            refused = refusal(scope, self._hosts(scope), self._origins())
+        asked = scope["type"] in ("http", "websocket")
+        refused = refusal(scope, self._hosts(scope), self._origins()) if asked else None
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 
 def require_posix() -> None:
@@ -23,9 +24,8 @@ def require_posix() -> None:
 
 def unbounded() -> list[str]:
     """Name what has no limit on this system."""
-    if memory_of() is None:
-        return ["memory of opening a page", "memory of SQL", "memory of a cluster's readers"]
-    return []
+    names = ["memory of opening a page", "memory of SQL", "memory of a cluster's readers"]
+    return names if memory_of() is None else []
 
 
 # --- memory that two processes share --------------------------------------------------------------
@@ -77,22 +77,10 @@ class SharedMemory:
 def memory_of(process: int | str = "self") -> tuple[int, int] | None:
     """Bytes of a process's addresses and of its resident memory; None where that is not known."""
     try:
-        handle = os.open(f"/proc/{process}/statm", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            pages = os.read(handle, 100).split()
-        finally:
-            os.close(handle)
-        size = mmap.PAGESIZE
-        return int(pages[0]) * size, int(pages[1]) * size
-    except (OSError, ValueError, IndexError):
+        addresses, resident, *_ = Path(f"/proc/{process}/statm").read_bytes().split()
+        return int(addresses) * mmap.PAGESIZE, int(resident) * mmap.PAGESIZE
+    except (OSError, ValueError):
         return None
-
-
-def limit_cpu(seconds: int) -> None:
-    """Let this process compute at most that long in all."""
-    import resource
-
-    _at_most(resource.RLIMIT_CPU, seconds)
 
 
 @contextmanager
@@ -113,6 +101,13 @@ def memory_limit(more: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def limit_cpu(seconds: int) -> None:
+    """Let this process compute at most that long in all."""
+    import resource
+
+    _at_most(resource.RLIMIT_CPU, seconds)
 
 
 def _at_most(limit: int, *amounts: int) -> None:
