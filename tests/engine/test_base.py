@@ -11,18 +11,16 @@ import torch
 from PIL import Image, ImageDraw
 from transformers.generation.logits_process import NoRepeatNGramLogitsProcessor
 
-import dsocr_core.engine.stage_timer as stage_timer
 from dsocr_core.backends.on_device import engine_backend
 from dsocr_core.engine.base import EngineOptions
 from dsocr_core.engine.checkpoint import Checkpoint, load_checkpoint
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import FastEngineUnavailableError
 from dsocr_core.engine.generate import Sequence
-from dsocr_core.engine.registry import ENGINES
-from dsocr_core.engine.stage_timer import Marks, StageTimer
+from dsocr_core.engine.stage_timer import Marks
 from dsocr_core.models.family import FIRST
 from dsocr_core.models.stages import Stage
-from dsocr_core.reading.records import OcrRequest, SilentObserver
+from dsocr_core.reading.records import OcrRequest
 from dsocr_core.settings import Settings
 from tests.support.seeded_weights import tiny_config, write_seeded_checkpoint
 
@@ -82,18 +80,6 @@ def test_ranges_alone_leave_no_time(
     assert ranges == []
 
 
-def test_ranges_alone_ask_the_device_for_nothing(ranges: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_timer, "_event", lambda: pytest.fail("an event was made"))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("the device was waited for"))
-    timer = StageTimer(torch.device("cuda"), SilentObserver(), Marks.RANGES)
-    with pytest.raises(RuntimeError), timer.stage(Stage.PREFILL), timer.stage(Stage.SAM):
-        raise RuntimeError
-    timer.count(Stage.DECODE, 3)
-    timer.add(Stage.PREPROCESS, 1.0)
-    assert ranges == ["prefill", "sam"]
-    assert timer.timings() == ()
-
-
 def test_decoding_goes_on_past_the_end_token_when_told(checkpoint: Checkpoint, request_: OcrRequest) -> None:
     request = replace(request_, preset="tiny", max_new_tokens=8, no_repeat_ngram_size=0)
     first = EagerEngine(checkpoint).recognize(request).token_ids
@@ -143,7 +129,3 @@ def test_the_fast_engine_is_refused_before_anything_is_loaded(
     monkeypatch.setattr("dsocr_core.backends.on_device.load_checkpoint", lambda *_: pytest.fail("loaded"))
     with pytest.raises(FastEngineUnavailableError, match="--engine eager"):
         _ = engine_backend(Settings(device="cpu", engine="fast")).engine
-
-
-def test_every_engine_of_the_settings_is_there() -> None:
-    assert set(ENGINES) == {"eager", "fast"}

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from dsocr_core.kernels.batch import attention, drafts, embed, head, rotary, router
-from dsocr_core.kernels.launch import PLAIN, TRITON, Launch, Tile
+from dsocr_core.kernels.launch import EARLY, LATE, PLAIN, TRITON, Launch, Tile
 from dsocr_core.kernels.prefill import (
     activations,
     add_norm,
@@ -37,3 +37,9 @@ def test_a_reference_takes_what_its_kernel_takes(kernel: object) -> None:
 def test_a_size_that_no_program_has_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"(8|3|-1) (is|programs)"):
         wrong()
+
+
+def test_dependent_and_early_launches_set_their_options() -> None:
+    assert Launch(8).options() == {"PDL": 0, "num_warps": 4}
+    assert Launch(8, dependent=True).options() == {"PDL": LATE, "num_warps": 4, "launch_pdl": True}
+    assert Launch(8, dependent=True, early=True).options()["PDL"] == EARLY

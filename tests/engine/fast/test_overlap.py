@@ -19,7 +19,7 @@ from dsocr_core.engine.fast.launches import StepLaunches
 from dsocr_core.engine.fast.step import DecodeStep
 from dsocr_core.engine.fast.weights import pack
 from dsocr_core.engine.generate import NO_TOKEN
-from dsocr_core.kernels.launch import EARLY, LATE, Launch, unready
+from dsocr_core.kernels.launch import Launch, unready
 from dsocr_core.models.family import parse_config
 from dsocr_core.models.weights import random_model
 from tests.support.seeded_weights import tiny_config
@@ -168,11 +168,3 @@ def test_who_is_complete_when_a_kernel_starts() -> None:
     assert set(unready([("a", late), ("c", late)], needs)) == {("c", "a")}
     # Without dependent launch nothing overlaps.
     assert list(unready([("a", Launch()), ("c", Launch())], needs)) == []
-
-
-def test_dependent_and_early_launches_set_their_options() -> None:
-    assert Launch(8).options() == {"PDL": 0, "num_warps": 4}
-    assert Launch(8, dependent=True).options() == {"PDL": LATE, "num_warps": 4, "launch_pdl": True}
-    assert Launch(8, dependent=True, early=True).options()["PDL"] == EARLY
-    with pytest.raises(ValueError, match="-1 programs"):
-        Launch(programs=-1)
