@@ -16,8 +16,8 @@ from dsocr_core.models.resolution import DOWNSAMPLE_RATIO, PATCH_SIZE
 SAM_NECK_CHANNELS = 256
 SAM_WINDOW = 14
 _MOST = {"layers": 1000, "num_hidden_layers": 1000, "n_routed_experts": 10_000}
-_MOST_OTHERWISE = 2**24
-"""No model is larger, and what is could not even be described in memory."""
+_MOST_ELSE = 2**24
+"""Sizes that no model exceeds."""
 
 QUANTISED_ADVICE = "give one in bfloat16, or serve this one and read it as endpoint:URL"
 """Way out for a checkpoint with quantised weights."""
@@ -165,38 +165,31 @@ class ModelConfig:
     """Its row of `models.family`."""
 
 
+_DECODER_SIZES = {
+    "vocab_size": "vocab_size", "hidden_size": "hidden_size", "layers": "num_hidden_layers",
+    "heads": "num_attention_heads", "intermediate_size": "intermediate_size",
+    "moe_intermediate_size": "moe_intermediate_size", "routed_experts": "n_routed_experts",
+    "experts_per_token": "num_experts_per_tok", "shared_experts": "n_shared_experts",
+}  # fmt: skip
+_DECODER_NUMBERS = {
+    "first_dense_layers": "first_k_dense_replace",
+    "bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id",
+}  # fmt: skip
+
+
 def decoder_config(root: Section) -> DecoderConfig:
     """The decoder's sizes. Raises ConfigError for what no decoder here computes."""
     # The file holds the decoder's fields twice; the published code reads the top level.
-    decoder, source = root if "hidden_size" in root.data else root.section("language_config"), root.source
-    nested = root.data.get("language_config")
-    for part in (
-        root,
-        decoder,
-        *([Section(nested, source, "language_config")] if nested is not None else ()),
-    ):
+    source, nested = root.source, root.data.get("language_config")
+    decoder = root if "hidden_size" in root.data else root.section("language_config")
+    for part in (root, decoder, *([] if nested is None else [Section(nested, source, "language_config")])):
         _check_arithmetic(part)
-        if (quantised := part.data.get("quantization_config")) is not None:
-            method = quantised.get("quant_method") if isinstance(quantised, dict) else None
-            raise ConfigError(f"{source}: quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}")
+    most: dict[str, Any] = {name: decoder.integer(field) for name, field in _DECODER_SIZES.items()}
+    most |= {name: decoder.integer(field, minimum=0) for name, field in _DECODER_NUMBERS.items()}
+    limited = decoder.data.get("max_position_embeddings") is not None
     found = DecoderConfig(
-        vocab_size=decoder.integer("vocab_size"),
-        hidden_size=decoder.integer("hidden_size"),
-        layers=decoder.integer("num_hidden_layers"),
-        heads=decoder.integer("num_attention_heads"),
-        intermediate_size=decoder.integer("intermediate_size"),
-        moe_intermediate_size=decoder.integer("moe_intermediate_size"),
-        routed_experts=decoder.integer("n_routed_experts"),
-        experts_per_token=decoder.integer("num_experts_per_tok"),
-        shared_experts=decoder.integer("n_shared_experts"),
-        first_dense_layers=decoder.integer("first_k_dense_replace", minimum=0),
-        max_positions=(
-            decoder.integer("max_position_embeddings")
-            if decoder.data.get("max_position_embeddings") is not None
-            else None
-        ),
-        bos_token_id=decoder.integer("bos_token_id", minimum=0),
-        eos_token_id=decoder.integer("eos_token_id", minimum=0),
+        **most,
+        max_positions=decoder.integer("max_position_embeddings") if limited else None,
         rms_norm_eps=decoder.number("rms_norm_eps", 1e-6),
         rope_theta=decoder.number("rope_theta", 10000.0),
         routed_scaling_factor=decoder.number("routed_scaling_factor", 1.0),
@@ -207,9 +200,11 @@ def decoder_config(root: Section) -> DecoderConfig:
         (found.hidden_size % (2 * found.heads) == 0, "hidden_size / num_attention_heads is not even"),
         (head == found.head_dim, f"head_dim is {head!r:.40}; only hidden_size / num_attention_heads is read"),
         (found.experts_per_token <= found.routed_experts, "num_experts_per_tok exceeds n_routed_experts"),
+        (
+            decoder.data.get("num_key_value_heads", found.heads) == found.heads,
+            "num_key_value_heads differs from num_attention_heads; not supported",
+        ),
     )
-    if decoder.data.get("num_key_value_heads", found.heads) != found.heads:
-        raise ConfigError(f"{source}: num_key_value_heads differs from num_attention_heads; not supported")
     return found
 
 
@@ -228,6 +223,11 @@ def _check_arithmetic(part: Section) -> None:
             raise ConfigError(
                 f"{part.named(name)} is {rope!r:.60}; only plain rotary positions are supported"
             )
+    if (quantised := part.data.get("quantization_config")) is not None:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+        raise ConfigError(
+            f"{part.source}: quantization_config {method!r:.40} is not read; {QUANTISED_ADVICE}"
+        )
 
 
 def projector_config(root: Section) -> ProjectorConfig:
@@ -282,10 +282,9 @@ class Section:
         return f"{self.source}: " + f"{self.path}.{name}".lstrip(".")
 
     def _field(self, name: str) -> tuple[str, Any]:
-        dotted = f"{self.path}.{name}".lstrip(".")
         if name not in self.data:
-            raise ConfigError(f"{self.source}: {dotted} is missing; is this a DeepSeek-OCR checkpoint?")
-        return dotted, self.data[name]
+            raise ConfigError(f"{self.named(name)} is missing; is this a DeepSeek-OCR checkpoint?")
+        return f"{self.path}.{name}".lstrip("."), self.data[name]
 
     def section(self, name: str) -> Section:
         dotted, value = self._field(name)
@@ -295,21 +294,20 @@ class Section:
         dotted, value = self._field(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected an integer >= {minimum}")
-        if value > (most := _MOST.get(name, _MOST_OTHERWISE)):
+        if value > (most := _MOST.get(name, _MOST_ELSE)):
             raise ConfigError(f"{self.source}: {dotted} is {value:,}; at most {most:,} are supported")
         return value
 
     def number(self, name: str, default: float) -> float:
         value = self.data.get(name, default)
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
-            dotted = f"{self.path}.{name}".lstrip(".")
-            raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a positive number")
+            raise ConfigError(f"{self.named(name)} is {value!r:.60}; expected a positive number")
         return float(value)
 
     def integers(self, name: str) -> tuple[int, ...]:
         dotted, value = self._field(name)
         if not isinstance(value, list) or not all(
-            type(item) is int and 0 <= item <= _MOST_OTHERWISE for item in value
+            type(item) is int and 0 <= item <= _MOST_ELSE for item in value
         ):
             raise ConfigError(f"{self.source}: {dotted} is {value!r:.60}; expected a list of integers")
         return tuple(value)

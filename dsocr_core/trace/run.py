@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from dsocr_core.engine.base import Engine, EngineOptions
 from dsocr_core.engine.device import device_lock, resolve_device, resolve_dtype
 from dsocr_core.engine.eager import EagerEngine
 from dsocr_core.engine.fast import require_fast_engine
-from dsocr_core.models.taps.files import Dump, DumpError
+from dsocr_core.models.taps.files import Dump
 from dsocr_core.read.session import Session
 from dsocr_core.reading.parity_records import Divergence
 from dsocr_core.reading.records import SIDES, CancelToken, OcrRequest, Side
@@ -73,28 +73,25 @@ def trace_page(
     The worker of a `vendor` under the same settings is used and stays.
     """
     settings = replace(settings, attention=attention_for(settings, plan))
-    device = resolve_device(settings.device)
+    device, steps = resolve_device(settings.device), plan.calls_needed
+    about = {"page": request.name, "preset": request.required.preset, "prompt": request.required.prompt}
+
+    def heard(side: str, calls: int) -> Callable[[int], None]:
+        return lambda call: progress(side, call, calls)
+
     with ExitStack() as exit_:
-        directory = plan.out
-        if directory is None:
-            temporary = Temporary("trace")
-            directory = Path(exit_.enter_context(temporary))
+        directory = plan.out or Path(exit_.enter_context(Temporary("trace")))
         exit_.enter_context(device_lock(device).hold(f"trace of {request.name}", cancel, on_wait))
-        sides = exit_.enter_context(_sides(settings, plan, vendor))
+        sides = exit_.enter_context(closing(_Sides(settings, plan, vendor)))
         sides.check(plan)
-        dumps: list[Dump] = []
         tokens: tuple[int, ...] = ()
         for side, way in zip(SIDES, (plan.a, plan.b), strict=True):
-            name = f"{side.upper()} {way}"
-            task = _task(plan, request, directory / side, tokens, name, progress, cancel)
+            on_call = heard(f"{side.upper()} {way}", steps + 1)
+            task = Task(request, steps, directory / side, tokens, plan.only, on_call, cancel, about)
             tokens = sides.trace(side, task)
-            dumps.append(_opened(task.directory))
-        calls = min(dump.calls for dump in dumps)
-        summary = compare_dumps(
-            dumps[0], dumps[1], device, request.name, ways=(plan.a, plan.b), cancel=cancel,
-            progress=lambda call: progress("comparing", call, calls),
-        )  # fmt: skip
-    return summary
+        a, b = (Dump(directory / side) for side in SIDES)
+        on_call = heard("comparing", min(a.calls, b.calls))
+        return compare_dumps(a, b, device, request.name, (), cancel, on_call, (plan.a, plan.b))
 
 
 def divergence_steps(
@@ -132,10 +129,7 @@ def compare_directories(
     cancel: CancelToken | None = None,
 ) -> TraceSummary:
     """Compare dumps made elsewhere, by the names of their tensors. Raises DsocrError."""
-    try:
-        summary = compare_dumps(Dump(a), Dump(b), page=a.name, only=only, cancel=cancel)
-    except DumpError as error:
-        raise TraceError(str(error)) from error
+    summary = compare_dumps(Dump(a), Dump(b), page=a.name, only=only, cancel=cancel)
     if not summary.compared:
         raise TraceError(f"{a} and {b} have no tensor of the same name: rename those of one (docs/trace.md)")
     return summary
@@ -187,7 +181,7 @@ def attention_for(settings: Settings, plan: TracePlan) -> Attention:
 
 
 class _Sides:
-    """The engine and the worker of one trace, made when they are first needed."""
+    """The engines and the worker of one trace, made when they are first needed."""
 
     def __init__(self, settings: Settings, plan: TracePlan, vendor: PublishedBackend | None) -> None:
         self._settings, self._borrowed = settings, vendor is not None
@@ -199,78 +193,39 @@ class _Sides:
         way = self._ways[side]
         if way == "vendor":
             return trace_vendor(self._published.vendor, task)
-        if way == "fast":
-            return _trace_fast(self.engine(side), task)
         engine = self.engine(side)
-        return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
+        if way != "fast":
+            return trace_engine(oracle_engine(engine) if way == "float32" else engine, task, way)
+        require_fast_engine(str(engine.checkpoint.model.device))
+        # It needs triton, which was just asked for.
+        from dsocr_core.trace.fast import trace_fast
+
+        return trace_fast(engine, task)
 
     def engine(self, side: Side) -> Engine:
         """An eager engine under the side's own settings, on weights that this process shares."""
         if side not in self._engines:
-            self._engines[side] = _opened_engine(self._of_side(side))
+            settings = self._of_side(side)
+            device = resolve_device(settings.device)
+            dtype = resolve_dtype(settings.dtype, device)
+            rotary = torch.float32 if settings.rotary == "float32" else None
+            options = EngineOptions(settings.own_attention, rotary, settings.max_pixels)
+            checkpoint = shared_checkpoint(settings.checkpoint, device, dtype)
+            self._engines[side] = EagerEngine(checkpoint, options)
         return self._engines[side]
 
     def _of_side(self, side: Side) -> Settings:
-        """Give the side's own settings where their backend of that side is the one that is traced."""
+        """The side's own settings where their backend of that side is the one that is traced."""
         reads = self._settings.spec(side).kind == self._ways[side]
         return self._settings.of_side(side) if reads else self._settings
 
     def check(self, plan: TracePlan) -> None:
         """Names that are no taps, before anything is computed. Raises TraceError."""
-        taps = taps_of(self.engine("a").checkpoint.config)
-        known = {part for tap in taps for part in _beginnings(tap.name)}
-        for name in plan.only:
-            if name not in known:
-                raise TraceError(f"--only {name}: no such block; give one like sam or clip.block0")
+        names = [tap.name for tap in taps_of(self.engine("a").checkpoint.config)]
+        for part in plan.only:
+            if not any(f"{name}.".startswith(f"{part}.") for name in names):
+                raise TraceError(f"--only {part}: no such block; give one like sam or clip.block0")
 
     def close(self) -> None:
         if not self._borrowed:
             self._published.close()
-
-
-def _opened_engine(settings: Settings) -> Engine:
-    device = resolve_device(settings.device)
-    checkpoint = shared_checkpoint(settings.checkpoint, device, resolve_dtype(settings.dtype, device))
-    rotary = torch.float32 if settings.rotary == "float32" else None
-    return EagerEngine(checkpoint, EngineOptions(settings.own_attention, rotary, settings.max_pixels))
-
-
-def _trace_fast(engine: Engine, task: Task) -> tuple[int, ...]:
-    require_fast_engine(str(engine.checkpoint.model.device))
-    # It needs triton, which was just asked for.
-    from dsocr_core.trace.fast import trace_fast
-
-    return trace_fast(engine, task)
-
-
-@contextmanager
-def _sides(settings: Settings, plan: TracePlan, vendor: PublishedBackend | None) -> Iterator[_Sides]:
-    sides = _Sides(settings, plan, vendor)
-    try:
-        yield sides
-    finally:
-        sides.close()
-
-
-def _task(
-    plan: TracePlan, request: OcrRequest, directory: Path, tokens: tuple[int, ...],
-    side: str, progress: Progress, cancel: CancelToken | None,
-) -> Task:  # fmt: skip
-    steps = plan.calls_needed
-    return Task(
-        request, steps, directory, tokens, plan.only,
-        lambda call: progress(side, call, steps + 1), cancel,
-        about={"page": request.name, "preset": request.required.preset, "prompt": request.required.prompt},
-    )  # fmt: skip
-
-
-def _beginnings(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-
-
-def _opened(directory: Path) -> Dump:
-    try:
-        return Dump(directory)
-    except DumpError as error:
-        raise TraceError(str(error)) from error

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dsocr_core.base.bounded_json import InvalidFile, parse_json, read_bytes
+from dsocr_core.base.errors import DsocrError
 from dsocr_core.models.taps.table import Layout
 
 FORMAT = "dsocr-trace-1"
@@ -28,7 +29,7 @@ BUFFER_BYTES = 64 * 1024 * 1024
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 
 
-class DumpError(ValueError):
+class DumpError(DsocrError):
     """A directory that is no dump of tensors; names the file and the cause."""
 
 
