@@ -122,7 +122,7 @@ def test_five_minutes(
     # What differs is seen without a click: the letter is marked, and named.
     page = rested(open_page(server.url, width, height, scheme))
     page.locator(".dsocr-word", has_text="DIFFERS").wait_for()
-    page.get_by_text("A reads 21-30, B 21:30. The page says 21:30: B is right.").wait_for()
+    page.locator(".dsocr-answer", has_text="The page says 21:30: B is right.").wait_for()
     viewer = Viewer(page)
     assert viewer.root.locator(".row.selected .letter").all_inner_texts() == ["-", ":"]
     viewer.root.locator(".panes").scroll_into_view_if_needed()
@@ -198,7 +198,7 @@ def test_the_other_pages_show_the_examples(server: Server, open_page, screenshot
 
     page = rested(open_page(server.url))
     expect(page).to_have_title("Compare · DeepSeek-OCR dashboard")
-    page.get_by_text("in float32 A reads exactly what B reads").wait_for()
+    page.locator(".dsocr-answer", has_text="in float32 A reads exactly").wait_for()
     page.get_by_role("button", name="Usual settings").click()
     page.locator(".dsocr-word", has_text="IDENTICAL").wait_for()
 

@@ -65,6 +65,7 @@ def draw(running: bool) -> tuple[Choice, bool]:
     run = st.container(key="run box", gap="small")
     with st.expander("Settings"):
         settings, refusal = _settings()
+        _published_checkpoint()
     chosen = settings or Settings()
     try:
         if page is not None:
@@ -80,7 +81,10 @@ def draw(running: bool) -> tuple[Choice, bool]:
             f"Run {word}", type="primary", width="stretch", disabled=not ready, key="run",
             help=None if sides else "Choose at least one side.",
         )  # fmt: skip
-    _checkpoint_notice(chosen)
+    if chosen.is_embedded:
+        st.caption(
+            "The embedded checkpoint is small and misreads some words. See Settings for the published one."
+        )
     return Choice(chosen, sides, pages, page, problem, refusal), pressed and ready
 
 
@@ -310,12 +314,7 @@ def _sides(settings: Settings) -> tuple[Side, ...]:
     return tuple(side for side in SIDES if side in chosen)
 
 
-def _checkpoint_notice(settings: Settings) -> None:
-    if not settings.is_embedded:
-        return
-    st.caption(
-        "The embedded checkpoint is small and misreads some words. Real documents need the published one."
-    )
+def _published_checkpoint() -> None:
     with st.popover("Use the published checkpoint", width="stretch", type="tertiary"):
         st.markdown(
             "1. Get a machine with 10 GB of free GPU memory and `pip install -r requirements-gpu.txt`.\n"
@@ -323,7 +322,7 @@ def _checkpoint_notice(settings: Settings) -> None:
         )
         st.code("hf download deepseek-ai/DeepSeek-OCR --local-dir checkpoints/DeepSeek-OCR", language="bash")
         st.markdown(
-            "3. Give that folder as *Settings › Checkpoint directory*. "
+            "3. Give that folder as *Checkpoint directory*. "
             "For a folder outside the project, start the app with it allowed:"
         )
         st.code("DSOCR_ROOTS=/models streamlit run app.py", language="bash")
