@@ -31,7 +31,10 @@ COUNT = """() => {
       if (node.nodeType === Node.TEXT_NODE && node.textContent.trim()) text(node);
       if (node.nodeType !== Node.ELEMENT_NODE || /^(STYLE|SCRIPT|CANVAS)$/.test(node.tagName)) continue;
       if (!visible(node, getComputedStyle(node)) || node.dataset.testid === 'stIconMaterial') continue;
-      if (node.matches('[data-testid=stDataFrame], .texts')) { widgets.add(node); continue; }
+      if (node.matches('[data-testid=stDataFrame], .texts')) {
+        if (seen(node.getBoundingClientRect())) widgets.add(node);
+        continue;
+      }
       if (node.matches(take) && seen(node.getBoundingClientRect())) {
         widgets.add(node.closest('[data-testid=stMultiSelect], [data-testid=stSelectbox]') ?? node);
       }
