@@ -132,7 +132,7 @@ def draw(
 
 def height_of(rows: int) -> int:
     """Pixels of a table that shows all of its rows: with "content" what is below it would move once more."""
-    return 35 * (rows + 1) + 3
+    return 31 * (rows + 1) + 2
 
 
 def _of_digits(write: Callable[[Any], str], digits: Any) -> str:

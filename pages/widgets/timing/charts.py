@@ -28,6 +28,8 @@ _SERIES = (
     "#3B6FB6", "#B0562B", "#7A5C9E", "#4F7F7F", "#A34A5B", "#7E8F2E", "#8A94A0", "#B08A2B",
 )  # fmt: skip
 """None of the stages' colours."""
+_MOST_MARKS = 12
+"""Changes that are named, the largest: more lie on each other."""
 _NEAR = 0.2
 """Powers of ten between two series whose words would lie on each other."""
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "hexagon")
@@ -49,7 +51,11 @@ def drawn(series: pd.DataFrame, marks: pd.DataFrame) -> tuple[pd.DataFrame, pd.D
         words += f" The newest {MOST_COMMITS} of {len(commits):,} commits."
     there = set(zip(shown.loc[newest, "workload"], shown.loc[newest, "position"], strict=True))
     seen = [each in there for each in zip(marks["workload"], marks["position"], strict=True)]
-    return shown[newest], marks[pd.Series(seen, marks.index, dtype=bool)], words
+    visible = marks[pd.Series(seen, marks.index, dtype=bool)]
+    size = (visible["after"].astype(float) / visible["before"].astype(float)).map(
+        lambda ratio: abs(log10(ratio))
+    )
+    return shown[newest], visible.loc[size.nlargest(_MOST_MARKS).index].sort_index(), words
 
 
 def rates(series: pd.DataFrame, marks: pd.DataFrame) -> Figure:
